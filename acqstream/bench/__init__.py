@@ -1,0 +1,1 @@
+"""What `acqstream bench` measures."""

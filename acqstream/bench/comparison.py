@@ -1,0 +1,160 @@
+"""Runs the rows against the limit, in turn, and reports medians of pairs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from acqstream.bench.limit import measure_limit
+from acqstream.bench.report import (
+    LIMIT,
+    BenchReport,
+    Pair,
+    RowReport,
+    SituationReport,
+    absent_row,
+    limit_row,
+    measured_row,
+)
+from acqstream.bench.row import PEER, ROWS, Row
+from acqstream.bench.workload import Workload, workload_of
+from acqstream.errors import ConfigError
+
+SITUATIONS = (((2048, 2048), "uint16"), ((256, 256), "uint16"))
+_SPARE_BYTES = 10**9  # what the benchmark leaves free at the least
+_MARGIN = 1.1  # files are larger than their pixels
+
+Observer = Callable[[str, int, int], None]
+"""Told what runs now, how many runs are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchSettings:
+    """What to run. payload_bytes are pixels of one run; daemon_memory_mb None is the daemon's own default."""
+
+    directory: Path
+    payload_bytes: int
+    pairs: int
+    rows: tuple[str, ...] = tuple(ROWS)
+    situations: tuple[tuple[tuple[int, ...], str], ...] = SITUATIONS
+    daemon_memory_mb: int | None = None
+
+
+def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
+    """Run everything below a temporary folder in `settings.directory`; it is deleted at the end.
+
+    Raises ConfigError if the disk has too little space or a row is unknown; the first error of a run otherwise.
+    """
+    from acqstream import __version__
+
+    unknown = [name for name in settings.rows if name not in ROWS]
+    if unknown:
+        raise ConfigError(f"unknown rows {unknown}; there are {list(ROWS)}")
+    check_space(settings)
+    folder = Path(tempfile.mkdtemp(prefix="acqstream-bench-", dir=settings.directory))
+    try:
+        run = _Run(settings, folder, observe)
+        situations = tuple(run.situation(shape, dtype) for shape, dtype in settings.situations)
+    finally:
+        shutil.rmtree(folder)
+    return BenchReport(
+        version=__version__,
+        machine=_machine(settings.directory),
+        directory=str(settings.directory.resolve()),
+        pairs=settings.pairs,
+        situations=situations,
+    )
+
+
+def check_space(settings: BenchSettings) -> None:
+    """Raise ConfigError unless one run fits and leaves a gigabyte."""
+    if not settings.directory.is_dir():
+        raise ConfigError(f"{settings.directory} is no directory; name an existing one with --dir")
+    needed = int(settings.payload_bytes * _MARGIN) + _SPARE_BYTES
+    free = shutil.disk_usage(settings.directory).free
+    if free < needed:
+        raise ConfigError(
+            f"the benchmark needs {needed / 1e9:.1f} GB in {settings.directory}, {free / 1e9:.1f} GB are free; "
+            "use --bytes or --dir"
+        )
+
+
+class _Run:
+    """One benchmark under way."""
+
+    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._observe = observe
+        self._rows = [ROWS[name] for name in settings.rows]
+        self._absent = {row.name: reason for row in self._rows if (reason := row.absent())}
+        self._present = [row for row in self._rows if row.name not in self._absent]
+        self._total = 2 * settings.pairs * len(self._present) * len(settings.situations)
+        self._done = 0
+
+    def situation(self, shape: tuple[int, ...], dtype: str) -> SituationReport:
+        workload = workload_of(shape, dtype, self._settings.payload_bytes)
+        pairs: dict[str, list[Pair]] = {row.name: [] for row in self._present}
+        for _ in range(self._settings.pairs):
+            for row in self._present:
+                pairs[row.name].append(self._pair(row, workload))
+        return SituationReport(
+            shape=shape,
+            dtype=dtype,
+            payload_bytes=workload.payload_bytes,
+            frames=workload.frames,
+            peer=PEER,
+            rows=tuple(self._reports(pairs)),
+        )
+
+    def _pair(self, row: Row, workload: Workload) -> Pair:
+        title = f"{'x'.join(str(side) for side in workload.shape)} {workload.dtype}"
+        self._tell(f"{title}: {LIMIT}")
+        limit = measure_limit(self._folder, workload.payload_bytes)
+        self._tell(f"{title}: {row.name}")
+        place = self._folder / row.name
+        place.mkdir()
+        try:
+            return Pair(limit, row.run(place, workload, self._settings.daemon_memory_mb))
+        finally:
+            shutil.rmtree(place)
+
+    def _reports(self, pairs: dict[str, list[Pair]]) -> Sequence[RowReport]:
+        everything = [pair for row in pairs.values() for pair in row]
+        reports = [limit_row(everything)] if everything else []
+        for row in self._rows:
+            if row.name in self._absent:
+                reports.append(absent_row(row.name, self._absent[row.name]))
+            else:
+                peer = pairs.get(PEER, []) if row.name != PEER else []
+                reports.append(measured_row(row.name, pairs[row.name], peer))
+        return reports
+
+    def _tell(self, text: str) -> None:
+        self._observe(text, self._done, self._total)
+        self._done += 1
+
+
+def _machine(directory: Path) -> dict[str, Any]:
+    return {
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "file_system": file_system_of(directory),
+    }
+
+
+def file_system_of(directory: Path) -> str:
+    """Type of the file system that holds `directory`, "unknown" where the system does not tell."""
+    place = directory.resolve()
+    mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"

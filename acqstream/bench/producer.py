@@ -1,0 +1,43 @@
+"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD` prints a measurement."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from acqstream.bench.measurement import Measurement
+from acqstream.bench.workload import Workload, print_measurement, run_workload
+from acqstream.client.producer import create
+from acqstream.errors import AcquisitionFailed
+
+_PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
+
+
+def measure(endpoint: str, name: str, workload: Workload) -> Measurement:
+    """Send the workload to a daemon; the time ends with the receipt, when every frame is durable."""
+    transport: Literal["tcp", "ipc"] = "ipc" if endpoint.startswith("ipc:") else "tcp"
+    with create(
+        name,
+        endpoint=endpoint,
+        expect=workload.frames,
+        frame=(workload.shape, workload.dtype),
+        patience_s=_PATIENCE_S,
+        transport=transport,
+    ) as run:
+
+        def put(image: NDArray[Any], number: int) -> None:
+            run.put(image, time=number)
+
+        def finish() -> None:
+            receipt = run.close()
+            if not receipt.complete or receipt.stored != workload.frames:
+                stored = f"{receipt.stored} of {workload.frames} frames stored in {receipt.path}"
+                raise AcquisitionFailed(f"{stored}: {receipt.status} {receipt.reason}")
+
+        return run_workload(workload, put, finish, role="producer")
+
+
+if __name__ == "__main__":
+    print_measurement(measure(sys.argv[1], sys.argv[2], Workload.from_argument(sys.argv[3])))

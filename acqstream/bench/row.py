@@ -1,0 +1,80 @@
+"""The rows of the table: who writes the frames, and by which way."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import zmq
+
+from acqstream.bench.child_process import run_measured, running_daemon
+from acqstream.bench.measurement import Measurement
+from acqstream.bench.process_usage import UsageMeter
+from acqstream.bench.workload import Workload
+
+PEER = "ndstorage"
+DATASET = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way of writing. run writes a workload into an empty directory; absent says why it cannot, or is empty."""
+
+    name: str
+    run: Callable[[Path, Workload, int | None], Measurement]
+    absent: Callable[[], str]
+
+
+def _run_ndstorage(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+    del memory_mb  # it has no daemon
+    return run_measured(
+        "acqstream.bench.ndstorage_writer", [str(directory), workload.as_argument()], workload.payload_bytes
+    )
+
+
+def _ndstorage_absent() -> str:
+    return "" if importlib.util.find_spec("ndstorage") else "not installed (pip install ndstorage)"
+
+
+def _run_tcp(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return _run_daemon(directory, f"tcp://127.0.0.1:{port}", workload, memory_mb)
+
+
+def _run_ipc(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+    # Not below `directory`: the path of a socket has at most 107 bytes.
+    sockets = tempfile.mkdtemp(prefix="acqs-")
+    try:
+        return _run_daemon(directory, f"ipc://{sockets}/d.sock", workload, memory_mb)
+    finally:
+        shutil.rmtree(sockets)
+
+
+def _run_daemon(directory: Path, endpoint: str, workload: Workload, memory_mb: int | None) -> Measurement:
+    with running_daemon(directory / "data", endpoint, memory_mb) as pid:
+        meter = UsageMeter(pid)
+        sent = run_measured(
+            "acqstream.bench.producer", [endpoint, DATASET, workload.as_argument()], workload.payload_bytes
+        )
+        return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
+
+
+def _ipc_absent() -> str:
+    return "" if zmq.has("ipc") else "not on this platform"
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        Row(PEER, _run_ndstorage, _ndstorage_absent),
+        Row("ipc", _run_ipc, _ipc_absent),
+        Row("tcp", _run_tcp, lambda: ""),
+    )
+}

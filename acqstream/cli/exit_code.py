@@ -1,0 +1,45 @@
+"""Exit codes of every verb; documented in docs/command-line.md."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    ConfigError,
+    DaemonUnavailable,
+    DatasetLocked,
+    StorageError,
+)
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    ERROR = 1
+    USAGE = 2  # of the argument parser too
+    INCOMPLETE = 3  # frames are missing, or a run did not end in order
+    UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h: no daemon answers
+    STORAGE = 75  # EX_TEMPFAIL of sysexits.h: the disk failed, or another daemon holds the directory
+    CONFIGURATION = 78  # EX_CONFIG of sysexits.h: the service manager does not try again
+
+
+def exit_code_of(error: AcqStreamError | OSError) -> ExitCode:
+    """The code that a verb ends with after this error."""
+    if isinstance(error, DaemonUnavailable):
+        return ExitCode.UNAVAILABLE
+    if isinstance(error, ConfigError):
+        return ExitCode.CONFIGURATION
+    if isinstance(error, DatasetLocked | StorageError):
+        return ExitCode.STORAGE
+    if isinstance(error, AcquisitionFailed) and error.code == "incomplete":
+        return ExitCode.INCOMPLETE
+    return ExitCode.ERROR
+
+
+def error_line(error: AcqStreamError | OSError) -> str:
+    """What went wrong in one line, and what to do next where that is known."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text:
+        text += "; start one with: acqstream serve --data DIR"
+    return f"acqstream: {text}"

@@ -1,0 +1,144 @@
+"""`acqstream info`: what is in a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acqstream.cli.output import print_json
+from acqstream.cli.units import count_text, size_text
+from acqstream.model.axes import AxisValue
+
+if TYPE_CHECKING:
+    from acqstream.dataset.dataset import Dataset
+
+_VALUES_SHOWN = 6
+_STATES = {
+    "COMPLETE": "complete",
+    "CANCELED": "ended: canceled",
+    "ERRORED": "ended: the producer gave up with an error",
+    "FAILED": "ended: FAILED, see receipt.json",
+    "INTERRUPTED": "interrupted; nothing is being written",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInfo:
+    """What `info` says. axes maps each axis to its values; first and last are frame keys in order of arrival.
+
+    state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers.
+    """
+
+    path: str
+    format: str
+    state: str
+    complete: bool
+    frames: int
+    shape: tuple[int, ...]
+    dtype: str
+    axes: dict[str, list[AxisValue]]
+    levels: int
+    size_bytes: int
+    first: dict[str, AxisValue] | None
+    last: dict[str, AxisValue] | None
+    summary_metadata: dict[str, Any]
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, summary metadata included.")
+    ] = False,
+) -> None:
+    """Show what is in a dataset.
+
+    Format, axes, shape, number of frames, and whether the dataset is complete.
+    """
+    import acqstream
+
+    with acqstream.open(path) as dataset:
+        found = describe(dataset)
+    if as_json:
+        print_json(found)
+    else:
+        _print_info(found)
+
+
+def describe(dataset: Dataset) -> DatasetInfo:
+    """The facts about an open dataset."""
+    keys = dataset.keys()
+    first = next(keys, None)
+    count, last = (0, None) if first is None else _count_and_last(first, keys)
+    return DatasetInfo(
+        path=str(dataset.path),
+        format=dataset.format,
+        state=str(dataset.state or ""),
+        complete=dataset.complete,
+        frames=count,
+        shape=dataset.shape if count else (),
+        dtype=str(dataset.dtype) if count else "",
+        axes=dataset.axes,
+        levels=len(dataset.levels),
+        size_bytes=disk_bytes(dataset.path),
+        first=first,
+        last=last,
+        summary_metadata=dict(dataset.summary_metadata),
+    )
+
+
+def _count_and_last(
+    first: dict[str, AxisValue], others: Iterator[dict[str, AxisValue]]
+) -> tuple[int, dict[str, AxisValue]]:
+    # One key at a time: a list of a million of them would take hundreds of megabytes.
+    count, last = 1, first
+    for key in others:
+        count, last = count + 1, key
+    return count, last
+
+
+def disk_bytes(path: Path) -> int:
+    """Length of all files in a folder, in bytes; for a file that of its folder."""
+    folder = path if path.is_dir() else path.parent
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _state_text(found: DatasetInfo) -> str:
+    if found.state:
+        return _STATES.get(found.state, found.state.lower())
+    return "complete" if found.complete else "growing, or ended without being closed"
+
+
+def _shape_text(found: DatasetInfo) -> str:
+    names = [*found.axes, "y", "x", "rgb"]
+    return ", ".join(f"{name} {side}" for side, name in zip(found.shape, names, strict=False)) or "-"
+
+
+def _print_info(found: DatasetInfo) -> None:
+    print(f"path    {found.path}")
+    print(f"format  {found.format}")
+    print(f"state   {_state_text(found)}")
+    print(f"frames  {found.frames:,}")
+    print(f"shape   {_shape_text(found)}")
+    print(f"dtype   {found.dtype or '-'}")
+    for name, values in found.axes.items():
+        print(f"axis    {name}: {_values_text(values)}")
+    print(f"levels  {found.levels}")
+    print(f"size    {size_text(found.size_bytes)} on disk")
+    if found.first is not None and found.last is not None:
+        print(f"first   {_key_text(found.first)}")
+        print(f"last    {_key_text(found.last)}")
+
+
+def _values_text(values: list[AxisValue]) -> str:
+    if len(values) <= _VALUES_SHOWN:
+        return ", ".join(str(value) for value in values)
+    return f"{values[0]} to {values[-1]} ({count_text(len(values), 'value')})"
+
+
+def _key_text(key: dict[str, AxisValue]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in key.items())

@@ -1,0 +1,69 @@
+"""The `acqstream` command: verbs, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+import typer
+
+from acqstream.cli.bench import bench
+from acqstream.cli.exit_code import error_line, exit_code_of
+from acqstream.cli.info import info
+from acqstream.cli.keys import keys
+from acqstream.cli.receive import receive
+from acqstream.cli.serve import serve
+from acqstream.cli.simulate import simulate
+from acqstream.cli.status import status
+from acqstream.cli.stop import stop
+from acqstream.errors import AcqStreamError
+
+_EXIT_CODES = """Exit codes: 0 all is well; 1 an error, told on stderr; 2 wrong usage; 3 incomplete data;
+69 no daemon answers; 75 the storage is unavailable; 78 the configuration or the request cannot work."""
+
+# Plain text instead of boxes: what is printed is also read by scripts, and starting takes half as long.
+app = typer.Typer(
+    name="acqstream",
+    help="Writes the frames of microscope cameras to disk, and proves that they are there.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (serve, simulate, receive, status, stop, info, bench, keys):
+    app.command(epilog=_EXIT_CODES)(verb)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from acqstream import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    del version
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one verb, by default from the process's arguments, and leave with its exit code (SystemExit)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a channel named µ must not end a verb in a plain console
+    try:
+        app(arguments, prog_name="acqstream")
+    except (AcqStreamError, OSError) as error:
+        print(error_line(error), file=sys.stderr)
+        sys.exit(exit_code_of(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""`acqstream receive`: records an image stream that another program sends already."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import print_json
+from acqstream.cli.status import DEFAULT_ENDPOINT
+from acqstream.cli.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from acqstream.model.receipt import Receipt
+    from acqstream.receive.recorder import StreamTally
+
+
+class SocketPattern(StrEnum):
+    PULL = "pull"
+    SUB = "sub"
+
+
+class StreamFormat(StrEnum):
+    ARRAY = "array"
+    DECTRIS = "dectris"
+
+
+def receive(
+    *,
+    stream: Annotated[str, typer.Option(metavar="URL", help="Endpoint of the stream, e.g. tcp://detector:5500.")],
+    name: Annotated[str, typer.Option(help="Name of the datasets: NAME, NAME_1, NAME_2 ...")],
+    pattern: Annotated[
+        SocketPattern, typer.Option(help="pull: the sender has a PUSH socket; sub: PUB.")
+    ] = SocketPattern.PULL,
+    stream_format: Annotated[
+        StreamFormat, typer.Option("--format", help="array: array-1.0 and the recipe; dectris: DECTRIS Stream V2.")
+    ] = StreamFormat.ARRAY,
+    bind: Annotated[bool, typer.Option("--bind/--connect", help="Bind the endpoint, or connect to it.")] = False,
+    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    idle: Annotated[float, typer.Option(min=0.05, help="Seconds without a message that end a dataset.")] = 10.0,
+    queue: Annotated[int, typer.Option(min=1, help="Messages that may wait in the socket.")] = 64,
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="End after so many frames [default: never].", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, at the end.")] = False,
+) -> None:
+    """Record a stream of another program.
+
+    Takes array-1.0 (areaDetector, PSI), the numpy recipe of pyzmq and DECTRIS Stream V2. Runs until SIGTERM or
+    Ctrl-C. Such senders are never told what was stored.
+    """
+    from acqstream.receive.receiver import receive_stream
+    from acqstream.receive.stream_settings import StreamSettings
+
+    settings = StreamSettings(
+        stream=stream,
+        name=name,
+        daemon=endpoint,
+        pattern=pattern.value,
+        format=stream_format.value,
+        bind=bind,
+        idle_s=idle,
+        queue=queue,
+        frames=frames,
+    )
+    stop = threading.Event()
+    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        tally = receive_stream(settings, stop, None if as_json else _print_receipt)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if as_json:
+        print_json(_document(tally))
+    else:
+        _print_tally(tally)
+    if not tally.complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _document(tally: StreamTally) -> dict[str, object]:
+    return {
+        "frames": tally.frames,
+        "lost": tally.lost,
+        "refused": tally.refused,
+        "broken_headers": tally.broken_headers,
+        "complete": tally.complete,
+        "warnings": tally.warnings,
+        "receipts": [receipt.as_dict() for receipt in tally.receipts],
+    }
+
+
+def _print_receipt(receipt: Receipt) -> None:
+    print(
+        f"{receipt.path}: {receipt.status}: {count_text(receipt.stored, 'frame')} stored, {receipt.skipped:,} missing, "
+        f"{size_text(receipt.payload_bytes)}",
+        flush=True,
+    )
+
+
+def _print_tally(tally: StreamTally) -> None:
+    print(
+        f"{count_text(tally.frames, 'frame')} in {count_text(len(tally.receipts), 'dataset')}; {tally.lost:,} lost, "
+        f"{tally.refused:,} refused, {count_text(tally.broken_headers, 'broken header')}"
+    )

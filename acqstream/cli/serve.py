@@ -1,0 +1,26 @@
+"""`acqstream serve`: the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration (TOML); what stands below overrides it.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory that acquisitions are written to.")] = None,
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="Where producers connect, e.g. tcp://127.0.0.1:5271; may be repeated.")
+    ] = None,
+) -> None:
+    """Run the daemon.
+
+    It runs until SIGTERM or Ctrl-C; running acquisitions are finished first.
+    """
+    from acqstream.daemon.config import load_config
+    from acqstream.daemon.server import serve as run_daemon
+
+    raise typer.Exit(run_daemon(load_config(config, data=data, endpoints=endpoint or None)))

@@ -1,0 +1,167 @@
+"""`acqstream simulate`: virtual cameras."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.status import DEFAULT_ENDPOINT
+from acqstream.cli.units import count_text, duration_text, rate_text, size_text
+
+if TYPE_CHECKING:
+    from acqstream.simulate.axes_counter import AxesCounter
+    from acqstream.simulate.camera import CameraPlan, CameraResult
+
+_MISSING_SHOWN = 20
+
+
+class Depth(StrEnum):
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+
+
+def simulate(  # noqa: PLR0913 - one parameter per option
+    *,
+    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames of each camera [default: what the axes hold].", show_default=False)
+    ] = None,
+    shape: Annotated[str, typer.Option(metavar="Y,X[,3]", help="Height and width; Y,X,3 is RGB.")] = "512,512",
+    dtype: Annotated[Depth, typer.Option(help="Pixel type.")] = Depth.UINT16,
+    fps: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Frames per second [default: as fast as it can].", show_default=False),
+    ] = None,
+    axes: Annotated[
+        str,
+        typer.Option(metavar="NAME=SIZE|A|B,...", help="Axes, the last counts fastest: time=10,channel=DAPI|FITC,z=5."),
+    ] = "time",
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the dataset [default: simulated, numbered if taken].", show_default=False),
+    ] = None,
+    producers: Annotated[int, typer.Option(min=1, max=64, help="Cameras at the same time: NAME-1, NAME-2 ...")] = 1,
+    mirror: Annotated[list[str] | None, typer.Option(metavar="FORMAT", help="Keep a copy; may be repeated.")] = None,
+    bits: Annotated[
+        int | None, typer.Option(min=1, max=16, help="Significant bits [default: all of dtype].", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Send frames as cameras do.
+
+    Every pixel follows from frame number and position. The receipts are printed at the end.
+    """
+    from acqstream.simulate.camera import CameraPlan, several
+
+    counter = _axes(axes)
+    plan = CameraPlan(
+        name=name or "simulated",
+        endpoint=endpoint,
+        frames=_frame_count(frames, counter),
+        shape=_shape(shape, dtype, bits),
+        dtype=dtype.value,
+        axes=counter,
+        fps=fps,
+        bits=bits,
+        mirrors=tuple(mirror or ()),
+        number_if_taken=name is None,
+    )
+    results = _run(several(plan, producers))
+    if as_json:
+        print_json([_document(result) for result in results])
+    else:
+        for result in results:
+            _print_result(result)
+    if not all(result.receipt.complete for result in results):
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _run(plans: list[CameraPlan]) -> list[CameraResult]:
+    from acqstream.simulate.camera import run_cameras
+
+    # What the client logs comes back in errors and results; its lines would tear the progress display.
+    logging.getLogger("acqstream.client").addHandler(logging.NullHandler())
+    with progress_bar() as bar:
+        tasks = {plan.name: bar.add_task(plan.name, total=plan.frames) for plan in plans}
+        lock = threading.Lock()
+
+        def show(name: str, sent: int, published: int) -> None:
+            with lock:
+                bar.update(tasks[name], completed=published, description=f"{name}: {sent:,} sent, published")
+
+        return run_cameras(plans, None if bar.disable else show)
+
+
+def _axes(text: str) -> AxesCounter:
+    from acqstream.simulate.axes_counter import parse_axes
+
+    try:
+        return parse_axes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--axes") from error
+
+
+def _shape(text: str, dtype: Depth, bits: int | None) -> tuple[int, ...]:
+    from acqstream.model.pixel_type import pixel_type_of
+
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} must be Y,X or Y,X,3, e.g. 512,512", param_hint="--shape") from error
+    try:
+        pixel_type_of("|u1" if dtype is Depth.UINT8 else "<u2", shape, bits)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--shape, --dtype, --bits") from error
+    return shape
+
+
+def _frame_count(frames: int | None, counter: AxesCounter) -> int:
+    if frames is None and counter.count is None:
+        raise typer.BadParameter("say how many, or give every axis a size: --axes time=100", param_hint="--frames")
+    if frames is not None and counter.count is not None and frames > counter.count:
+        raise typer.BadParameter(
+            f"{frames} frames, but the axes hold {counter.count}; make the first axis larger or leave its size out",
+            param_hint="--frames",
+        )
+    return frames or counter.count or 0
+
+
+def _document(result: CameraResult) -> dict[str, object]:
+    return {
+        "name": result.name,
+        "seconds": result.seconds,
+        "sent": result.sent,
+        "late_frames": result.late_frames,
+        "warnings": result.warnings,
+        "complete": result.receipt.complete,
+        "receipt": result.receipt.as_dict(),
+    }
+
+
+def _print_result(result: CameraResult) -> None:
+    receipt = result.receipt
+    verdict = "complete" if receipt.complete else f"INCOMPLETE, {receipt.status}"
+    print(
+        f"{result.name}: {verdict}: {receipt.stored:,} of {count_text(result.sent, 'frame')} stored, "
+        f"{size_text(receipt.payload_bytes)} in {duration_text(result.seconds)} "
+        f"({rate_text(receipt.payload_bytes / max(result.seconds, 1e-9))})"
+    )
+    print(f"  in {receipt.path}")
+    if receipt.reason:
+        print(f"  reason: {receipt.reason}")
+    if result.late_frames:
+        print(f"  {count_text(result.late_frames, 'frame')} came later than the rate asks for")
+    for warning in result.warnings:
+        print(f"  warning {warning}")
+    for missing in receipt.missing[:_MISSING_SHOWN]:
+        print(f"  missing: {missing.first} to {missing.first + missing.count - 1}: {missing.reason}")
+    if len(receipt.missing) > _MISSING_SHOWN:
+        print(f"  missing: {count_text(len(receipt.missing) - _MISSING_SHOWN, 'more range')}, see receipt.json")
+    for name, state in receipt.mirrors.items():
+        print(f"  mirror {name}: {state}")

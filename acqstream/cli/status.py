@@ -1,0 +1,76 @@
+"""`acqstream status`: what a daemon is doing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acqstream.cli.output import console, print_json
+from acqstream.cli.units import count_text, duration_text, rate_text, size_text
+
+if TYPE_CHECKING:
+    from acqstream.client.status import AcquisitionStatus, DaemonStatus
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
+
+
+def status(
+    *,
+    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Show what a daemon is doing.
+
+    What runs, how far it is, at what rate, and how long the space will last. Ends with 0 if the daemon answers.
+    """
+    from acqstream.client.status import fetch_status
+
+    answer = fetch_status(endpoint, timeout_s=timeout_s)
+    if as_json:
+        print_json(answer.as_dict())
+    else:
+        _print_daemon(answer, endpoint)
+
+
+def _print_daemon(answer: DaemonStatus, endpoint: str) -> None:
+    free = "free space unknown" if answer.free_bytes is None else f"{size_text(answer.free_bytes)} free"
+    print(
+        f"acqstream {answer.version} at {endpoint}, up {duration_text(answer.uptime_s)}\n"
+        f"data   {answer.data} ({free})\n"
+        f"memory {size_text(answer.memory_used_bytes)} of {size_text(answer.memory_budget_bytes)} used, "
+        f"at most {size_text(answer.memory_peak_bytes)}"
+    )
+    if not answer.acquisitions:
+        print("no acquisition is running")
+        return
+    _print_table(answer.acquisitions)
+    for acquisition in answer.acquisitions:
+        for code, text, _ in acquisition.warnings:
+            print(f"{acquisition.name}: warning {code}: {text}")
+
+
+def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    for heading in ("acquisition", "state", "I/O"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("received", "published", "durable", "queue", "stored", "rate", "space lasts"):
+        table.add_column(heading, justify="right")
+    for one in acquisitions:
+        table.add_row(
+            one.name,
+            one.state,
+            one.io,
+            f"{one.received:,}",
+            f"{one.published:,}",
+            f"{one.durable:,}",
+            f"{count_text(one.queue_frames, 'frame')}, {size_text(one.queue_bytes)}",
+            size_text(one.payload_bytes),
+            rate_text(one.bytes_per_s),
+            duration_text(one.seconds_left) if one.seconds_left is not None else "-",
+        )
+    console().print(table)

@@ -1,0 +1,31 @@
+"""`acqstream stop`: end an acquisition from outside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from acqstream.cli.output import print_json
+from acqstream.cli.status import DEFAULT_ENDPOINT
+from acqstream.cli.units import count_text
+
+
+def stop(
+    name: Annotated[str, typer.Argument(help="Name of the running acquisition, see acqstream status.")],
+    *,
+    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait until it is finished.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The receipt as one JSON document on stdout.")] = False,
+) -> None:
+    """End a running acquisition.
+
+    What was received is stored; its producer is told that the operator stopped it. The dataset ends as canceled.
+    """
+    from acqstream.client.stopping import stop_acquisition
+
+    receipt = stop_acquisition(name, endpoint, timeout_s=timeout_s)
+    if as_json:
+        print_json(receipt.as_dict())
+    else:
+        print(f"stopped {receipt.path}: {receipt.status}, {count_text(receipt.stored, 'frame')} stored")

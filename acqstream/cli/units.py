@@ -1,0 +1,37 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes in decimal units, as disks are sold: 8388608 is "8.39 MB"."""
+    value, unit = float(size_bytes), 0
+    while abs(value) >= 999.5 and unit < len(_DECIMAL) - 1:
+        value /= 1000
+        unit += 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_DECIMAL[unit]}"
+
+
+def rate_text(bytes_per_s: float) -> str:
+    return f"{size_text(bytes_per_s)}/s"
+
+
+def duration_text(seconds: float) -> str:
+    """Two largest units: "4 h 6 min", "35 s", "0.25 s"."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def count_text(count: int, noun: str) -> str:
+    """A count with its noun: "1 frame", "1,200 frames"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

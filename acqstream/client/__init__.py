@@ -1,0 +1,1 @@
+"""What acquisition software uses to send frames."""

@@ -1,0 +1,66 @@
+"""Comparing the receipt with what the producer knows."""
+
+from __future__ import annotations
+
+from acqstream.model.receipt import Receipt
+
+_MOST_SHOWN = 5
+
+
+class DeclaredGaps:
+    """Frame numbers that the producer declared with `skip`."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []  # (first, end), ascending
+
+    def add(self, first: int, count: int) -> None:
+        """Declare numbers first .. first + count - 1, all above those declared before."""
+        if not count:
+            return
+        if self._ranges and self._ranges[-1][1] == first:
+            self._ranges[-1] = (self._ranges[-1][0], first + count)
+        else:
+            self._ranges.append((first, first + count))
+
+    @property
+    def count(self) -> int:
+        return sum(end - first for first, end in self._ranges)
+
+    def without(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of first .. end - 1 that were not declared, as (first, end)."""
+        parts = []
+        for declared_first, declared_end in self._ranges:
+            if declared_end <= first or declared_first >= end:
+                continue
+            if first < declared_first:
+                parts.append((first, declared_first))
+            first = declared_end
+        return [*parts, (first, end)] if first < end else parts
+
+
+def what_is_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str:
+    """What a run closed as completed lacks by its receipt, `sent` numbers having been given out; empty if nothing."""
+    complaints = []
+    if receipt.status != "completed":
+        complaints.append(f"it ended as {receipt.status!r}" + (f": {receipt.reason}" if receipt.reason else ""))
+    gaps = [
+        (*part, entry.reason)
+        for entry in receipt.missing
+        for part in declared.without(entry.first, entry.first + entry.count)
+    ]
+    if gaps:
+        count = sum(end - first for first, end, _ in gaps)
+        shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MOST_SHOWN])
+        more = f" and {len(gaps) - _MOST_SHOWN} more gaps" if len(gaps) > _MOST_SHOWN else ""
+        complaints.append(f"{count} of {sent} frames are missing: {shown}{more}")
+    else:
+        # Numbers of an earlier producer count as declared, though most are stored: the receipt tells them apart.
+        skipped = min(declared.count, max(receipt.skipped, sum(entry.count for entry in receipt.missing)))
+        if (lost := sent - receipt.stored - skipped) > 0:
+            complaints.append(f"{lost} of {sent} frames are missing: {receipt.stored} are stored, {skipped} skipped")
+    return "; ".join(complaints)
+
+
+def _numbers(first: int, end: int, reason: str) -> str:
+    numbers = str(first) if end == first + 1 else f"{first} to {end - 1}"
+    return f"{numbers} ({reason})" if reason else numbers

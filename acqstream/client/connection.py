@@ -1,0 +1,347 @@
+"""The thread of one run that owns its socket."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Any
+
+import zmq
+
+from acqstream.client.daemon_errors import failure, refusal
+from acqstream.client.joining import Joined, Joiner, no_daemon
+from acqstream.client.keys import CurveKeys
+from acqstream.client.link import Link
+from acqstream.client.outbox import HeldMessage, batches
+from acqstream.client.session import RunWarning, Session, is_interrupted
+from acqstream.client.waker import Waker
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable
+from acqstream.protocol.replies import Closed, Error, Opened, Welcome
+from acqstream.protocol.request_fields import FrameEncoder, encode_request
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 3.0
+"""A daemon that says nothing for so long is contacted anew (or a third of the patience, if that is less)."""
+_SEND_BURST = 256
+_LONGEST_WAIT_S = 1.0
+_PAUSE_S = 1.0
+"""A turn of the thread that takes so much longer than it may: the program was stopped, or did not let threads run."""
+_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How to reach the daemon, and what to ask for: request holds the fields of `open`, without id and epoch."""
+
+    endpoint: str
+    transport: str
+    name: str
+    dataset_id: str
+    request: Mapping[str, Any]
+    patience_s: float
+    on_error: Callable[[AcqStreamError], None] | None
+    keys: CurveKeys | None = None
+
+    @property
+    def silence_s(self) -> float:
+        return min(SILENCE_S, self.patience_s / 3)
+
+
+class Connection:
+    """Sends what the session holds and takes in what the daemon says, in a daemon thread of its own.
+
+    `condition` guards `session` and is notified on every change that somebody may wait for. The thread keeps `memory`,
+    the pixels, alive until its ZeroMQ context is gone.
+    """
+
+    def __init__(self, settings: ConnectionSettings, session: Session, memory: mmap) -> None:
+        self.settings = settings
+        self.session = session
+        self.condition = threading.Condition(threading.Lock())
+        self.welcome: Welcome | None = None
+        self.endpoint = settings.endpoint  # the one in use: tcp may have become ipc
+        self._memory: mmap | None = memory
+        self._waker = Waker()
+        self._encoder: FrameEncoder | None = None
+        self._idle = False
+        self._stopped = False
+        self._blocked = False
+        self._pinged_at = 0.0
+        self._failed_at: float | None = None
+        self._reported = False
+        self._thread = threading.Thread(target=self._run, name=f"acqstream-run-{settings.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give the connection up, at once."""
+        self._stopped = True
+        with self.condition:
+            if not self.session.ended:
+                self._waker.wake()
+
+    def join(self) -> None:
+        """Wait for the thread's end, which is near once the session has ended."""
+        if not self.inside:
+            self._thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        """The connection was given up by its owner."""
+        return self._stopped
+
+    @property
+    def dataset_id(self) -> str:
+        """Of the acquisition: the daemon's answer may name the one that is gone on with."""
+        return self.session.opened.dataset_id if self.session.opened is not None else self.settings.dataset_id
+
+    @property
+    def inside(self) -> bool:
+        """True in the run's own thread, that is in on_error."""
+        return threading.current_thread() is self._thread
+
+    def wake(self) -> None:
+        """Tell the thread that something is due; the caller holds the condition."""
+        if self._idle and not self.session.ended and self.session.has_due():
+            self._idle = False
+            self._waker.wake()
+
+    # --- everything below runs in the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            try:
+                self._serve(context)
+            finally:
+                context.destroy(linger=0)
+        except AcqStreamError as error:
+            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the owner must learn of it
+            surprise = AcquisitionFailed(f"the thread of the run ended with {type(error).__name__}: {error}")
+            surprise.__cause__ = error
+            self._fail(surprise)
+        finally:
+            with self.condition:
+                self.session.ended = True
+                self._memory = None
+                self._waker.close()
+                self.condition.notify_all()
+            self._report()
+
+    def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        joiner = Joiner(
+            context=context,
+            endpoint=self.settings.endpoint,
+            transport=self.settings.transport,
+            waker=self._waker,
+            stopped=lambda: self._stopped,
+            keys=self.settings.keys,
+        )
+        link = self._open_first(joiner)
+        while link is not None:
+            try:
+                self._converse(link)
+            finally:
+                link.close()
+            if self._stopped or self.session.ended or self.session.failure is not None:
+                return
+            link = self._open_again(joiner)
+
+    def _open_first(self, joiner: Joiner) -> Link | None:
+        patience_s = self.settings.patience_s
+        # Not tried anew after `open`: the daemon may be slow to prepare, and the name would then be taken.
+        header = encode_request("open", ds=self.settings.dataset_id, **self.settings.request)
+        deadline = time.monotonic() + patience_s
+        if self.settings.request.get("resume"):
+            joined = self._join_patiently(joiner, header, deadline, answer_s=patience_s)
+        else:
+            joined = joiner.join(header, deadline=deadline, answer_s=patience_s)
+        if joined is None:
+            if not self._stopped:
+                raise no_daemon(self.settings.endpoint)
+            return None
+        return self._admit(joined, lambda error: refusal(error, self.settings.name))
+
+    def _open_again(self, joiner: Joiner) -> Link | None:
+        log.warning("run %s: contact with %s is lost; connecting again", self.settings.name, self.settings.endpoint)
+        deadline = self.session.last_word + self.settings.patience_s
+        joined = self._join_again(joiner, deadline)
+        if joined is None:
+            if not self._stopped:
+                raise self._out_of_contact()
+            return None
+        path = self.session.opened.path if self.session.opened else ""
+        return self._admit(joined, lambda error: failure(error, path))
+
+    def _join_again(self, joiner: Joiner, deadline: float) -> Joined | None:
+        """Come back to the acquisition."""
+        request = {**self.settings.request, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
+        header = encode_request("open", ds=self.dataset_id, **request)
+        return self._join_patiently(joiner, header, deadline, answer_s=max(self.settings.silence_s, 0.1))
+
+    def _join_patiently(self, joiner: Joiner, header: bytes, deadline: float, *, answer_s: float) -> Joined | None:
+        """Join; a daemon that is shutting down is waited for: it may be started again."""
+        while not self._stopped:
+            joined = joiner.join(header, deadline=deadline, answer_s=answer_s)
+            if joined is None or not is_interrupted(joined.answer):
+                return joined
+            joined.link.close()
+            self._waker.wait(_RETRY_S)
+        return None
+
+    def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
+        answer = joined.answer
+        try:
+            if isinstance(answer, Error):
+                raise error_of(answer)
+            with self.condition:
+                if isinstance(answer, Opened):
+                    self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
+                    self.session.open(answer, same_machine=joined.same_machine, now=time.monotonic())
+                else:
+                    self.session.receive(answer, time.monotonic(), time.time())
+                self.condition.notify_all()
+        except AcqStreamError:
+            joined.link.close()
+            raise
+        if isinstance(answer, Closed):
+            joined.link.close()
+            return None
+        return joined.link
+
+    def _converse(self, link: Link) -> None:
+        """Send and receive until the session has ended or contact is lost."""
+        self._blocked = False
+        turn_at = time.monotonic()
+        while not self._stopped:
+            turn_at = self._note_pause(turn_at)
+            self._receive_all(link)
+            self._report()
+            if self.session.ended or self.session.contact_lost:
+                return
+            now = time.monotonic()
+            if self._silent(link, now):
+                return
+            self._send_due(link)
+            with self.condition:
+                if self.session.has_due() and not self._blocked:
+                    continue
+                self._idle = True
+            link.wait(self._next_timer(), writable=self._blocked)
+            self._idle = False
+
+    def _note_pause(self, turn_at: float) -> float:
+        """Time in which this program did not run does not count as the daemon's silence. Returns the time now."""
+        now = time.monotonic()
+        paused_s = now - turn_at - _LONGEST_WAIT_S
+        if paused_s > _PAUSE_S:
+            log.warning("run %s: this program did not run for %.1f s", self.settings.name, paused_s)
+            with self.condition:
+                self.session.forgive(paused_s)
+        return now
+
+    def _silent(self, link: Link, now: float) -> bool:
+        """Ask for a sign of life in time; True when none came."""
+        quiet_s = now - self.session.last_word
+        if self._failed_at is not None and now - self._failed_at > self.settings.patience_s:
+            return True  # the receipt that follows a fatal error never came
+        if quiet_s > self.settings.silence_s / 2 and now - self._pinged_at > self.settings.silence_s / 2:
+            self._pinged_at = now
+            link.send(encode_request("ping", ds=self.dataset_id))
+        return quiet_s > self.settings.silence_s
+
+    def _next_timer(self) -> float:
+        return min(_LONGEST_WAIT_S, max(0.001, self.settings.silence_s / 4))
+
+    def _receive_all(self, link: Link) -> None:
+        while not self.session.ended and (reply := link.receive()) is not None:
+            with self.condition:
+                warning = self.session.receive(reply, time.monotonic(), time.time())
+                self.condition.notify_all()
+            self._log(warning)
+
+    def _log(self, warning: RunWarning | None) -> None:
+        if warning is not None:
+            log.warning("run %s: %s (%s)", self.settings.name, warning.text, warning.code)
+
+    def _send_due(self, link: Link) -> None:
+        with self.condition:
+            patches = self.session.take_patches()
+            messages = self.session.take_due(_SEND_BURST)
+        for kind, header in patches:
+            if not link.send(header):
+                with self.condition:
+                    self.session.add_patch(kind, header)
+        sent = self._send_messages(link, messages)
+        with self.condition:
+            if sent < len(messages):
+                self.session.outbox.put_back(messages[sent:])
+            ending = self.session.ending if self.session.close_is_due else None
+            number = self.session.outbox.next
+        self._blocked = sent < len(messages)
+        if ending is not None:
+            header = encode_request("close", ds=self.dataset_id, n=number, status=ending.status, reason=ending.reason)
+            self._blocked = not link.send(header)
+            self.session.ending_sent = not self._blocked
+
+    def _send_messages(self, link: Link, messages: list[HeldMessage]) -> int:
+        """How many of the messages the socket took."""
+        memory = self._memory
+        assert memory is not None
+        count = 0
+        for batch in batches(messages):
+            first = batch[0]
+            if first.frame is None:
+                taken = link.send(first.header)
+            else:
+                size = sum(message.payload_bytes for message in batch)
+                taken = link.send_frame(self._header_of(batch), memory, first.start, size)
+            if not taken:
+                break
+            count += len(batch)
+        return count
+
+    def _header_of(self, batch: Sequence[HeldMessage]) -> bytes:
+        """The header of one frame, or of several in one message."""
+        if self._encoder is None:
+            self._encoder = FrameEncoder(self.dataset_id)
+        frames = [message.frame for message in batch if message.frame is not None]
+        number = batch[0].number
+        return self._encoder.frames(number, frames) if len(frames) > 1 else self._encoder.frame(number, frames[0])
+
+    def _out_of_contact(self) -> DaemonUnavailable:
+        first = self.session.outbox.first_held
+        unsafe = f"; frames from {first} on may not be stored" if first < self.session.outbox.next else ""
+        return DaemonUnavailable(
+            f"no word from the daemon at {self.settings.endpoint} for {self.settings.patience_s:g} s{unsafe}"
+            f"{self.session.why_lost}"
+        )
+
+    def _fail(self, error: AcqStreamError) -> None:
+        with self.condition:
+            self.session.fail(error)
+            self.condition.notify_all()
+
+    def _report(self) -> None:
+        """Tell the owner of the first error, once."""
+        error = self.session.failure
+        if error is None or self._reported:
+            return
+        self._reported = True
+        self._failed_at = time.monotonic()
+        if self.session.opened is None:
+            return  # `create` raises it
+        log.error("run %s: %s", self.settings.name, error)
+        if self.settings.on_error is not None:
+            try:
+                self.settings.on_error(error)
+            except Exception as callback_error:
+                log.exception("run %s: on_error raised", self.settings.name)
+                error.add_note(f"on_error raised {type(callback_error).__name__}: {callback_error}")

@@ -1,0 +1,48 @@
+"""The daemon's `error` messages as exceptions."""
+
+from __future__ import annotations
+
+import errno
+
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    AcquisitionRefused,
+    DatasetExists,
+    DiskFull,
+    FrameRefused,
+    StorageError,
+)
+from acqstream.protocol.replies import Error
+
+_STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
+    "disk_full": (DiskFull, errno.ENOSPC),
+    "io_error": (StorageError, errno.EIO),
+}
+_FRAME_CODES = frozenset({"duplicate_axes", "shape_mismatch", "dtype_unsupported", "payload_size", "checksum"})
+
+
+def refusal(reply: Error, name: str) -> AcqStreamError:
+    """Why `open` was answered with an error."""
+    if reply.code == "name_taken":
+        return DatasetExists(reply.text)
+    if reply.code == "disk_full":
+        return _storage_error(reply, name, f"the daemon refuses to open {name!r}")
+    return AcquisitionRefused(f"the daemon refuses to open {name!r}: {reply.text} ({reply.code})", code=reply.code)
+
+
+def failure(reply: Error, path: str) -> AcqStreamError:
+    """Why a running acquisition ended."""
+    if reply.code in _STORAGE_ERRORS:
+        return _storage_error(reply, path, "the daemon ended the acquisition")
+    text = f"the daemon ended the acquisition: {reply.text} ({reply.code})"
+    if reply.number is not None and reply.code in _FRAME_CODES:
+        return FrameRefused(text, code=reply.code, number=reply.number)
+    return AcquisitionFailed(text, code=reply.code, number=reply.number)
+
+
+def _storage_error(reply: Error, path: str, action: str) -> StorageError:
+    kind, usual_errno = _STORAGE_ERRORS[reply.code]
+    error = kind(OSError(reply.errno or usual_errno, reply.text), path, action)
+    error.number = reply.number
+    return error

@@ -1,0 +1,176 @@
+"""Getting into contact with a daemon: connect, `hello`, `open`; for the first time, and after a lost contact."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import zmq
+
+import acqstream
+from acqstream.client import outgoing
+from acqstream.client.link import Link, no_daemon
+from acqstream.client.waker import Waker
+from acqstream.errors import AcquisitionRefused, ConfigError
+from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
+from acqstream.protocol.requests import PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from acqstream.client.keys import CurveKeys
+
+TRANSPORTS = ("auto", "tcp", "ipc")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FIRST_ATTEMPT_S = 0.1
+_LONGEST_ATTEMPT_S = 1.0
+_IPC_ATTEMPT_S = 0.5
+
+
+def boot_id() -> str:
+    """What identifies this machine until it starts again; empty where the platform does not tell."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A standing connection, and what the daemon said to `hello` and to `open`."""
+
+    link: Link
+    welcome: Welcome
+    answer: Opened | Error | Closed
+
+    @property
+    def same_machine(self) -> bool:
+        return bool(self.welcome.boot) and self.welcome.boot == boot_id()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joiner:
+    """Makes connections for one run.
+
+    transport is "tcp" for exactly the endpoint given, "auto" to change to the daemon's ipc endpoint where both are on
+    this machine, "ipc" to insist on that. stopped tells that the run needs no connection any more.
+    """
+
+    context: zmq.Context[zmq.Socket[bytes]]
+    endpoint: str
+    transport: str
+    waker: Waker
+    stopped: Callable[[], bool]
+    keys: CurveKeys | None = None
+
+    def join(self, open_header: bytes, *, deadline: float, answer_s: float) -> Joined | None:
+        """Connect and open; None if `deadline` passes, or the run is stopped, before there is an answer.
+
+        A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
+        Raises AcquisitionRefused where daemon and client speak different versions.
+        """
+        attempt_s = _FIRST_ATTEMPT_S
+        while (left := deadline - time.monotonic()) > 0 and not self.stopped():
+            link = Link(self.context, self.endpoint, self.waker, self.keys)
+            joined = None
+            try:
+                if link.wait_writable(min(attempt_s, left)):
+                    joined = self._greet(link, open_header, deadline, answer_s)
+            finally:
+                if joined is None or joined.link is not link:
+                    link.close()
+            if joined is not None:
+                return joined
+            attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
+        return None
+
+    def _greet(self, link: Link, open_header: bytes, deadline: float, answer_s: float) -> Joined | None:
+        welcome = _welcome(link, _sooner(deadline, answer_s))
+        if welcome is None:
+            return None
+        local = self._local_link(welcome)
+        used = local or link
+        answer = None
+        try:
+            if used.send(open_header):
+                answer = _answer(used, _sooner(deadline, answer_s))
+        finally:
+            if answer is None and local is not None:
+                local.close()
+        return Joined(used, welcome, answer) if answer is not None else None
+
+    def _local_link(self, welcome: Welcome) -> Link | None:
+        """A connection to the daemon's ipc endpoint, where that is wanted and possible."""
+        if self.transport == "tcp" or not (self.transport == "ipc" or is_loopback(self.endpoint)):
+            return None
+        here = welcome.ipc.startswith("ipc://") and welcome.boot == boot_id()
+        if here and (welcome.ipc[6:].startswith("@") or os.path.exists(welcome.ipc[6:])):
+            link = _connected(self.context, welcome.ipc, self.waker)
+            if link is not None:
+                return link
+        if self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
+            raise ConfigError(
+                f"transport='ipc': the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, "
+                "which cannot be reached from here; use transport='auto'"
+            )
+        return None
+
+
+def is_loopback(endpoint: str) -> bool:
+    """True for a tcp endpoint on this machine."""
+    parts = urlsplit(endpoint)
+    if parts.scheme != "tcp" or not parts.hostname:
+        return False
+    if parts.hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return False  # a name
+
+
+def _connected(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, waker: Waker) -> Link | None:
+    try:
+        link = Link(context, endpoint, waker)
+    except ConfigError:
+        return None  # for example a path too long for a socket: tcp serves as well
+    if link.wait_writable(_IPC_ATTEMPT_S) and _welcome(link, time.monotonic() + _IPC_ATTEMPT_S) is not None:
+        return link
+    link.close()
+    return None
+
+
+def _welcome(link: Link, deadline: float) -> Welcome | None:
+    if not link.send(outgoing.hello(acqstream.__version__)):
+        return None
+    while (reply := link.wait_reply(deadline)) is not None:
+        if isinstance(reply, Welcome):
+            if reply.version != PROTOCOL_VERSION:
+                raise AcquisitionRefused(
+                    f"the daemon at {link.endpoint} ({reply.server}) speaks protocol version {reply.version}, "
+                    f"this client {PROTOCOL_VERSION}",
+                    code="bad_version",
+                )
+            return reply
+        if isinstance(reply, Error):
+            raise AcquisitionRefused(f"the daemon at {link.endpoint}: {reply.text} ({reply.code})", code=reply.code)
+    return None
+
+
+def _answer(link: Link, deadline: float) -> Opened | Error | Closed | None:
+    reply: Reply | UnknownReply | None
+    while (reply := link.wait_reply(deadline)) is not None:
+        if isinstance(reply, Opened | Error | Closed):
+            return reply
+    return None
+
+
+def _sooner(deadline: float, seconds: float) -> float:
+    return min(deadline, time.monotonic() + seconds)
+
+
+__all__ = ["TRANSPORTS", "Joined", "Joiner", "boot_id", "is_loopback", "no_daemon"]

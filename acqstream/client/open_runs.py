@@ -1,0 +1,57 @@
+"""Runs that are open, so that none is left unfinished at interpreter exit."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from typing import Protocol
+
+# Imported for its own exit hook: hooks run in reverse, and zero-copy sending must work until ours has run.
+import zmq.utils.garbage  # noqa: F401
+
+from acqstream.errors import AcqStreamError
+
+EXIT_PATIENCE_S = 5.0
+EXIT_REASON = "interpreter exit"
+
+log = logging.getLogger(__name__)
+
+
+class OpenRun(Protocol):
+    name: str
+
+    @property
+    def is_given_up(self) -> bool: ...
+
+    def end_at_exit(self, timeout_s: float) -> None:
+        """Close as an error, waiting at most so long. Raises what went wrong."""
+
+
+_open: set[OpenRun] = set()
+_lock = threading.Lock()
+
+
+def enter(run: OpenRun) -> None:
+    """Keep `run` until `leave`; also one that nobody else refers to is ended in order."""
+    with _lock:
+        _open.add(run)
+
+
+def leave(run: OpenRun) -> None:
+    with _lock:
+        _open.discard(run)
+
+
+@atexit.register
+def _end_all() -> None:
+    with _lock:
+        left = [run for run in _open if not run.is_given_up]
+    for run in left:
+        log.warning("run %s was never closed; ending it as an error", run.name)
+        try:
+            run.end_at_exit(EXIT_PATIENCE_S / len(left))
+        except AcqStreamError as error:
+            log.error("run %s could not be ended in order: %s", run.name, error)  # noqa: TRY400 - says all there is
+        except Exception:
+            log.exception("run %s could not be ended in order", run.name)

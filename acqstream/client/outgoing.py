@@ -1,0 +1,69 @@
+"""What `hello` and `open` say, from what callers pass."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from acqstream.client.plain_metadata import plain_metadata
+from acqstream.errors import ConfigError
+from acqstream.model.acquisition_spec import AxisSpec
+from acqstream.model.pixel_type import pixel_type_of
+from acqstream.protocol.request_fields import encode_request
+from acqstream.protocol.requests import PROTOCOL_VERSION
+
+CLIENT_NAME = "acqstream"
+
+
+def hello(version: str) -> bytes:
+    client = {
+        "name": CLIENT_NAME,
+        "version": version,
+        "lang": f"Python {platform.python_version()}",
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+    return encode_request("hello", v=PROTOCOL_VERSION, client=client)
+
+
+def frame_hint(frame: object) -> dict[str, Any] | None:
+    """The field `frame` of `open` from an array, a pair (shape, dtype), or a map as on the wire.
+
+    Raises ConfigError for what no stack holds.
+    """
+    if frame is None:
+        return None
+    if isinstance(frame, Mapping):
+        shape, dtype = frame.get("sh"), frame.get("dt")
+    elif isinstance(frame, tuple) and len(frame) == 2:
+        shape, dtype = frame
+    else:
+        array = np.asarray(frame)
+        shape, dtype = array.shape, array.dtype
+    try:
+        sides = tuple(int(side) for side in shape)  # type: ignore[union-attr]
+        pixel_type = pixel_type_of(np.dtype(dtype).newbyteorder("<").str, sides)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"frame={frame!r:.80}: {error}; pass ((Y, X), dtype)") from error
+    return {"dt": pixel_type.dtype, "sh": list(sides)}
+
+
+def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list[dict[str, Any]]:
+    """The field `axes` of `open` from specs, maps as on the wire, or bare names."""
+    entries = []
+    for axis in axes or ():
+        if isinstance(axis, AxisSpec):
+            known = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": list(axis.labels)}
+            entries.append({"name": axis.name, **{key: value for key, value in known.items() if value}})
+        elif isinstance(axis, Mapping):
+            entries.append(plain_metadata(axis)[0])
+        elif isinstance(axis, str):
+            entries.append({"name": axis})
+        else:
+            raise ConfigError(f"axes: {axis!r:.60} must be a name, an AxisSpec or a map with 'name'")
+    return entries

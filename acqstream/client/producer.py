@@ -1,0 +1,112 @@
+"""The producer: `create` opens an acquisition at a daemon and returns its `Run`."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from acqstream.client import outgoing
+from acqstream.client.connection import Connection, ConnectionSettings
+from acqstream.client.frame_axes import MicroManagerAxes
+from acqstream.client.frame_ring import allocate_pages
+from acqstream.client.joining import TRANSPORTS
+from acqstream.client.keys import curve_keys
+from acqstream.client.outbox import Outbox
+from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.run import Run
+from acqstream.client.session import Progress, RunWarning, Session
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, DurabilityMode
+
+__all__ = ["DEFAULT_ENDPOINT", "Progress", "Run", "RunWarning", "create"]
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
+
+
+def create(  # noqa: PLR0913 - the names of the public interface, all but one by keyword
+    name: str,
+    *,
+    endpoint: str = DEFAULT_ENDPOINT,
+    summary: Mapping[str, Any] | None = None,
+    mirrors: Sequence[str] = (),
+    expect: int | None = None,
+    axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None = None,
+    durability: DurabilityMode = DEFAULT_DURABILITY_S,
+    patience_s: float = 10.0,
+    buffer_mb: float = 256,
+    on_exists: Literal["error", "number"] = "error",
+    micromanager: bool = False,
+    duplicates: Literal["error", "replace"] = "error",
+    on_error: Callable[[AcqStreamError], None] | None = None,
+    frame: object = None,
+    resume: bool = False,
+    transport: Literal["auto", "tcp", "ipc"] = "auto",
+    server_key: str | os.PathLike[str] | None = None,
+    keys: str | os.PathLike[str] | None = None,
+) -> Run:
+    """Open an acquisition called `name` and return the run to put frames into.
+
+    summary is the dataset's summary metadata. expect is the number of frames to come, axes their axes (names, specs or
+    maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)): hints, all three. durability says
+    when the dataset survives a power cut: "close", every so many seconds, or with every "batch". patience_s bounds
+    every wait: for an answer, for a sign of life, for room. buffer_mb (of 1,000,000 bytes) is local memory, taken now,
+    that holds frames until they are safe. on_exists="number" takes the next free name. duplicates="replace" lets a
+    frame with the same axes take the place of an earlier one. micromanager=True gives integer axes, for Micro-Manager
+    Studio; channels given by name are looked up in summary["ChNames"]. resume=True goes on with the interrupted dataset
+    of this name (`run.next` is the first frame number it needs), or starts one if there is none.
+
+    A daemon on another machine wants keys: server_key is its public key, a file or the text itself, keys the secret key
+    file of this client; without them ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS are taken. Wrong keys get no answer.
+
+    on_error is called once with the run's first error, from the run's own thread, at once and not with the next `put`;
+    it must not wait.
+
+    Raises DaemonUnavailable when no daemon answers within patience_s, DatasetExists, DiskFull or AcquisitionRefused
+    when it says no, ConfigError and ProtocolError for arguments that cannot work; then nothing was created.
+    """
+    capacity = _checked_capacity(buffer_mb, patience_s)
+    if transport not in TRANSPORTS:
+        raise ConfigError(f"transport={transport!r} must be one of {', '.join(TRANSPORTS)}")
+    summary_fields, replaced = plain_metadata(summary or {})
+    request = {
+        "name": name,
+        "summary": summary_fields,
+        "frame": outgoing.frame_hint(frame),
+        "axes": outgoing.axes_hint(axes),
+        "expect": None if expect is None else int(expect),
+        "mirrors": list(mirrors),
+        "durability": durability,
+        "duplicates": duplicates,
+        "on_exists": on_exists,
+        "resume": resume,
+    }
+    settings = ConnectionSettings(
+        endpoint=endpoint,
+        transport=transport,
+        name=name,
+        dataset_id=uuid.uuid4().hex,
+        request=request,
+        patience_s=patience_s,
+        on_error=on_error,
+        keys=curve_keys(endpoint, server_key, keys),
+    )
+    memory = allocate_pages(capacity)
+    connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)
+    run = Run(connection, memory, MicroManagerAxes(summary_fields) if micromanager else None)
+    run.start()
+    if replaced:
+        run.warn_of_replaced_numbers(replaced, "the summary")
+    return run
+
+
+def _checked_capacity(buffer_mb: float, patience_s: float) -> int:
+    """The local buffer in bytes, after checking both numbers."""
+    if not patience_s > 0 or not math.isfinite(patience_s):
+        raise ConfigError(f"patience_s={patience_s!r} must be a positive number of seconds")
+    if not 0 < buffer_mb < 1e6:
+        raise ConfigError(f"buffer_mb={buffer_mb!r} must be a positive number of megabytes below 1,000,000")
+    return math.ceil(buffer_mb * 1_000_000 / 4096) * 4096

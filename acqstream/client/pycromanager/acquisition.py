@@ -1,0 +1,219 @@
+"""Pycro-Manager's acquisition (Python back end) whose frames go to the daemon and nowhere else."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+try:
+    from pycromanager.acquisition.acq_eng_py.internal.engine import Engine
+    from pycromanager.acquisition.acq_eng_py.main.acq_eng_metadata import AcqEngMetadata
+    from pycromanager.acquisition.python_backend_acquisitions import PythonBackendAcquisition
+except ImportError as error:
+    raise ImportError(
+        f"acqstream.client.pycromanager.Acquisition needs pycromanager 1.0 or newer, which cannot be "
+        f"imported ({error}); install it with: pip install acqstream[pycromanager]"
+    ) from error
+
+from acqstream.client import producer
+from acqstream.client.plain_values import plain
+from acqstream.client.pycromanager.run_storage import RunStorage
+from acqstream.client.run import Run
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.model.receipt import Receipt
+
+logger = logging.getLogger(__name__)
+CALLBACKS = (
+    "event_generation_hook_fn",
+    "pre_hardware_hook_fn",
+    "post_hardware_hook_fn",
+    "post_camera_hook_fn",
+    "notification_callback_fn",
+    "image_saved_fn",
+    "image_process_fn",
+)
+
+
+class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
+    """As `pycromanager.Acquisition`, with a run at the daemon as its storage.
+
+    Leaving its `with` block (or `await_completion`) without an exception means that every frame is stored. Raises
+    otherwise the first error: of the daemon, of the engine, or of a callback. An exception in the block aborts the
+    acquisition and comes out as it is.
+    """
+
+    _failure: BaseException | None = None
+
+    def __init__(self, name: str, *, debug: bool = False, **options: Any) -> None:
+        """Open the run at the daemon, then set the acquisition up. Raises what `acqstream.create` raises.
+
+        options are hooks and callbacks of `pycromanager.Acquisition`, and what `acqstream.create` takes.
+        """
+        options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
+        self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure
+        callbacks = {key: self._guarded(options.pop(key)) for key in CALLBACKS if options.get(key) is not None}
+        self._tell = options.pop("on_error", None)
+        # Before anything of the engine: its threads keep the interpreter from ending when its set-up fails.
+        self.run: Run = producer.create(name, on_error=self._end_with, **options)
+        self._storage = RunStorage(self.run, self._verdict, self._fail)
+        try:
+            super().__init__(name=name, debug=debug, **callbacks)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self._acq.block_unless_aborted = self._wait_for_event
+        if self._failure is not None:  # it came before there was an engine to abort
+            self.abort(self._failure)
+
+    @property
+    def _dataset(self) -> RunStorage:
+        """The library makes a storage of its own here and then uses what it finds."""
+        return self._storage
+
+    @_dataset.setter
+    def _dataset(self, storage: object) -> None:
+        pass
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What was stored, where, and what is missing; None before the end."""
+        return self._storage.receipt
+
+    def acquire(self, event_or_events: Any) -> Any:
+        """As in Pycro-Manager; raises the acquisition's first error, if there is one."""
+        if self._failure is not None:
+            raise self._failure
+        return super().acquire(event_or_events)
+
+    def abort(self, exception: BaseException | None = None) -> None:
+        """As in Pycro-Manager. With an exception the dataset ends as an error, otherwise as canceled."""
+        if self._acq is None:
+            return
+        super().abort(exception)
+        self.mark_finished()  # that mark may have been among the events that were thrown away
+
+    def await_completion(self) -> None:
+        """Wait until everything is stored. Raises the first error."""
+        if not self._finished:
+            super().await_completion()
+        if self._failure is not None:
+            raise self._failure
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort(error)
+        self.mark_finished()
+        try:
+            self.await_completion()
+        except BaseException as other:
+            if error is None:
+                raise
+            if other is not error:
+                error.add_note(f"the acquisition {self.run.name!r} failed too: {other}")
+
+    # --- called by the library and by the run's thread ---------------------------------------------------------------
+
+    def _check_for_exceptions(self) -> None:
+        if not self._event_thread.is_alive() and not self._acq.are_events_finished():
+            self._fail(ConfigError("an event, or what generates the events, is not usable: see stderr"))
+        cause = self._cause()
+        if cause is not None:
+            raise cause
+
+    def _cause(self) -> BaseException | None:
+        """Why the acquisition fails, if it does."""
+        errors: tuple[BaseException | None, ...] = (self._failure, self._exception, self._acq.abort_exception_)
+        for error in errors:
+            if error is not None and error is not self._waiting_ended:
+                return error
+        return None
+
+    def _verdict(self) -> tuple[str, str]:
+        cause = self._cause()
+        if cause is not None:
+            return "error", f"{type(cause).__name__}: {cause}"
+        return ("canceled", "aborted at the microscope") if self._acq.is_abort_requested() else ("completed", "")
+
+    def _end_with(self, error: AcqStreamError) -> None:
+        """The run failed while no frame was on its way: do not wait for the next one."""
+        self._fail(error)
+        if self._tell is not None:
+            self._tell(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        acq = getattr(self, "_acq", None)
+        if acq is not None:
+            _open_queues(acq)
+            self.abort(error)
+
+    def _wait_for_event(self, timeout_ms: float) -> None:
+        """In the place of the engine's own, which returns at once after an abort and is then called again and again."""
+        if self._acq.abort_requested_.wait(timeout_ms / 1000):
+            raise self._cause() or self._waiting_ended
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` such that what it raises ends the acquisition with that error.
+
+        The library would go on without the thread that called it, end without a word, or wait for ever.
+        """
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            try:
+                result = function(*arguments)
+                if isinstance(result, list):  # images: the engine's thread would die of it
+                    raise ConfigError(f"{function!r} returned a list; the Python back end takes one item or None")
+            except Exception as error:
+                logger.exception("%s: a callback failed", self.run.name)
+                self._fail(error)
+                return None
+            return result
+
+        return call
+
+    def _give_up(self, error: BaseException) -> None:
+        """The set-up failed: end what it started."""
+        acq = getattr(self, "_acq", None)
+        if acq is not None:
+            if not acq.is_started():
+                acq.start()  # its threads end only if all of them are there
+            self._fail(error)
+            self._storage.block_until_finished()
+            return
+        try:
+            self.run.close("error", f"{type(error).__name__}: {error}")
+        except AcqStreamError as close_error:
+            if close_error is not error:
+                error.add_note(f"closing the run {self.run.name!r} failed too: {close_error}")
+
+
+def _engine_summary(name: str) -> dict[str, Any]:
+    """Summary metadata as the engine makes it. Raises ConfigError where no acquisition could work."""
+    if Engine.get_instance() is None:
+        raise ConfigError("there is no Python back end; call pycromanager.start_headless(..., python_backend=True)")
+    core = Engine.get_core()
+    try:
+        summary = plain(AcqEngMetadata.make_summary_metadata(core, None))
+    except (AttributeError, RuntimeError) as error:  # the former for RGB
+        camera = core.get_camera_device()
+        text = f"Pycro-Manager cannot acquire from camera {camera!r} as it is set: {error}; choose 8 or 16 bit pixels"
+        raise ConfigError(text) from error
+    summary["Prefix"] = name
+    if summary.get("PixelSize_um"):
+        summary["PixelSizeUm"] = summary["PixelSize_um"]
+    return dict(summary)
+
+
+def _open_queues(acq: Any) -> None:
+    """Let the engine's threads get rid of their frames: those that took them in have ended, or will."""
+    for queue in (acq.first_dequeue_, *acq.processor_output_queues_.values()):
+        with queue.mutex:
+            queue.maxsize = sys.maxsize
+            queue.not_full.notify_all()

@@ -1,0 +1,53 @@
+"""Frames from Pycro-Manager's image hook to a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from acqstream.client.pycromanager.frame_record import FrameRecorder
+
+if TYPE_CHECKING:
+    from acqstream.client.run import Run
+
+ABORT_S = 1.0
+"""How long after the hook raised Pycro-Manager has surely emptied its queue of events."""
+
+ProcessFunction = Callable[[Any, dict[str, Any], Any], "tuple[Any, dict[str, Any]] | None"]
+
+
+class EventQueue(Protocol):
+    """Pycro-Manager's queue of events; None is the mark of its end."""
+
+    def put(self, item: None) -> None: ...
+
+
+def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
+    """A function for `image_process_fn` of an acquisition, with either back end, that puts every frame into `run`.
+
+    The frames are not stored by Pycro-Manager (the function returns None), unless keep_local asks for both. What `put`
+    raises ends the acquisition; Pycro-Manager raises it again as an `Exception` with its text.
+    """
+    recorder = FrameRecorder()
+
+    def forward_frame(
+        image: Any, metadata: dict[str, Any], event_queue: EventQueue | None
+    ) -> tuple[Any, dict[str, Any]] | None:
+        try:
+            frame = recorder.record(image, metadata)
+            run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+        except BaseException:
+            if event_queue is not None:
+                _mark_end(event_queue)
+            raise
+        return (image, metadata) if keep_local else None
+
+    return forward_frame
+
+
+def _mark_end(event_queue: EventQueue) -> None:
+    """The abort empties the queue of events, with the mark of its end: without a new one the acquisition never ends."""
+    timer = threading.Timer(ABORT_S, event_queue.put, (None,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,81 @@
+"""What is stored with a frame: its axes, and its metadata without what Pycro-Manager gets wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.client.capture_time import parse_received_ns
+from acqstream.client.plain_values import plain
+from acqstream.errors import ProtocolError
+from acqstream.model.pixel_type import SIGNIFICANT_BITS
+
+AXES_KEY = "Axes"
+ELAPSED_KEY = "ElapsedTime-ms"
+# Numbers that the core tells as text in hardware sequences.
+_NUMBER_KEYS = frozenset({"Binning", "BitDepth", "ImageNumber", "ROI-X-start", "ROI-Y-start"})
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRecord:
+    """One frame as `Run.put` takes it: image is (Y, X) or (Y, X, 3), time_ns since 1970."""
+
+    image: NDArray[Any]
+    axes: Mapping[Any, Any]
+    metadata: dict[str, Any]
+    bits: int | None
+    time_ns: int
+
+
+class FrameRecorder:
+    """Makes the records of one acquisition; its first frame starts the clock."""
+
+    def __init__(self) -> None:
+        self._first_ns: int | None = None
+
+    def record(self, image: object, metadata: Mapping[str, Any]) -> FrameRecord:
+        """The record of the next frame. Raises ProtocolError if the metadata have no axes."""
+        axes = metadata.get(AXES_KEY)
+        if not isinstance(axes, Mapping):
+            raise ProtocolError(f"the image's metadata[{AXES_KEY!r}] is {axes!r:.60}; expected a map of its axes")
+        pixels = np.asarray(image)
+        stored = {str(key): plain(value) for key, value in metadata.items() if key != AXES_KEY and value is not None}
+        for key in _NUMBER_KEYS & stored.keys():
+            stored[key] = _number(stored[key])
+        # Text in hardware sequences and without pixel type when snapped: the array knows better.
+        stored.update(_pixel_keys(pixels))
+        time_ns = self._set_times(stored)
+        return FrameRecord(pixels, axes, stored, _significant_bits(stored.get("BitDepth"), pixels), time_ns)
+
+    def _set_times(self, stored: dict[str, Any]) -> int:
+        """Capture time in ns; corrects the elapsed time in `stored`, which is the same for all frames of a sequence."""
+        received_ns = parse_received_ns(stored.get("TimeReceivedByCore"))
+        time_ns = time.time_ns() if received_ns is None else received_ns
+        if self._first_ns is None:
+            self._first_ns = time_ns
+        if received_ns is not None or ELAPSED_KEY not in stored:
+            stored[ELAPSED_KEY] = (time_ns - self._first_ns) / 1e6
+        return time_ns
+
+
+def _pixel_keys(image: NDArray[Any]) -> dict[str, Any]:
+    if image.ndim < 2:
+        return {}
+    kind = "RGB32" if image.ndim == 3 else f"GRAY{image.dtype.itemsize * 8}"
+    return {"Width": image.shape[1], "Height": image.shape[0], "PixelType": kind}
+
+
+def _number(value: Any) -> Any:
+    """Text that is an integer as one; the rest ("2x2") as it is."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _significant_bits(depth: object, image: NDArray[Any]) -> int | None:
+    """The camera's bit depth, where the array can hold it."""
+    fits = image.ndim == 2 and depth in SIGNIFICANT_BITS.get(image.dtype.str, ())
+    return depth if fits and isinstance(depth, int) else None

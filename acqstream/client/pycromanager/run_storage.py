@@ -1,0 +1,69 @@
+"""A run in the place of Pycro-Manager's storage."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from acqstream.client.pycromanager.frame_record import AXES_KEY, FrameRecorder
+from acqstream.client.run import Run
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.model.receipt import Receipt
+
+logger = logging.getLogger(__name__)
+
+
+class RunStorage:
+    """What the Python back end's engine asks of a storage; frames come in the engine's saving thread.
+
+    verdict tells status and reason of the end, fail takes what goes wrong and ends the acquisition.
+    """
+
+    def __init__(self, run: Run, verdict: Callable[[], tuple[str, str]], fail: Callable[[BaseException], None]) -> None:
+        self.run = run
+        self.receipt: Receipt | None = None
+        self._verdict = verdict
+        self._fail = fail
+        self._recorder = FrameRecorder()
+        self._finishing = False
+        self._finished = threading.Event()
+
+    def initialize(self, summary_metadata: Mapping[str, Any]) -> None:
+        """Nothing is left to do: an error here would leave threads of the engine behind for ever."""
+
+    def put_image(self, axes: Mapping[str, Any], pixels: object, metadata: Mapping[str, Any]) -> None:
+        """Send one frame. Waiting here slows the engine down; what is raised comes out of `await_completion`."""
+        try:
+            frame = self._recorder.record(pixels, {**metadata, AXES_KEY: axes})
+            self.run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def finish(self) -> None:
+        """Close the run and wait until it is stored. The engine calls it once or twice and must not see an error."""
+        if self._finishing:
+            return
+        self._finishing = True
+        try:
+            self.receipt = self.run.close(*self._verdict())
+        except AcqStreamError as error:
+            logger.warning("%s: %s", self.run.name, error)
+            self._fail(error)
+        finally:
+            self._finished.set()
+
+    def is_finished(self) -> bool:
+        return self._finished.is_set()
+
+    def block_until_finished(self, timeout: float | None = None) -> None:
+        """Wait for the end of `finish`, at most `timeout` seconds."""
+        self._finished.wait(timeout)
+
+    def read_image(self, **axes: Any) -> NoReturn:
+        """Refused: the daemon has the frames."""
+        raise ConfigError(f"frames of {self.run.name!r} are read with acqstream.open({self.run.path!r})")
+
+    read_metadata = read_image

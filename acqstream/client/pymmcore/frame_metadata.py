@@ -1,0 +1,57 @@
+"""Metadata of one frame: what the engine tells, plain, and the keys that viewers of NDTiff look for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from acqstream.client.capture_time import parse_received_ns
+from acqstream.client.plain_values import plain
+
+if TYPE_CHECKING:
+    from useq import MDAEvent
+
+_LEFT_OUT = frozenset({"format", "version", "mda_event"})
+# The sequence is in the summary, once: in every frame it would weigh more than a small image.
+_EVENT_LEFT_OUT = frozenset({"sequence", "slm_image"})
+_RUNNER_KEY = "runner_t0"  # the runner's note to its engine, removed again after the frame
+
+
+def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) -> dict[str, Any]:
+    """Metadata to store with a frame; elapsed_ms since the start of the run is used where `meta` does not tell it."""
+    stored = {str(key): plain(value) for key, value in meta.items() if key not in _LEFT_OUT}
+    stored.setdefault("runner_time_ms", elapsed_ms)
+    stored["mda_event"] = _event_fields(event)
+    stored.update(_viewer_keys(event, stored))
+    return stored
+
+
+def _event_fields(event: MDAEvent) -> dict[str, Any]:
+    fields = {name: plain(getattr(event, name)) for name in event.model_fields_set if name not in _EVENT_LEFT_OUT}
+    fields["metadata"] = {str(key): plain(value) for key, value in event.metadata.items() if key != _RUNNER_KEY}
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _viewer_keys(event: MDAEvent, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Source: NDTiff metadata keys, as Micro-Manager writes them."""
+    position = stored.get("position") or {}
+    keys = {
+        "ElapsedTime-ms": stored["runner_time_ms"],
+        "Exposure-ms": stored.get("exposure_ms", event.exposure),
+        "Channel": event.channel.config if event.channel is not None else None,
+        "Camera": stored.get("camera_device"),
+        "PixelSizeUm": stored.get("pixel_size_um"),
+        "PositionName": event.pos_name,
+        "XPositionUm": position.get("x", event.x_pos),
+        "YPositionUm": position.get("y", event.y_pos),
+        "ZPositionUm": position.get("z", event.z_pos),
+    }
+    return {key: plain(value) for key, value in keys.items() if value is not None}
+
+
+def capture_time_ns(meta: Mapping[str, Any]) -> int:
+    """When the core received the frame, in ns since 1970; now, where the camera's metadata does not tell."""
+    camera = meta.get("camera_metadata")
+    received_ns = parse_received_ns(camera.get("TimeReceivedByCore")) if camera else None
+    return time.time_ns() if received_ns is None else received_ns

@@ -1,0 +1,158 @@
+"""One run of the engine as one acquisition: frames in, receipt out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from useq import MDASequence
+
+from acqstream.client import producer
+from acqstream.client.pymmcore.axes import AxisTranslator
+from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
+from acqstream.client.pymmcore.run_summary import run_summary
+from acqstream.client.pymmcore.sequence_plan import plan_sequence
+from acqstream.errors import AcquisitionFailed, ConfigError
+from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
+from acqstream.model.receipt import Receipt
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from useq import MDAEvent
+
+    from acqstream.client.run import Run
+
+logger = logging.getLogger(__name__)
+CloseStatus = Literal["completed", "canceled", "error"]
+MissingPolicy = Literal["error", "warn"]
+
+
+class RunSink:
+    """Takes the frames of one run, in the acquisition thread; `put` waiting there is what slows the camera down.
+
+    options go to `acqstream.create`; what they say of summary, axes, frame and expect goes before what sequence and
+    camera tell.
+    """
+
+    def __init__(
+        self, name: str, options: Mapping[str, Any], *, counter: bool | None = None, missing: MissingPolicy = "error"
+    ) -> None:
+        self.name = name
+        self._options = dict(options)
+        self._counter = counter
+        self._missing_policy = missing
+        self._translator: AxisTranslator
+        self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
+        self._lost: list[str] = []
+        self.run: Run
+        self.receipt: Receipt | None = None
+        self.delivered = 0
+        self.skipped = 0
+
+    def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
+        """Open the acquisition. meta is the inner engine's summary.
+
+        Raises ConfigError if the camera's pixels cannot be stored, and what `acqstream.create` raises.
+        """
+        meta = meta or {}
+        infos = meta.get("image_infos")
+        camera: Mapping[str, Any] = infos[0] if infos else {}
+        frame = _frame_kind(camera)
+        cameras = int(camera.get("num_camera_adapter_channels", 1))
+        plan = plan_sequence(sequence)
+        options = dict(self._options)
+        integers = bool(options.get("micromanager"))
+        self._translator = AxisTranslator(plan, cameras=cameras, counter=self._counter, integers=integers)
+        sizes = {str(key): size for key, size in sequence.sizes.items()} if plan.is_known else {}
+        options.setdefault("frame", frame)
+        options.setdefault("axes", self._translator.declaration(sizes, cameras))
+        options.setdefault("expect", None if plan.frames is None else plan.frames * cameras)
+        options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
+        self.run = producer.create(self.name, **options)
+
+    def append(
+        self, image: NDArray[Any], event: MDAEvent, meta: Mapping[str, Any], *, elapsed_ms: float = 0.0, depth: int = 0
+    ) -> None:
+        """Send one frame of shape (Y, X) or (Y, X, 3), of any strides: RGB comes as a view of planes.
+
+        depth is the camera's bit depth, 0 if not known.
+        """
+        layout = (image.dtype.str, image.shape)
+        if layout != self._checked:
+            self._check_frame(image)
+            self._checked = layout
+        bits = depth if image.ndim == 2 and depth in SIGNIFICANT_BITS[image.dtype.str] else None
+        axes = self._translator.translate(event)
+        stored = frame_metadata(event, meta, elapsed_ms)
+        self.run.put(image, axes, meta=stored, bits=bits, time_ns=capture_time_ns(meta))
+        self.delivered += 1
+
+    def skip(self, frames: int = 1, *, reason: str = "skipped by the engine") -> None:
+        """Tell that the next `frames` frames will never come, as the engine decided."""
+        if frames > 0:
+            self.run.skip(frames, reason=reason)
+            self.skipped += frames
+
+    def lose(self, frames: int, *, reason: str) -> None:
+        """As `skip`, for frames that should have come: the run does not count as whole."""
+        self.skip(frames, reason=reason)
+        self._lost.append(f"{frames}: {reason}")
+        logger.warning("%s: %d frames are missing: %s", self.name, frames, reason)
+
+    def close(self, status: CloseStatus = "completed", reason: str = "") -> Receipt:
+        """Finish the acquisition and wait until it is stored.
+
+        Raises the run's first error; AcquisitionFailed with code `frames_missing` unless every frame that came is
+        stored and, in a completed run, every frame that should have come did.
+        """
+        self.receipt = receipt = self.run.close(status, reason)
+        if self._translator.dropped_keys:
+            logger.warning("%s: index keys that came late are in the metadata only: %s", self.name, self._dropped())
+        replaces = self._options.get("duplicates") == "replace"
+        if status != "error" and receipt.stored != self.delivered and not replaces:
+            raise self._missing(f"{self.delivered} frames were sent and {receipt.stored} are stored")
+        if status == "completed" and self._lost and self._missing_policy == "error":
+            raise self._missing(f"{self.skipped} frames never came ({'; '.join(self._lost[:5])})")
+        return receipt
+
+    def _dropped(self) -> str:
+        return ", ".join(sorted(self._translator.dropped_keys))
+
+    def _missing(self, text: str) -> AcquisitionFailed:
+        return AcquisitionFailed(f"acquisition {self.name!r} is not whole: {text}", code="frames_missing")
+
+    def _check_frame(self, image: NDArray[Any]) -> None:
+        try:
+            pixel_type_of(image.dtype.str, image.shape)
+        except ValueError as error:
+            number = self.delivered + self.skipped
+            text = f"frame {number} of {self.name!r}: {error}"
+            raise AcquisitionFailed(text, code="dtype_unsupported", number=number) from error
+
+
+def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
+    """Shape and dtype of the camera's images, if it tells. Raises ConfigError if they cannot be stored."""
+    name, shape = info.get("dtype"), info.get("plane_shape")
+    if name is None or shape is None:
+        return None
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        return None  # a camera that never took an image may tell nonsense; the first frame shows
+    try:
+        pixel_type_of(dtype.str, tuple(shape))
+    except ValueError as error:
+        camera = info.get("camera_label", "the camera")
+        raise ConfigError(
+            f"camera {camera!r} is set to {info.get('pixel_format', name)} pixels: {error}. "
+            "Choose another pixel type of the camera before the run"
+        ) from error
+    return tuple(shape), dtype.str
+
+
+def first_line(error: BaseException) -> str:
+    """What happened, in one line, for the receipt."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

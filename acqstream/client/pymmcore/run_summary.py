@@ -1,0 +1,64 @@
+"""Summary metadata of a run: the engine's summary, the sequence once, and the keys that viewers of NDTiff look for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from acqstream.client.plain_values import plain
+from acqstream.client.pymmcore.sequence_plan import SequencePlan
+
+if TYPE_CHECKING:
+    from useq import MDASequence
+
+MAX_SEQUENCE_BYTES = 512 * 1024  # a message's header, which holds the summary, may have 1 MiB
+
+
+def run_summary(name: str, sequence: MDASequence, meta: Mapping[str, Any], plan: SequencePlan) -> dict[str, Any]:
+    """The summary to store. meta is what the inner engine's `setup_sequence` gave."""
+    summary = {str(key): plain(value) for key, value in meta.items() if key != "mda_sequence"}
+    summary["Prefix"] = name
+    summary["StartTime"] = summary.get("datetime") or datetime.now().astimezone().isoformat()
+    infos = summary.get("image_infos") or [{}]
+    if infos[0].get("pixel_size_um"):
+        summary["PixelSizeUm"] = infos[0]["pixel_size_um"]
+    if plan.is_known:
+        summary["mda_sequence"] = _sequence_fields(sequence)
+        summary.update(_plan_keys(sequence, plan))
+    return summary
+
+
+def _sequence_fields(sequence: MDASequence) -> dict[str, Any]:
+    fields: dict[str, Any] = plain(sequence)
+    fields["axis_order"] = list(sequence.axis_order)
+    fields["uid"] = str(sequence.uid)
+    size = len(json.dumps(fields))
+    if size > MAX_SEQUENCE_BYTES:
+        return {"uid": fields["uid"], "left_out": f"the sequence takes {size} bytes; positions are in the frames"}
+    return fields
+
+
+def _plan_keys(sequence: MDASequence, plan: SequencePlan) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    if plan.channel_names:
+        keys["ChNames"] = list(plan.channel_names)
+    step_um = getattr(sequence.z_plan, "step", None)
+    if step_um is not None:
+        keys["z-step_um"] = float(step_um)
+    interval_s = _interval_s(sequence.time_plan)
+    if interval_s is not None:
+        keys["Interval_ms"] = interval_s * 1000
+    return keys
+
+
+def _interval_s(time_plan: Any) -> float | None:
+    """Interval of a time plan in seconds; of its first phase, if it has several."""
+    phases = getattr(time_plan, "phases", None)
+    if phases:
+        time_plan = phases[0]
+    if time_plan is None or getattr(time_plan, "loops", 1) < 2:
+        return None
+    interval = getattr(time_plan, "interval", None)
+    return None if interval is None else float(interval.total_seconds())

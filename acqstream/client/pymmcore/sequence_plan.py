@@ -1,0 +1,160 @@
+"""What a sequence tells before it runs: its axes, channel names, grid cells, number of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from useq import AcquireImage, MDASequence
+
+from acqstream.model.axes import MAX_STRING
+
+if TYPE_CHECKING:
+    from useq import MDAEvent
+
+MAX_COUNTED_EVENTS = 50_000  # making an event costs some 10 us; longer sequences start without being counted
+NO_CHANNEL = "Default"  # the word of Micro-Manager for "no channel"
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GridCells:
+    """(row, column) of every grid index: of the sequence's own plan, and of positions with a plan of their own."""
+
+    main: tuple[Cell, ...]
+    by_position: Mapping[int, tuple[Cell, ...]]
+
+    def cell(self, position: int, grid: int) -> Cell:
+        return self.by_position.get(position, self.main)[grid]
+
+    @property
+    def shape(self) -> Cell:
+        """Rows and columns of the smallest grid that holds all cells."""
+        cells = [cell for plan in (self.main, *self.by_position.values()) for cell in plan]
+        return max(row for row, _ in cells) + 1, max(column for _, column in cells) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePlan:
+    """What is known before the run.
+
+    keys are the index keys that occur, slowest first, empty when unknown. is_known is False for lists, generators and
+    queues of events. is_unique tells that no two events share an index. names_as_values tells that channel names can
+    stand for the channels. frames counts the images of one camera, None when unknown.
+    """
+
+    keys: tuple[str, ...] = ()
+    is_known: bool = False
+    is_unique: bool = False
+    names_as_values: bool = False
+    channel_names: tuple[str, ...] = ()
+    cells: GridCells | None = None
+    frames: int | None = None
+
+
+def plan_sequence(sequence: MDASequence) -> SequencePlan:
+    """The plan of `sequence`, as the engine is about to run it.
+
+    To be called after the inner engine's `setup_sequence`, which sets the field of view that grids are computed from:
+    sequences remember what they computed first.
+    """
+    if not is_real_sequence(sequence):
+        return SequencePlan()
+    parts = list(_parts(sequence))
+    keys = dict.fromkeys(str(key) for part in parts for key in part.used_axes)
+    frames, is_unique = _count(sequence, has_parts=len(parts) > 1)
+    return SequencePlan(
+        keys=tuple(keys),
+        is_known=True,
+        is_unique=is_unique,
+        names_as_values=all(_are_values(part.channels) for part in parts),
+        channel_names=_channel_names(parts),
+        cells=_grid_cells(sequence) if "g" in keys else None,
+        frames=frames,
+    )
+
+
+def is_real_sequence(sequence: object) -> bool:
+    """False for the placeholder that stands for a list, generator or queue of events."""
+    return isinstance(sequence, MDASequence) and type(sequence).__name__ != "GeneratorMDASequence"
+
+
+def acquires(event: MDAEvent) -> bool:
+    """True when `event` asks for an image, and not for autofocus or an action of the user."""
+    action = getattr(event, "action", None)
+    return action is None or isinstance(action, AcquireImage)
+
+
+def _parts(sequence: MDASequence) -> Iterator[MDASequence]:
+    """`sequence` and the sub-sequences of its positions, at any depth."""
+    yield sequence
+    for position in sequence.stage_positions:
+        if position.sequence is not None:
+            yield from _parts(position.sequence)
+
+
+def _count(sequence: MDASequence, *, has_parts: bool) -> tuple[int | None, bool]:
+    """Number of images, and whether their indices differ: a sub-sequence's time plan replaces the outer time index."""
+    total = 1
+    for size in sequence.sizes.values():
+        total *= size or 1
+    if total > MAX_COUNTED_EVENTS:
+        return None, not has_parts
+    indices: set[tuple[tuple[str, int], ...]] = set()
+    count = 0
+    for seen, event in enumerate(islice(sequence, MAX_COUNTED_EVENTS + 1)):
+        if seen == MAX_COUNTED_EVENTS:
+            return None, not has_parts
+        if acquires(event):
+            count += 1
+            indices.add(tuple(sorted(event.index.items())))
+    return count, len(indices) == count
+
+
+def _channel_names(parts: Sequence[MDASequence]) -> tuple[str, ...]:
+    """All names, each once, if they are values of the axis; else those of the outer sequence, by channel number."""
+    if not all(_are_values(part.channels) for part in parts):
+        return tuple(channel.config for channel in parts[0].channels)
+    names = dict.fromkeys(channel.config for part in parts for channel in part.channels)
+    if names and not parts[0].channels:
+        names[NO_CHANNEL] = None
+    return tuple(names)
+
+
+def _are_values(channels: Sequence[Any]) -> bool:
+    names = [channel.config for channel in channels]
+    return len(set(names)) == len(names) and all(is_axis_text(name) for name in names)
+
+
+def is_axis_text(name: str) -> bool:
+    """True when `name` may be the value of an axis."""
+    return 0 < len(name) <= MAX_STRING and name.isprintable()
+
+
+def _grid_cells(sequence: MDASequence) -> GridCells | None:
+    """Cells of all grid plans, or None if one of them does not tell them (random points)."""
+    main = () if sequence.grid_plan is None else _cells(sequence.grid_plan)
+    by_position: dict[int, tuple[Cell, ...]] = {}
+    for number, position in enumerate(sequence.stage_positions):
+        if position.sequence is None:
+            continue
+        if any(part.grid_plan is not None for part in islice(_parts(position.sequence), 1, None)):
+            return None  # grids within grids: which one an index means is not told
+        if position.sequence.grid_plan is not None:
+            cells = _cells(position.sequence.grid_plan)
+            if cells is None:
+                return None
+            by_position[number] = cells
+    return None if main is None else GridCells(main, by_position)
+
+
+def _cells(plan: Iterable[Any]) -> tuple[Cell, ...] | None:
+    cells: list[Cell] = []
+    for point in plan:
+        row, column = point.grid_row, point.grid_col
+        if row is None or column is None or row < 0 or column < 0:
+            return None
+        cells.append((int(row), int(column)))
+    return tuple(cells) if len(set(cells)) == len(cells) else None

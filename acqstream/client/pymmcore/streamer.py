@@ -1,0 +1,156 @@
+"""The runs of one engine, one after another: which one is on, how it ended, what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pymmcore_plus.mda import FinishReason
+
+from acqstream.client.pymmcore.run_sink import CloseStatus, MissingPolicy, RunSink, first_line
+from acqstream.client.run import Run
+from acqstream.errors import AcqStreamError
+from acqstream.model.receipt import Receipt
+
+if TYPE_CHECKING:
+    from useq import MDASequence
+
+logger = logging.getLogger(__name__)
+Naming = Callable[["MDASequence", int], str]  # the sequence and the number of earlier runs -> name of the dataset
+Options = Callable[[int], Mapping[str, Any]]  # the number of earlier runs -> options of `acqstream.create`
+
+
+class Streamer:
+    """Makes an acquisition of every run; created by `streaming` and `install`.
+
+    last_run, last_receipt and last_error are those of the run that began last. first_error is the first of all runs.
+    """
+
+    def __init__(
+        self,
+        naming: Naming,
+        options: Options,
+        stop: Callable[[], None],
+        *,
+        counter: bool | None = None,
+        missing: MissingPolicy = "error",
+    ) -> None:
+        self._naming = naming
+        self._options = options
+        self._stop = stop  # ends the engine's run from any thread
+        self._counter = counter
+        self._missing: MissingPolicy = missing
+        self._begun = 0
+        self._sink: RunSink | None = None
+        self._last: RunSink | None = None
+        self._cause: BaseException | None = None  # why the engine's run fails, where it told
+        self._ended = threading.Event()
+        self._ended.set()
+        self.thread: threading.Thread | None = None  # in which the run goes on
+        self.is_detached = False
+        self.first_error: AcqStreamError | None = None
+        self.last_error: AcqStreamError | None = None
+
+    @property
+    def sink(self) -> RunSink | None:
+        """Of the run that is on."""
+        return self._sink
+
+    @property
+    def last_run(self) -> Run | None:
+        return getattr(self._last, "run", None)
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """None while the last run is on, and when it ended without a word of the daemon."""
+        return None if self._last is None else self._last.receipt
+
+    def prepare(self) -> None:
+        """A run starts in this thread; one that was left without an end is closed first."""
+        self.abandon("the acquisition thread was interrupted")
+        self.thread = threading.current_thread()
+        self._ended.clear()
+        self._cause = None
+
+    def begin(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
+        """Open the acquisition of this run; raises if that is not possible."""
+        if self.is_detached:
+            return
+        options = dict(self._options(self._begun))
+        sink: RunSink = RunSink(
+            self._naming(sequence, self._begun),
+            {**options, "on_error": lambda error: self._fail(sink, error, options.get("on_error"))},
+            counter=self._counter,
+            missing=self._missing,
+        )
+        self._last, self.last_error = sink, None
+        try:
+            sink.setup(sequence, meta)
+        except AcqStreamError as error:
+            self.keep(error)
+            raise
+        self._begun += 1
+        self._sink = sink
+
+    def keep(self, error: BaseException) -> None:
+        """Remember why the run fails."""
+        self._cause = self._cause or error
+        if isinstance(error, AcqStreamError):
+            self.last_error = self.last_error or error
+            self.first_error = self.first_error or error
+
+    def complete(self) -> None:
+        """All events are done: close the acquisition while `core.mda.run` can still raise what goes wrong."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        try:
+            sink.close("completed")
+        except AcqStreamError as error:
+            self.keep(error)
+            raise
+
+    def end(self, reason: FinishReason | None) -> None:
+        """The run is over. Never raises: what goes wrong is kept, and logged."""
+        sink, self._sink = self._sink, None
+        try:
+            if sink is not None:
+                sink.close(*self._verdict(reason))
+        except AcqStreamError as error:
+            self.keep(error)
+            logger.exception("%s: the run is not stored as it should be", sink.name if sink else "")
+        finally:
+            self.thread = None
+            self._ended.set()
+
+    def abandon(self, why: str) -> None:
+        """Close what a run left behind that ended without a word, as a keyboard interrupt makes it."""
+        if self._sink is not None:
+            self._cause = self._cause or InterruptedError(why)
+        self.end(FinishReason.ERRORED)
+
+    def wait(self) -> None:
+        """Until the run that is on is over, or its thread gone."""
+        thread = self.thread
+        if thread is None or thread is threading.current_thread():
+            return
+        while thread.is_alive() and not self._ended.wait(timeout=0.1):
+            pass
+
+    def _verdict(self, reason: FinishReason | None) -> tuple[CloseStatus, str]:
+        if reason is FinishReason.COMPLETED:
+            return "completed", ""
+        if reason is FinishReason.CANCELED and self._cause is None:
+            return "canceled", "canceled at the microscope"
+        return "error", first_line(self._cause) if self._cause else "the acquisition engine failed"
+
+    def _fail(self, sink: RunSink, error: AcqStreamError, tell: Callable[[AcqStreamError], None] | None) -> None:
+        """The acquisition failed while no frame was on its way: end the engine's run now, not with its next frame."""
+        if self._sink is sink:
+            self.keep(error)
+            logger.error("%s: %s; the run is canceled", sink.name, error)
+            self._stop()
+        if tell is not None:
+            tell(error)

@@ -1,0 +1,355 @@
+"""One running acquisition, as the program that makes the frames sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from mmap import mmap
+from types import TracebackType
+from typing import Any, Self
+
+import xxhash
+
+from acqstream.client import open_runs
+from acqstream.client.completeness import DeclaredGaps, what_is_missing
+from acqstream.client.connection import Connection
+from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
+from acqstream.client.images import as_image, copy_pixels, pixel_type_of_image
+from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.session import Ending, Progress, RunWarning
+from acqstream.errors import (
+    AcqStreamError,
+    AcquisitionFailed,
+    ConfigError,
+    DaemonUnavailable,
+    FrameRefused,
+    ProtocolError,
+    WriterBehind,
+)
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.request_fields import FrameFields, encode_request, metadata_bytes
+from acqstream.protocol.requests import CLOSE_STATUSES, MAX_SKIP_COUNT
+
+_MOST_REASON_CHARACTERS = 1000
+
+
+class Run:
+    """Takes frames for one dataset. Made by `create`; used as a context manager, or ended by `close`.
+
+    Its methods may be called from several threads; puts are taken one after the other. A run that is neither closed
+    nor left is ended as an error at interpreter exit.
+    """
+
+    def __init__(self, connection: Connection, memory: mmap, micromanager: MicroManagerAxes | None) -> None:
+        self._connection = connection
+        self._session = connection.session
+        self._condition = connection.condition
+        self._settings = connection.settings
+        self._memory: mmap | None = memory
+        self._micromanager = micromanager
+        self._order = threading.RLock()  # held by whoever gives out the next frame number
+        self._declared = DeclaredGaps()
+        self._nan_reported = False
+        self._closed = False
+        self._close_error: AcqStreamError | None = None
+        self._largest_frame = 0
+        self.name = connection.settings.name
+        self.path = ""
+
+    def start(self) -> None:
+        """Wait until the daemon has opened the acquisition. Called by `create`; raises what that raises."""
+        self._connection.start()
+        try:
+            with self._condition:
+                self._condition.wait_for(lambda: self._session.opened is not None or self._session.ended)
+        except BaseException:  # also an impatient user
+            self._connection.stop()
+            raise
+        opened, welcome = self._session.opened, self._connection.welcome
+        if opened is None or welcome is None:
+            self._connection.join()
+            raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
+        self.name, self.path = opened.name, opened.path
+        self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
+        self._largest_frame = min(opened.window_bytes, welcome.max_payload)
+        open_runs.enter(self)
+
+    @property
+    def next(self) -> int:
+        """The first frame number that `put` has not taken yet."""
+        return self._session.outbox.next
+
+    @property
+    def progress(self) -> Progress:
+        with self._condition:
+            return self._session.progress()
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What was stored, where, and what is missing; None before the end."""
+        return self._session.receipt
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What the daemon and the client reported while going on; they are logged too."""
+        with self._condition:
+            return tuple(self._session.warnings)
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        image: object,
+        axes: Mapping[Any, Any] | None = None,
+        /,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        bits: int | None = None,
+        time_ns: int | None = None,
+        **axis_values: Any,
+    ) -> None:
+        """Send one frame: an array (Y, X) of uint8 or uint16, or (Y, X, 3) of uint8, with its axes and metadata.
+
+        The pixels are copied once; the array may be reused when this returns. bits are the significant bits (10, 11,
+        12 or 14 of uint16), time_ns the capture time in nanoseconds since 1970. Waits while the local buffer is full.
+
+        Raises the run's first error, at once and for ever after. FrameRefused and ProtocolError for arguments that
+        cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
+        not taken.
+        """
+        plain = plain_axes(axes, axis_values)
+        if self._micromanager is not None:
+            plain = self._micromanager.convert(plain)
+        metadata, replaced = plain_metadata(meta) if meta else (None, 0)
+        if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
+            raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
+        array = as_image(image)
+        with self._order:
+            number = self.next
+            try:
+                pixel_type = pixel_type_of_image(array, None if bits is None else int(bits))
+            except ValueError as error:
+                raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
+            size = metadata_bytes(number, metadata) if metadata else 0
+            start, memory = self._wait_for_room(array.nbytes, size)
+            copy_pixels(array, pixel_type, memory, start)
+            checksum = xxhash.xxh3_64_intdigest(memoryview(memory)[start : start + array.nbytes])
+            frame = FrameFields(pixel_type, array.shape, plain, metadata, time_ns, checksum)
+            with self._condition:
+                self._raise_if_over()
+                self._session.outbox.add_frame(frame, start, array.nbytes, size)
+                self._connection.wake()
+        if replaced:
+            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
+
+    def _wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, mmap]:
+        """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
+        outbox = self._session.outbox
+        with self._condition:
+            self._raise_if_over()
+            self._check_size(payload_bytes)
+            waiting_since = None
+            while (start := outbox.place(payload_bytes, header_bytes)) is None:
+                waiting_since = waiting_since or time.monotonic()
+                self._wait_for_progress(waiting_since, "the local buffer is full")
+                self._raise_if_over()
+            assert self._memory is not None  # it goes when the run is over
+            return start, self._memory
+
+    def _wait_for_progress(self, since: float, why: str) -> None:
+        """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
+        now = time.monotonic()
+        left = max(since, self._session.released_at) + self._settings.patience_s - now
+        silent = now - self._session.last_word > self._settings.silence_s
+        if left <= 0 and not silent:
+            raise WriterBehind(self._what_is_behind(why))
+        # Where the daemon is silent the connection's thread decides, within the patience.
+        self._condition.wait(left if left > 0 else self._settings.silence_s)
+
+    def _what_is_behind(self, why: str) -> str:
+        session, ring = self._session, self._session.outbox.ring
+        word = "durable" if session.release_when_durable else "published"
+        bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
+        text = [f"nothing became {word} for {self._settings.patience_s:g} s and {why} ({bound})"]
+        if not session.outbox.all_sent:
+            text.append(f"the daemon's window is closed at frame {session.limit.number}")
+        if session.daemon_state:
+            text.append(f"the daemon says {session.daemon_state}")
+        if session.free_bytes is not None:
+            text.append(f"{session.free_bytes / 1e9:.1f} GB are free on its disk")
+        if session.warnings:
+            text.append(f"its last warning: {session.warnings[-1].text}")
+        return "; ".join(text)
+
+    def _check_size(self, payload_bytes: int) -> None:
+        capacity = self._session.outbox.ring.capacity
+        if payload_bytes <= capacity and payload_bytes <= self._largest_frame:
+            return
+        number = self.next
+        if payload_bytes > capacity:
+            text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
+        else:
+            text = f"more than the daemon takes ({self._largest_frame}); raise its memory budget or largest payload"
+        raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+
+    def skip(self, count: int = 1, /, *, reason: str) -> None:
+        """Declare that the next `count` frames will never come: they get numbers but no pixels."""
+        if type(count) is not int or count < 0:
+            raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames")
+        with self._order:
+            while count > 0:
+                part = min(count, MAX_SKIP_COUNT)
+                header = encode_request(
+                    "skip",
+                    ds=self._connection.dataset_id,
+                    n=self.next,
+                    count=part,
+                    reason=str(reason)[:_MOST_REASON_CHARACTERS],
+                )
+                start = self.next
+                self._wait_for_room(1, len(header))
+                with self._condition:
+                    self._raise_if_over()
+                    self._session.outbox.add_skip(header, part)
+                    self._connection.wake()
+                self._declared.add(start, part)
+                count -= part
+
+    def patch(self, summary: Mapping[str, Any] | None = None, display: Mapping[str, Any] | None = None) -> None:
+        """Send late metadata: more summary entries, before the first frame only, or display settings, any time."""
+        with self._order:
+            if summary is not None and self.next > 0:
+                raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
+            for kind, values in (("summary", summary), ("display", display)):
+                if values is not None:
+                    self._patch(kind, values)
+
+    def _patch(self, kind: str, values: Mapping[str, Any]) -> None:
+        plain, replaced = plain_metadata(values)
+        header = encode_request("patch", ds=self._connection.dataset_id, **{kind: plain})
+        with self._condition:
+            self._raise_if_over()
+            self._session.add_patch(kind, header)
+            self._connection.wake()
+        if replaced:
+            self.warn_of_replaced_numbers(replaced, f"the {kind}")
+
+    def warn_of_replaced_numbers(self, count: int, where: str) -> None:
+        """Note that NaN or infinite numbers became null; once a run is enough."""
+        if self._nan_reported:
+            return
+        self._nan_reported = True
+        text = f"{count} NaN or infinite numbers in {where} became null; further ones are not reported"
+        with self._condition:
+            self._session.warn("nan_in_metadata", text, time.time())
+
+    def _raise_if_over(self) -> None:
+        """The caller holds the condition."""
+        if self._session.failure is not None:
+            raise self._session.failure.with_traceback(None)  # else it would grow with every raise
+        if self._closed or self._session.ending is not None or self._session.ended:
+            raise AcquisitionFailed(f"run {self.name!r} is closed", code="closed")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self, status: str = "completed", reason: str = "") -> Receipt:
+        """End the acquisition, wait until everything is stored, and return the receipt. Repeating it changes nothing.
+
+        status is "completed", "canceled" or "error". Waits as long as the daemon gives signs of life; unless completed
+        is asked for, only while frames still become safe.
+
+        Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
+        missing that were not declared by `skip`. `receipt` is set wherever it arrived.
+        """
+        if status not in CLOSE_STATUSES:
+            raise ConfigError(f"status={status!r} must be one of {', '.join(CLOSE_STATUSES)}")
+        if self._connection.inside:
+            self._ask_for_end(status, reason)
+            raise self._session.failure or ConfigError("on_error must not wait for the end of its own run")
+        return self._close(status, reason, lambda: self._end_in_time(status))
+
+    def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:
+        with self._order:
+            if not self._closed:
+                self._ask_for_end(status, reason)
+                try:
+                    wait()
+                except AcqStreamError as error:
+                    self._close_error = error
+                finally:
+                    self._connection.stop()
+                    self._leave()
+            first_error = self._session.failure or self._close_error
+            if first_error is not None:
+                raise first_error.with_traceback(None)
+            return self._checked_receipt()
+
+    def _ask_for_end(self, status: str, reason: str) -> None:
+        with self._condition:
+            if self._session.ending is None:
+                self._session.ending = Ending(status, reason[:_MOST_REASON_CHARACTERS])
+            self._connection.wake()
+            self._condition.notify_all()  # a waiting put
+
+    def _end_in_time(self, status: str) -> None:
+        """Wait for the end of the session; the connection's thread bounds it by the daemon's signs of life."""
+        began = time.monotonic()
+        with self._condition:
+            while not self._session.ended:
+                if status == "completed" or self._session.failure is not None:
+                    self._condition.wait()
+                else:
+                    self._wait_for_progress(began, "frames are left")
+
+    def _leave(self) -> None:
+        self._connection.join()
+        self._memory = None
+        self._closed = True
+        open_runs.leave(self)
+
+    def _checked_receipt(self) -> Receipt:
+        """The receipt, if it says what was asked for. Raises AcquisitionFailed otherwise."""
+        receipt, ending = self._session.receipt, self._session.ending
+        if receipt is None or ending is None:
+            raise AcquisitionFailed(f"run {self.name!r} ended without a receipt", code="incomplete")
+        if ending.status == "completed":
+            missing = what_is_missing(receipt, self._declared, self.next)
+            if missing:
+                raise AcquisitionFailed(f"run {self.name!r} is not complete: {missing}", code="incomplete")
+        return receipt
+
+    @property
+    def is_given_up(self) -> bool:
+        """The connection was stopped before the end; nothing can be done for the dataset."""
+        return self._connection.stopped
+
+    def end_at_exit(self, timeout_s: float) -> None:
+        """Close as an error within timeout_s, whatever happens; for `open_runs`."""
+        deadline = time.monotonic() + timeout_s
+
+        def wait() -> None:
+            with self._condition:
+                if not self._condition.wait_for(lambda: self._session.ended, deadline - time.monotonic()):
+                    raise DaemonUnavailable(f"the end of run {self.name!r} was not confirmed in {timeout_s:g} s")
+
+        self._ask_for_end("error", open_runs.EXIT_REASON)  # first of all: a put that waits holds the order
+        self._close("error", open_runs.EXIT_REASON, wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close("error", reason=f"{type(error).__name__}: {error}")
+        except AcqStreamError as close_error:
+            if close_error is not error:
+                error.add_note(f"closing the run {self.name!r} failed too: {close_error}")

@@ -1,0 +1,233 @@
+"""What the producer knows of its acquisition: window, cursors, warnings, first error, receipt.
+
+Pure: no socket, no clock. Not for several threads at a time: the run's condition guards it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from acqstream.client.daemon_errors import failure
+from acqstream.client.outbox import HeldMessage, Outbox
+from acqstream.errors import AcqStreamError, AcquisitionFailed
+from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, UnknownReply, Warn
+from acqstream.protocol.request_fields import encode_request
+
+MAX_WARNINGS = 1000
+MAX_LOST_IN_A_ROW = 5
+LOST_CODES = frozenset({"unknown_ds", "denied"})
+"""Not fatal errors that say that the daemon no longer knows this connection: it is made anew."""
+
+SHUTTING_DOWN = "shutting_down"
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """Something the daemon reported while going on; time is seconds since 1970."""
+
+    code: str
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. The first four count frames from the first on, skipped ones included.
+
+    behind_bytes are pixel bytes held here because they are not safe yet. free_bytes is the space left on the daemon's
+    disk, None before the first status.
+    """
+
+    sent: int
+    received: int
+    published: int
+    durable: int
+    behind_bytes: int
+    free_bytes: int | None
+
+
+def is_interrupted(reply: Reply) -> bool:
+    """The daemon ends, or has ended, without the producer's wish: the run goes on once it is started again."""
+    if isinstance(reply, Closed):
+        return reply.receipt.status == "interrupted"
+    return isinstance(reply, Error) and reply.code == SHUTTING_DOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the producer said at its close."""
+
+    status: str
+    reason: str
+
+
+class Session:
+    """One acquisition as its producer sees it. `now` is always seconds of one monotonic clock."""
+
+    def __init__(self, outbox: Outbox, now: float) -> None:
+        self.outbox = outbox
+        self.cursors = Cursors()
+        self.limit = Limit(0, 0)
+        self.release_when_durable = False
+        self.last_word = now
+        self.released_at = now
+        self.opened: Opened | None = None
+        self.failure: AcqStreamError | None = None
+        self.receipt: Receipt | None = None
+        self.ending: Ending | None = None
+        self.ending_sent = False
+        self.ended = False  # nothing more will be sent or received
+        self.contact_lost = False
+        self.why_lost = ""  # for the error, should contact not come back
+        self.epoch = 0
+        self.free_bytes: int | None = None
+        self.daemon_state = ""
+        self.warnings: deque[RunWarning] = deque(maxlen=MAX_WARNINGS)
+        self._lost_in_a_row = 0
+        self._patches: dict[str, bytes] = {}  # the latest of each kind: sent again after a lost connection
+        self._unsent_patches: list[str] = []
+
+    def open(self, opened: Opened, *, same_machine: bool, now: float) -> None:
+        """The daemon is ready for frames from `opened.next` on, for the first time or again.
+
+        Raises ProtocolError if it asks for frames that were never put.
+        """
+        self.epoch = max(self.epoch, opened.epoch)
+        if self.opened is None:
+            self.outbox.begin(opened.next, opened.received_bytes)
+            self.opened = opened
+        else:
+            self._rewind(opened)
+            self._unsent_patches = [kind for kind in self._patches if kind != "summary" or opened.next == 0]
+        self.release_when_durable = not same_machine
+        self.limit = opened.limit
+        self.ending_sent = False
+        self.contact_lost = False
+        self.last_word = self.released_at = now
+
+    def _rewind(self, opened: Opened) -> None:
+        """Send again from `opened.next` on; what is not held any more is declared lost."""
+        outbox = self.outbox
+        lost = outbox.first_held - opened.next
+        gap = b""
+        if lost > 0:
+            reason = "lost by the daemon after it had reported them as safe; the producer no longer holds them"
+            gap = encode_request("skip", ds=opened.dataset_id, n=opened.next, count=lost, reason=reason)
+        outbox.rewind(opened.next, opened.received_bytes, gap)
+
+    def forgive(self, seconds: float) -> None:
+        """Move the daemon's last word and the last progress: nobody was there to hear."""
+        self.last_word += seconds
+        self.released_at += seconds
+
+    def receive(self, reply: Reply | UnknownReply, now: float, wall_time: float) -> RunWarning | None:
+        """Take a message in; the warning it carries, if one. wall_time is seconds since 1970."""
+        self.last_word = now
+        if isinstance(reply, Ack):
+            self._acknowledge(reply, now)
+        elif isinstance(reply, StatusReply):
+            self._note_status(reply)
+        elif isinstance(reply, Warn):
+            return self.warn(reply.code, reply.text, wall_time)
+        elif isinstance(reply, Closed):
+            self._finish(reply.receipt)
+        elif isinstance(reply, Error):
+            return self._refuse(reply, wall_time)
+        return None
+
+    def _acknowledge(self, ack: Ack, now: float) -> None:
+        self.cursors = ack.cursors
+        self.limit = ack.limit
+        self._lost_in_a_row = 0
+        safe = ack.cursors.durable if self.release_when_durable else ack.cursors.published
+        if self.outbox.release(safe):
+            self.released_at = now
+
+    def _note_status(self, status: StatusReply) -> None:
+        if self.opened is None or status.dataset_id != self.opened.dataset_id:
+            return  # of the whole daemon: a sign of life
+        free = status.values.get("free_bytes")
+        self.free_bytes = free if isinstance(free, int) else self.free_bytes
+        self.daemon_state = str(status.values.get("state", self.daemon_state))
+
+    def _refuse(self, error: Error, wall_time: float) -> RunWarning | None:
+        if error.fatal:
+            self.fail(failure(error, self.opened.path if self.opened else ""))
+            return None
+        if error.code == SHUTTING_DOWN:
+            self.why_lost = f"; it said: {error.text}"
+            return self.warn(error.code, error.text, wall_time)
+        if error.code in LOST_CODES:
+            self._lose_contact(error)
+            return None
+        return self.warn(error.code, error.text, wall_time)
+
+    def _lose_contact(self, error: Error) -> None:
+        if self.contact_lost:
+            return  # one of many answers to what was on its way
+        self.contact_lost = True
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row > MAX_LOST_IN_A_ROW:  # opening again does not help
+            self.fail(failure(error, self.opened.path if self.opened else ""))
+
+    def warn(self, code: str, text: str, wall_time: float) -> RunWarning:
+        """Keep a warning; the oldest give way."""
+        warning = RunWarning(code, text, wall_time)
+        self.warnings.append(warning)
+        return warning
+
+    def _finish(self, receipt: Receipt) -> None:
+        if is_interrupted(Closed(receipt)) and self.failure is None:
+            self.contact_lost = True  # the daemon was stopped; if it is started again, the run goes on
+            return
+        self.receipt = receipt
+        self.ended = True
+        if self.ending is None:  # for example ended by an operator
+            why = f": {receipt.reason}" if receipt.reason else ""
+            self.fail(AcquisitionFailed(f"the daemon ended the acquisition as {receipt.status}{why}", code="ended"))
+
+    def fail(self, error: AcqStreamError) -> None:
+        """Keep the first error of the run."""
+        if self.failure is None:
+            self.failure = error
+
+    def add_patch(self, kind: str, header: bytes) -> None:
+        """Send late metadata: a "summary" or "display" patch."""
+        self._patches[kind] = header
+        if kind not in self._unsent_patches:
+            self._unsent_patches.append(kind)
+
+    def take_patches(self) -> list[tuple[str, bytes]]:
+        """Kind and header of the patches to send now."""
+        due = [(kind, self._patches[kind]) for kind in self._unsent_patches]
+        self._unsent_patches.clear()
+        return due
+
+    def take_due(self, most: int) -> list[HeldMessage]:
+        """Frames and skips to send now, at most so many; none once the run has failed."""
+        return [] if self.failure is not None else self.outbox.take_due(self.limit, most)
+
+    def has_due(self) -> bool:
+        """True when something could be sent now."""
+        if self.failure is not None:
+            return False
+        return bool(self._unsent_patches) or self.close_is_due or self.outbox.has_due(self.limit)
+
+    @property
+    def close_is_due(self) -> bool:
+        """True when all frames were sent and `close` was not."""
+        return self.failure is None and self.ending is not None and not self.ending_sent and self.outbox.all_sent
+
+    def progress(self) -> Progress:
+        cursors = self.cursors
+        return Progress(
+            self.outbox.next,
+            cursors.received,
+            cursors.published,
+            cursors.durable,
+            self.outbox.held_payload_bytes,
+            self.free_bytes,
+        )

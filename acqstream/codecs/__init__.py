@@ -1,0 +1,1 @@
+"""Bytes to bytes: each codec under its standard name."""

@@ -1,0 +1,1 @@
+"""The process that receives frames over ZeroMQ."""

@@ -1,0 +1,94 @@
+"""Who may connect from other machines: CURVE keys, checked by ZAP (rfc.zeromq.org/spec/27).
+
+Only listeners bound after `secure` ask; those bound before stay open to this machine. Without a known key nobody gets
+an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import zmq
+from zmq.auth import load_certificate
+from zmq.auth.thread import ThreadAuthenticator
+
+from acqstream.errors import ConfigError
+
+logger = logging.getLogger("acqstream.daemon")
+
+ZAP_DOMAIN = b"acqstream"
+
+
+class ClientAccess:
+    """Answers ZeroMQ's questions about clients, in a thread of its own, from `start` to `stop`.
+
+    server_key is the daemon's secret key file, client_keys a folder with the public key files (*.key) of all clients,
+    read anew for each connection. Raises ConfigError if they cannot be used.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], server_key: Path, client_keys: Path) -> None:
+        if not client_keys.is_dir():
+            raise ConfigError(
+                f"client_keys: {client_keys} is no folder; put the clients' public key files (*.key) there"
+            )
+        self._public, self._secret = _load_server_key(server_key)
+        self._authenticator = _Authenticator(client_keys, context)
+
+    def start(self) -> None:
+        self._authenticator.start()
+
+    def stop(self) -> None:
+        self._authenticator.stop()
+
+    def secure(self, socket: zmq.Socket[bytes]) -> None:
+        """From now on, what `socket` binds is for clients with a known key only."""
+        socket.curve_server = True
+        socket.curve_publickey = self._public
+        socket.curve_secretkey = self._secret
+        socket.zap_domain = ZAP_DOMAIN
+
+
+class _Authenticator(ThreadAuthenticator):
+    """Looks keys up in a folder, and says whom it turned away."""
+
+    def __init__(self, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        super().__init__(context)
+        self._folder = folder
+        self._address = ""
+        self.configure_curve_callback(ZAP_DOMAIN.decode(), self)
+
+    async def handle_zap_message(self, msg: list[bytes]) -> None:
+        self._address = msg[3].decode(errors="replace") if len(msg) > 3 else ""
+        await super().handle_zap_message(msg)
+
+    def callback(self, _domain: str, key: bytes) -> bool:
+        """True if the client with this public key (Z85) may connect."""
+        if key in self._known_keys():
+            return True
+        logger.warning("denied a connection from %s: no file in %s has its key %s", self._address, self._folder, key)
+        return False
+
+    def _known_keys(self) -> set[bytes]:
+        keys = set()
+        for path in sorted(self._folder.glob("*.key")):
+            try:
+                keys.add(load_certificate(path)[0])
+            except (OSError, ValueError) as error:
+                logger.warning("client key %s cannot be read: %s", path, error)
+        return keys
+
+
+def _load_server_key(path: Path) -> tuple[bytes, bytes]:
+    try:
+        if os.name == "posix" and path.stat().st_mode & 0o007:
+            raise ConfigError(f"server_key: {path} can be read by everybody; chmod 600 it, and make new keys")
+        public, secret = load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"server_key: {path} cannot be read: {error}; make one with: acqstream keys server"
+        ) from error
+    if secret is None:
+        raise ConfigError(f"server_key: {path} holds no secret key; name the file that ends with .key_secret")
+    return public, secret

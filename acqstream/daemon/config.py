@@ -1,0 +1,112 @@
+"""Configuration of the daemon: a TOML file, overridden by the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from acqstream.errors import ConfigError
+
+MAX_PORT = 65535
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
+_REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[0-9]{1,5}|\*)")
+_LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0-9]{1,5}|\*)|ipc://.+")
+
+
+def _default_memory_mb() -> int:
+    return int(min(1536, psutil.virtual_memory().total // 8 // 2**20))
+
+
+def _default_runtime() -> Path:
+    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
+        value = os.environ.get(name)
+        if value:
+            return Path(value.split(":")[0]) / ("" if name == "RUNTIME_DIRECTORY" else "acqstream")
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"acqstream-{user}"
+
+
+class DaemonConfig(BaseModel):
+    """What `acqstream serve` can be told; every field is a key of the TOML file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: Path = Field(default=Path("."), description="Data directory; every dataset is a folder in it.")
+    endpoints: list[str] = Field(
+        default=[DEFAULT_ENDPOINT], min_length=1, description="Where producers connect: tcp on loopback, or ipc."
+    )
+    ipc: bool = Field(default=True, description="Offer an ipc endpoint beside tcp, in the runtime directory.")
+    remote: list[str] = Field(
+        default=[], description="Where producers of other machines connect: tcp on any address, with keys (CURVE)."
+    )
+    server_key: Path | None = Field(default=None, description="Secret key file of the daemon, for remote.")
+    client_keys: Path | None = Field(
+        default=None, description="Folder with the public key files (*.key) of the clients that may use remote."
+    )
+    runtime: Path = Field(default_factory=_default_runtime, description="Folder of the ipc sockets.")
+    memory_mb: int = Field(
+        default_factory=_default_memory_mb, ge=16, description="Memory for frames on their way, in MiB."
+    )
+    max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
+    max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")
+    max_connections: int = Field(default=256, ge=1, le=10000, description="Connections at once, of all programs.")
+    grace_s: float = Field(
+        default=60.0, ge=0, le=86400, description="How long a lost producer may stay away before its run is finished."
+    )
+
+    @field_validator("endpoints")
+    @classmethod
+    def _local_only(cls, endpoints: list[str]) -> list[str]:
+        for endpoint in endpoints:
+            found = _LOCAL.fullmatch(endpoint)
+            if found is None:
+                raise ValueError(
+                    f"{endpoint} is not local: only tcp on 127.0.0.1, localhost or [::1], and ipc, are safe; "
+                    "for other machines see remote, with keys"
+                )
+            if found["port"] not in (None, "*") and int(found["port"]) > MAX_PORT:
+                raise ValueError(f"{endpoint}: a port is a number up to {MAX_PORT}, or * for any free one")
+        return endpoints
+
+    @field_validator("remote")
+    @classmethod
+    def _with_port(cls, remote: list[str]) -> list[str]:
+        for endpoint in remote:
+            found = _REMOTE.fullmatch(endpoint)
+            if found is None or (found["port"] != "*" and int(found["port"]) > MAX_PORT):
+                raise ValueError(f"{endpoint} is no tcp endpoint; expected for example tcp://0.0.0.0:5272")
+        return remote
+
+    @model_validator(mode="after")
+    def _remote_needs_keys(self) -> Self:
+        if self.remote and (self.server_key is None or self.client_keys is None):
+            raise ValueError("remote needs server_key and client_keys: nobody connects from elsewhere without keys")
+        return self
+
+
+def load_config(path: Path | None = None, **overrides: Any) -> DaemonConfig:
+    """The configuration in a TOML file (None: the defaults), with overrides that are not None put on top.
+
+    Raises ConfigError naming the file and the field.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read configuration {path}: {error}") from error
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    try:
+        return DaemonConfig(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "configuration"
+        where = f"{path}: " if path is not None else ""
+        raise ConfigError(f"{where}{field}: {first['msg']}") from error

@@ -1,0 +1,55 @@
+"""Datasets that an earlier writer left behind, put in order before anybody asks for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from acqstream.errors import AcqStreamError
+from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.pipeline import journal
+from acqstream.pipeline.recovery import RecoveryReport, recover
+from acqstream.pipeline.state_file import STATE_NAME
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
+
+logger = logging.getLogger("acqstream.recovery")
+
+
+def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
+    """Recover every dataset below that was being written when its writer died.
+
+    A dataset that cannot be recovered is left as it is and logged as an error; the others are not held up.
+    """
+    reports = []
+    for folder in folders:
+        if not (folder / STATE_NAME).is_file():
+            _remove_half_made(folder)
+            continue
+        try:
+            report = recover(folder)
+        except (AcqStreamError, OSError) as error:
+            logger.error("cannot recover %s: %s", folder, error)  # noqa: TRY400 - expected: no stack
+            continue
+        if report is not None:
+            logger.warning("recovered %s", report)
+            reports.append(report)
+    return reports
+
+
+def _remove_half_made(folder: Path) -> None:
+    """A writer that died while creating a dataset leaves its first files: no frame was ever taken, the name is free."""
+    files = list(folder.iterdir())
+    first_files = {journal.JOURNAL_NAME, INDEX_NAME, STATE_NAME + TEMPORARY_SUFFIX}
+    if journal.JOURNAL_NAME not in {file.name for file in files} or not {file.name for file in files} <= first_files:
+        return
+    if (folder / journal.JOURNAL_NAME).stat().st_size > journal.HEADER_BYTES:
+        return
+    try:
+        for file in files:
+            file.unlink()
+        folder.rmdir()
+    except OSError as error:
+        logger.warning("cannot remove %s, which holds no frame: %s", folder, error)
+        return
+    logger.warning("removed %s: its writer died while creating it, it held no frame", folder)

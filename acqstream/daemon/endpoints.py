@@ -1,0 +1,109 @@
+"""The daemon's sockets: where they are bound, and their limits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from acqstream.daemon.config import DaemonConfig
+from acqstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from acqstream.daemon.client_access import ClientAccess
+
+SOCKET_BUFFER_BYTES = 4 * 2**20
+HEARTBEAT_MS = 2000
+HEARTBEAT_TIMEOUT_MS = 10_000
+HANDSHAKE_MS = 3000
+MAX_IPC_PATH = 100  # sun_path holds 107 bytes
+_QUEUE_IN = 16  # messages a peer may have waiting here; the window bounds the bytes
+_QUEUE_OUT = 1000
+
+
+class Endpoints:
+    """A ROUTER for producers on every endpoint, and an XPUB for events.
+
+    Raises ConfigError naming the endpoint that cannot be bound.
+    """
+
+    def __init__(self, config: DaemonConfig) -> None:
+        self._context = zmq.Context()
+        self._context.linger = 0
+        self.producers = self._router(config)
+        self.events = self._context.socket(zmq.XPUB)
+        self.events.sndhwm = _QUEUE_OUT
+        self.ipc = ""
+        self.remote: list[str] = []
+        self._access: ClientAccess | None = None
+        try:
+            self.bound = [_bind(self.producers, endpoint) for endpoint in config.endpoints]
+            if config.ipc and zmq.has("ipc"):
+                self._bind_ipc(config)
+            self._bind_remote(config)  # last: it changes what later listeners ask of clients
+            self.events_endpoint = _bind(self.events, "tcp://127.0.0.1:*")
+        except ConfigError:
+            self.close()
+            raise
+
+    @property
+    def all(self) -> list[str]:
+        """Where producers may connect."""
+        return [*self.bound, *self.remote, *([self.ipc] if self.ipc else [])]
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close all sockets, waiting up to linger_ms for last messages to leave."""
+        if self._access is not None:
+            self._access.stop()
+        self._context.destroy(linger=linger_ms)
+        if self.ipc:
+            Path(self.ipc.removeprefix("ipc://")).unlink(missing_ok=True)
+
+    def _router(self, config: DaemonConfig) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.ROUTER)
+        socket.router_mandatory = 1  # a lost producer is noticed when it is written to
+        socket.maxmsgsize = config.max_payload_mb * 2**20
+        socket.rcvhwm = _QUEUE_IN
+        socket.sndhwm = _QUEUE_OUT
+        socket.rcvbuf = SOCKET_BUFFER_BYTES
+        socket.heartbeat_ivl = HEARTBEAT_MS
+        socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
+        socket.handshake_ivl = HANDSHAKE_MS
+        socket.ipv6 = any("[" in endpoint for endpoint in (*config.endpoints, *config.remote))
+        return socket
+
+    def _bind_remote(self, config: DaemonConfig) -> None:
+        if not config.remote or config.server_key is None or config.client_keys is None:
+            return
+        if not zmq.has("curve"):
+            raise ConfigError("remote: this ZeroMQ library was built without CURVE")
+        from acqstream.daemon.client_access import ClientAccess  # brings asyncio along, which is not needed otherwise
+
+        self._access = ClientAccess(self._context, config.server_key, config.client_keys)
+        self._access.start()
+        self._access.secure(self.producers)
+        self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
+
+    def _bind_ipc(self, config: DaemonConfig) -> None:
+        runtime = config.runtime.absolute()
+        port = self.bound[0].rpartition(":")[2]
+        path = runtime / f"{port if port.isdigit() else os.getpid()}.sock"
+        if len(os.fsencode(path)) > MAX_IPC_PATH:
+            raise ConfigError(f"runtime directory {runtime} is too long a path for a socket; name a shorter one")
+        try:
+            runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot create runtime directory {runtime}: {error}") from error
+        self.ipc = f"ipc://{path}"
+        _bind(self.producers, self.ipc)
+
+
+def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
+    """Bind, and return the endpoint with its real port."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise ConfigError(f"cannot listen on {endpoint}: {error}; is another daemon running there?") from error
+    return bytes(socket.last_endpoint).rstrip(b"\0").decode()  # type: ignore[arg-type]

@@ -1,0 +1,391 @@
+"""The office: which acquisitions run, what their producers ask for, what they are told. Used by the loop only."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from acqstream import __version__
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.machine import boot_id, free_bytes
+from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
+from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.receipt import Receipt, Status
+from acqstream.model.state import AcquisitionState
+from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.protocol import requests
+from acqstream.protocol.encoding import MAX_HEADER_BYTES
+from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Warn, Welcome
+from acqstream.protocol.session import Event
+
+logger = logging.getLogger("acqstream.daemon")
+
+STATUS_INTERVAL_S = 1.0
+HELD_ACK_POLL_MS = 20
+MAX_RECEIPTS_KEPT = 100  # for producers that ask again after a lost connection
+
+
+class Office:
+    """send answers a peer and says whether it can be reached; wake is called by the logs' threads."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        directory: DataDirectory,
+        endpoints: Endpoints,
+        wake: Callable[[], None],
+        send: Callable[[Peer, Reply], bool],
+    ) -> None:
+        self.acquisitions: dict[str, Acquisition] = {}
+        self._config = config
+        self._directory = directory
+        self._endpoints = endpoints
+        self._send = send
+        self._budget = MemoryBudget(config.memory_mb * 2**20)
+        self._openings = Openings(config, directory, self._budget, wake)
+        self._receipts: OrderedDict[str, Receipt] = OrderedDict()
+        self._started_s = time.monotonic()
+        self._status_at_s = 0.0
+        self._is_stopping = False
+
+    # Requests.
+
+    def handle(self, peer: Peer, request: requests.Request) -> None:
+        """Everything but frames."""
+        try:
+            match request:
+                case requests.Hello():
+                    self._send(peer, self._welcome())
+                case requests.Open():
+                    self._open(peer, request)
+                case requests.Ping():
+                    self._ping(peer, request)
+                case requests.Close():
+                    self._close(peer, request)
+                case requests.Skip():
+                    self._skip(peer, request)
+                case requests.Patch():
+                    self._patch(peer, request)
+                case requests.Stop():
+                    self._stop(peer, request.name)
+        except AcqStreamError as error:
+            self._answer_error(peer, getattr(request, "dataset_id", None), error)
+
+    def refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
+        """A message that cannot be taken. A producer's own bad frame ends its acquisition; nobody else's does."""
+        dataset_id = fields.get("ds") if isinstance(fields.get("ds"), str) else None
+        acquisition = self.acquisitions.get(dataset_id or "")
+        is_own = acquisition is not None and acquisition.peer.identity == peer.identity
+        if is_own and acquisition is not None and fields.get("t") in ("frame", "frames", "skip"):
+            self._end_refused(acquisition, error)
+            return
+        self._answer_error(peer, dataset_id, error)
+
+    def _end_refused(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+        """The producer sent what cannot be taken. What follows it on the way is dropped; the first error was told."""
+        if self._end(acquisition, Event.REFUSED, "error", str(error)):
+            acquisition.is_error_told = True
+            number = getattr(error, "number", None)
+            self._tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True))
+
+    def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
+        """A fault in the daemon met a message: it ends the sender's acquisition, and nothing else."""
+        logger.error("a fault met a message of type %r", fields.get("t"), exc_info=error)
+        fault = AcquisitionFailed(f"a fault in the daemon: {type(error).__name__}: {error}")
+        dataset_id = fields.get("ds") if isinstance(fields.get("ds"), str) else None
+        acquisition = self.acquisitions.get(dataset_id or "")
+        if acquisition is not None and acquisition.peer.identity == peer.identity:
+            self._end_refused(acquisition, fault)
+        else:
+            self._answer_error(peer, dataset_id, fault)
+
+    def find(self, peer: Peer, dataset_id: str) -> Acquisition:
+        """The peer's own running acquisition. Raises ProtocolError unknown_ds or denied."""
+        acquisition = self.acquisitions.get(dataset_id)
+        if acquisition is None:
+            raise ProtocolError(f"no acquisition {dataset_id!r} is open here; send open first", code="unknown_ds")
+        if acquisition.peer.identity != peer.identity:
+            raise ProtocolError(f"acquisition {dataset_id!r} belongs to another connection", code="denied")
+        return acquisition
+
+    def acknowledge(self, acquisition: Acquisition) -> None:
+        """Tell the producer again where it stands."""
+        self._tell_cursors(acquisition, time.monotonic(), force=True)
+
+    def note_frame(self, acquisition: Acquisition, header: FrameHeader) -> None:
+        """After a frame was received: warn when the shape changes for the first time."""
+        if acquisition.shape is None:
+            acquisition.shape = header.shape
+        elif header.shape != acquisition.shape and not acquisition.is_shape_change_told:
+            acquisition.is_shape_change_told = True  # one that alternates would fill every status with warnings
+            text = f"frame {header.number} has shape {header.shape}, before it was {acquisition.shape}"
+            acquisition.log.note_warning("shape_changed", f"{text}; further changes are not reported")
+
+    def _welcome(self) -> Welcome:
+        return Welcome(
+            version=requests.PROTOCOL_VERSION,
+            server=f"acqstream {__version__}",
+            formats=("ndtiff",),
+            dtypes=("|u1", "<u2"),
+            max_header=MAX_HEADER_BYTES,
+            max_payload=self._config.max_payload_mb * 2**20,
+            boot=boot_id(),
+            ipc=self._endpoints.ipc,
+            events=self._endpoints.events_endpoint,
+        )
+
+    def _open(self, peer: Peer, request: requests.Open) -> None:
+        spec = request.spec
+        known = self.acquisitions.get(spec.dataset_id)
+        if known is None and spec.resume and spec.epoch == 0:
+            known = next((one for one in self.acquisitions.values() if one.name == spec.name), None)
+        if known is not None:
+            self._reopen(peer, known, spec)
+            return
+        receipt = self._receipts.get(spec.dataset_id)
+        if receipt is not None and receipt.status != "interrupted":
+            self._send(peer, Closed(receipt))  # it ended while the producer was away
+            return
+        if self._is_stopping:
+            raise AcquisitionRefused("the daemon is shutting down", code="shutting_down")
+        opened = self._openings.open(peer, spec, self.acquisitions.values())
+        if isinstance(opened, Receipt):  # it ended before this daemon began
+            self._send(peer, Closed(opened))
+            return
+        self._receipts.pop(opened.dataset_id, None)
+        self.acquisitions[opened.dataset_id] = opened
+
+    def _reopen(self, peer: Peer, acquisition: Acquisition, spec: AcquisitionSpec) -> None:
+        """A producer is back after a lost connection, or was started again; the connection before is fenced off."""
+        if not spec.resume:
+            raise AcquisitionRefused(f"acquisition {acquisition.dataset_id!r} is open already", code="name_taken")
+        is_back = spec.dataset_id == acquisition.dataset_id
+        if is_back and 0 < spec.epoch < acquisition.epoch:
+            raise AcquisitionRefused(f"another producer has gone on with {acquisition.name}", code="denied")
+        if not is_back:
+            self.acknowledge(acquisition)  # tells whether the other one can still be reached
+        if not is_back and acquisition.session.lost_at_s is None:
+            text = f"{acquisition.name} is being written by another producer, which is still connected"
+            raise AcquisitionRefused(text, code="denied")
+        if not is_back and acquisition.session.state is AcquisitionState.CLOSING:
+            raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
+        acquisition.peer = peer
+        acquisition.epoch = max(spec.epoch, acquisition.epoch + (0 if is_back else TAKEOVER_EPOCHS))
+        acquisition.is_resumed = True
+        acquisition.session.on(Event.FOUND, time.monotonic())
+        if acquisition.session.state is not AcquisitionState.OPENING:
+            self._tell(acquisition, self._opened(acquisition))
+            self.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
+
+    def _opened(self, acquisition: Acquisition) -> Opened:
+        log = acquisition.log
+        limit = acquisition.session.limit = log.limit()
+        return Opened(
+            dataset_id=acquisition.dataset_id,
+            name=acquisition.name,
+            path=str(Path(log.folder).absolute()),
+            next=log.received,
+            limit=limit,
+            window_bytes=acquisition.share.length // 2,
+            resumed=acquisition.is_resumed,
+            received_bytes=log.received_payload_bytes,
+            epoch=acquisition.epoch,
+            io=log.io,
+        )
+
+    def _ping(self, peer: Peer, request: requests.Ping) -> None:
+        if request.dataset_id is not None:
+            acquisition = self.find(peer, request.dataset_id)
+            self._send(peer, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+            return
+        free = self._free()
+        values = {
+            "version": __version__,
+            "boot": boot_id(),
+            "data": str(self._directory.path),
+            "endpoints": self._endpoints.all,
+            "uptime_s": round(time.monotonic() - self._started_s, 1),
+            "memory_budget_bytes": self._budget.budget_bytes,
+            "memory_used_bytes": self._budget.used_bytes,
+            "memory_peak_bytes": self._budget.peak_bytes,
+            "free_bytes": free,
+            "acquisitions": [{**one.status(free), "ds": one.dataset_id} for one in self.acquisitions.values()],
+        }
+        self._send(peer, StatusReply(values))
+
+    def _close(self, peer: Peer, request: requests.Close) -> None:
+        receipt = self._receipts.get(request.dataset_id)
+        if receipt is not None:
+            self._send(peer, Closed(receipt))
+            return
+        acquisition = self.find(peer, request.dataset_id)
+        status = request.status
+        if acquisition.session.on(Event.CLOSE, time.monotonic(), (status, request.reason)):
+            acquisition.log.begin_close(status, request.reason, sent=request.number)
+
+    def _skip(self, peer: Peer, request: requests.Skip) -> None:
+        acquisition = self.find(peer, request.dataset_id)
+        if acquisition.session.state is AcquisitionState.CLOSING:
+            return  # too late; the receipt tells
+        received = acquisition.log.received
+        if request.number + request.count <= received:
+            self.acknowledge(acquisition)  # known already
+            return
+        first = max(request.number, received) if request.number <= received else request.number
+        try:
+            acquisition.log.skip(first, request.number + request.count - first, request.reason)
+        except FrameRefused as error:
+            self._end_refused(acquisition, error)
+
+    def _patch(self, peer: Peer, request: requests.Patch) -> None:
+        acquisition = self.find(peer, request.dataset_id)
+        if request.summary is not None:
+            acquisition.log.patch_summary(request.summary)
+        if request.display is not None:
+            acquisition.log.set_display(request.display)
+
+    def _stop(self, peer: Peer, name: str) -> None:
+        """An operator ends an acquisition; who asks gets its receipt when it is finished."""
+        acquisition = next((one for one in self.acquisitions.values() if one.name == name), None)
+        if acquisition is None:
+            raise ProtocolError(f"no acquisition called {name!r:.120} is running here", code="unknown_ds")
+        if peer not in acquisition.stop_askers:
+            acquisition.stop_askers.append(peer)
+        reason = "stopped by the operator"
+        if self._end(acquisition, Event.STOP, "canceled", reason):
+            acquisition.is_error_told = True
+            self._tell(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
+
+    # Looking after what runs.
+
+    def poll_ms(self, idle_ms: int) -> int:
+        """How long the loop may sleep."""
+        if any(one.is_ack_pending() for one in self.acquisitions.values()):
+            return HELD_ACK_POLL_MS
+        return idle_ms
+
+    def stop_all(self) -> None:
+        """The daemon is ending: finish every acquisition with what has been received, so that it can be resumed."""
+        self._is_stopping = True
+        for acquisition in self.acquisitions.values():
+            if self._end(acquisition, Event.STOP, "interrupted", "the daemon was stopped"):
+                text = "the daemon was stopped; what it acknowledged is stored"
+                acquisition.is_error_told = True
+                self._tell(acquisition, Error("shutting_down", text, acquisition.dataset_id))
+
+    def look_after(self, now_s: float) -> None:
+        """One turn: news for producers, once a second a sign of life, ends of acquisitions."""
+        is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
+        if is_status_due:
+            self._status_at_s = now_s
+        for acquisition in list(self.acquisitions.values()):
+            self._look_after(acquisition, now_s, is_status_due=is_status_due)
+
+    def _look_after(self, acquisition: Acquisition, now_s: float, *, is_status_due: bool) -> None:
+        session, log = acquisition.session, acquisition.log
+        if (
+            session.state is AcquisitionState.OPENING
+            and log.state is not AcquisitionState.OPENING
+            and log.error is None
+        ):
+            session.on(Event.OPENED, now_s)
+            logger.info("opened %s for acquisition %s", log.folder, acquisition.dataset_id)
+            self._tell(acquisition, self._opened(acquisition))
+            self._announce(acquisition, {"t": "opened", "name": acquisition.name, "path": log.folder})
+        if log.error is not None and not acquisition.is_error_told:
+            self._tell_error(acquisition, log.error, now_s)
+        if session.state is not AcquisitionState.OPENING:
+            self._tell_cursors(acquisition, now_s)
+        for code, text, _ in log.warnings[acquisition.warnings_told :]:
+            acquisition.warnings_told += 1
+            logger.warning("%s: %s: %s", acquisition.name, code, text)
+            self._tell(acquisition, Warn(acquisition.dataset_id, code, text))
+        if is_status_due:
+            acquisition.measure_rate(now_s)
+            self._tell(acquisition, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+        if session.is_grace_over(now_s):
+            self._end(acquisition, Event.GRACE_OVER, "interrupted", "the producer was lost and did not come back")
+        if log.is_finished:
+            self._dismiss(acquisition)
+
+    def _end(self, acquisition: Acquisition, event: Event, status: Status, reason: str) -> bool:
+        if not acquisition.session.on(event, time.monotonic(), (status, reason)):
+            return False
+        acquisition.log.begin_close(status, reason)
+        return True
+
+    def _tell_error(self, acquisition: Acquisition, error: AcqStreamError, now_s: float) -> None:
+        acquisition.is_error_told = True
+        acquisition.session.on(Event.FAILED, now_s, ("failed", str(error)))
+        logger.error("%s: %s", acquisition.name, error)
+        number = getattr(error, "number", None)
+        errno = error.errno if isinstance(error, OSError) else None
+        self._tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, errno, fatal=True))
+
+    def _dismiss(self, acquisition: Acquisition) -> None:
+        """The log has ended: last acknowledgement, receipt, memory back."""
+        receipt = acquisition.log.receipt
+        assert receipt is not None
+        self.acknowledge(acquisition)
+        self._tell(acquisition, Closed(receipt))
+        for asker in acquisition.stop_askers:
+            self._send(asker, Closed(receipt))
+        self._announce(acquisition, {"t": "closed", "status": receipt.status})
+        logger.info(
+            "closed %s: %s, %d frames stored, %d missing",
+            receipt.path,
+            receipt.status,
+            receipt.stored,
+            len(receipt.missing),
+        )
+        self._receipts[acquisition.dataset_id] = receipt
+        while len(self._receipts) > MAX_RECEIPTS_KEPT:
+            self._receipts.popitem(last=False)
+        acquisition.share.close()
+        del self.acquisitions[acquisition.dataset_id]
+
+    def _tell(self, acquisition: Acquisition, reply: Reply) -> None:
+        """Send to the acquisition's producer; note if it cannot be reached."""
+        if not self._send(acquisition.peer, reply) and acquisition.session.lost_at_s is None:
+            logger.warning("%s: its producer is lost; waiting %g s for it", acquisition.name, self._config.grace_s)
+            acquisition.session.on(Event.LOST, time.monotonic())
+
+    def _tell_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
+        """Tell producer and readers how far it is, if that is news (force: in any case)."""
+        published = acquisition.told[0].published
+        ack = acquisition.ack(now_s, force=force)
+        if ack is None:
+            return
+        self._tell(acquisition, ack)
+        if ack.cursors.published != published:
+            self._announce(acquisition, {"t": "published", "published": ack.cursors.published})
+
+    def _announce(self, acquisition: Acquisition, event: dict[str, Any]) -> None:
+        topic = acquisition.dataset_id.encode()
+        body = json.dumps({**event, "ds": acquisition.dataset_id}).encode()
+        # XPUB drops for slow subscribers; it never blocks.
+        self._endpoints.events.send_multipart([topic, body], zmq.DONTWAIT)
+
+    def _answer_error(self, peer: Peer, dataset_id: str | None, error: AcqStreamError) -> None:
+        number = getattr(error, "number", None)
+        errno = error.errno if isinstance(error, OSError) else None
+        self._send(peer, Error(error.code, str(error), dataset_id, number, errno))
+
+    def _free(self) -> int | None:
+        """Free space, None where it cannot be told: a disk that went away must not end the loop."""
+        try:
+            return free_bytes(self._directory.path)
+        except OSError:
+            return None

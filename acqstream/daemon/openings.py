@@ -1,0 +1,130 @@
+"""Opening acquisitions: new ones, and interrupted ones that are gone on with.
+
+Epochs number the connections to an acquisition, so that a producer that was replaced meanwhile is told from the one
+that replaced it. A connection that was lost raises the epoch by 1, in memory; a producer started again by
+TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon.machine import free_bytes
+from acqstream.errors import AcquisitionRefused, CorruptDataset, ProtocolError
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.receipt import Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.pipeline.log import Log
+from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.pipeline.state_file import DatasetState, read_receipt, read_state
+from acqstream.protocol.session import Session
+
+TAKEOVER_EPOCHS = 1_000_000
+"""More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
+
+
+class Openings:
+    """Decides what an `open` gets, and takes memory for it. wake is called by the logs' threads."""
+
+    def __init__(
+        self, config: DaemonConfig, directory: DataDirectory, budget: MemoryBudget, wake: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._budget = budget
+        self._wake = wake
+
+    def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
+        """A new acquisition, or an interrupted one gone on with where `spec.resume` asks for it.
+
+        The receipt, where a producer comes back to its own acquisition and that had been finished. Raises
+        AcquisitionRefused, DatasetExists, or ProtocolError (unknown_ds) if it comes back to one that is not in this
+        data directory.
+        """
+        found = self._find(spec) if spec.resume else None
+        if found is not None and found[1].dataset_id == spec.dataset_id:
+            receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
+            if receipt is not None:
+                return receipt
+        if len(running) >= self._config.max_acquisitions:
+            raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
+        if found is not None:
+            return self._resume(peer, spec, *found)
+        if spec.resume and spec.epoch > 0:
+            raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
+        names = {one.name for one in running}
+        folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
+        self._check_space(spec)
+        return self._start(peer, folder, replace(spec, name=folder.name), None)
+
+    def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
+        """By dataset id for a producer that comes back; by name for one that was started again."""
+        check_name(spec.name)
+        named = self._directory.path / spec.name
+        state = _state_of(named)
+        if state is not None and state.dataset_id == spec.dataset_id:
+            return named, state
+        if spec.epoch == 0:
+            if state is None and named.is_dir():
+                text = f"{named} was not written by acqstream and cannot be resumed"
+                raise AcquisitionRefused(text, code="name_taken")
+            return (named, state) if state is not None else None
+        for folder in self._directory.folders():  # its name may have got a number
+            state = _state_of(folder)
+            if state is not None and state.dataset_id == spec.dataset_id:
+                return folder, state
+        return None
+
+    def _resume(self, peer: Peer, spec: AcquisitionSpec, folder: Path, state: DatasetState) -> Acquisition:
+        if state.state is not AcquisitionState.INTERRUPTED:
+            text = f"{folder} is {state.state.lower()} and cannot be resumed"
+            raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
+        epoch = _next_epoch(spec, state)
+        state = replace(state, request={**state.request, "epoch": epoch})
+        summary = state.request.get("summary")
+        stored = replace(
+            spec,
+            epoch=epoch,
+            dataset_id=state.dataset_id,
+            name=state.name,
+            summary=summary if isinstance(summary, dict) else {},
+            replace_duplicates=bool(state.request.get("replace_duplicates")),
+        )
+        return self._start(peer, folder, stored, state)
+
+    def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
+        share = self._budget.lend(spec.frame_bytes)
+        log = Log(folder, spec, memory=share.view, on_change=self._wake, resume=resume)
+        session = Session(grace_s=self._config.grace_s)
+        return Acquisition(session, log, share, peer, folder.name, epoch=spec.epoch, is_resumed=resume is not None)
+
+    def _check_space(self, spec: AcquisitionSpec) -> None:
+        free = free_bytes(self._directory.path)
+        needed = (spec.expect or 0) * (spec.frame_bytes or 0)
+        if needed > free:
+            text = f"{spec.expect} frames need {needed} bytes, {free} are free in {self._directory.path}"
+            raise AcquisitionRefused(text, code="disk_full")
+
+
+def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
+    """The epoch to go on with. Raises AcquisitionRefused (denied) if another producer has taken the dataset over."""
+    last = state.request.get("epoch")
+    last = last if isinstance(last, int) else 0
+    if spec.dataset_id != state.dataset_id:
+        return last + TAKEOVER_EPOCHS
+    if 0 < spec.epoch < last:
+        raise AcquisitionRefused(f"another producer has gone on with {state.name}", code="denied")
+    return max(spec.epoch, last)
+
+
+def _state_of(folder: Path) -> DatasetState | None:
+    """The state of a dataset of ours; None for any other folder."""
+    try:
+        return read_state(str(folder))
+    except (FileNotFoundError, NotADirectoryError, CorruptDataset):
+        return None

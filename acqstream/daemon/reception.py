@@ -1,0 +1,108 @@
+"""Receiving frames: the header decides, then the payload goes straight into its place in the file image."""
+
+from __future__ import annotations
+
+import zmq
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.office import Office
+from acqstream.errors import AcqStreamError, FrameRefused
+from acqstream.model.frame_header import FrameHeader
+from acqstream.pipeline.intake import RunSlot, Slot
+from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.requests import Frame
+from acqstream.protocol.session import Verdict
+
+_SCRAP_BYTES = 64 * 2**10
+
+
+class Reception:
+    """Takes the payload part of the message that `socket` is in the middle of. Used by the loop only."""
+
+    def __init__(self, socket: zmq.Socket[bytes], office: Office, *, max_payload_bytes: int) -> None:
+        self._socket = socket
+        self._max_payload_bytes = max_payload_bytes
+        self._office = office
+        self._scrap = memoryview(bytearray(_SCRAP_BYTES))
+
+    def receive(self, peer: Peer, request: Frame | Frames, *, has_payload: bool) -> None:
+        """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
+        acquisition = self._office.find(peer, request.dataset_id)
+        if not has_payload:
+            number = request.header.number if isinstance(request, Frame) else request.first
+            raise FrameRefused("a frame has two parts: header and pixels", code="payload_size", number=number)
+        try:
+            if isinstance(request, Frame):
+                self._receive_one(acquisition, request.header)
+            else:
+                self._receive_many(acquisition, request)
+        except AcqStreamError as error:
+            if acquisition.log.error is None and getattr(error, "code", "") != "closing":
+                raise
+            self.drain()  # the log has ended: looking after it tells the producer why
+
+    def drain(self) -> None:
+        """Drop what is left of the message."""
+        while self._socket.get(zmq.RCVMORE):
+            self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
+
+    def _receive_one(self, acquisition: Acquisition, header: FrameHeader) -> None:
+        if not self._is_due(acquisition, header):
+            self.drain()
+            return
+        self._take(acquisition.log.reserve(header), header)
+        self._office.note_frame(acquisition, header)
+
+    def _receive_many(self, acquisition: Acquisition, batch: Frames) -> None:
+        """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
+        log = acquisition.log
+        if batch.payload_bytes > self._max_payload_bytes:
+            text = f"{batch.count} frames of {batch.frame_bytes} bytes are more than one message may hold"
+            raise FrameRefused(text, code="payload_size", number=batch.first)
+        if batch.refused is None and acquisition.session.takes_run(
+            batch.headers, log.received, log.received_payload_bytes
+        ):
+            slot = log.reserve_run(batch.headers)
+            if slot is not None:
+                self._take(slot, batch.headers[0])
+                self._office.note_frame(acquisition, batch.headers[0])
+                return
+        pixels = memoryview(bytearray(batch.payload_bytes))
+        self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
+        for position, header in enumerate(batch.headers):
+            if not self._is_due(acquisition, header):
+                continue
+            slot_of_one = log.reserve(header)
+            start = position * batch.frame_bytes
+            slot_of_one.pixels[:] = pixels[start : start + batch.frame_bytes]
+            slot_of_one.commit()
+            self._office.note_frame(acquisition, header)
+        if batch.refused is not None:
+            raise batch.refused
+
+    def _is_due(self, acquisition: Acquisition, header: FrameHeader) -> bool:
+        """False for frames to be dropped. Raises FrameRefused."""
+        log = acquisition.log
+        verdict, refusal = acquisition.session.judge(header, log.received, log.received_payload_bytes)
+        if refusal is not None:
+            raise FrameRefused(refusal.text, code=refusal.code, number=header.number)
+        if verdict is Verdict.KNOWN:
+            self._office.acknowledge(acquisition)
+        return verdict is Verdict.STORE
+
+    def _take(self, slot: Slot | RunSlot, first: FrameHeader) -> None:
+        """The payload into its place: the daemon's one copy."""
+        try:
+            self._fill(slot.pixels, first.number, f"shape {first.shape} of {first.pixel_type.dtype}")
+        except BaseException:
+            slot.abandon()
+            raise
+        slot.commit()
+
+    def _fill(self, pixels: memoryview, number: int, what: str) -> None:
+        received = self._socket.recv_into(pixels)
+        has_more = self._socket.get(zmq.RCVMORE)
+        if received != len(pixels) or has_more:
+            extra = " and more parts" if has_more else ""
+            text = f"frame {number}: payload of {received} bytes{extra}; {what} needs one part of {len(pixels)}"
+            raise FrameRefused(text, code="payload_size", number=number)

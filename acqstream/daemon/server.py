@@ -1,0 +1,172 @@
+"""The daemon's loop: sockets, sessions and logs meet here, in one thread, and nothing heavy is done.
+
+A message is received in two steps: the header first; then the payload straight into the place that the log gives.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from typing import Any
+
+import zmq
+
+from acqstream.daemon.acquisition import Peer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.connection_guard import ConnectionGuard
+from acqstream.daemon.crashed_datasets import recover_all
+from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.descriptors import raise_descriptor_limit
+from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.office import Office
+from acqstream.daemon.reception import Reception
+from acqstream.daemon.service import Service
+from acqstream.daemon.wakeup import Wakeup
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
+from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.replies import Reply
+from acqstream.protocol.requests import Frame, parse_request
+from acqstream.storage.allocator import keep_large_blocks
+
+logger = logging.getLogger("acqstream.daemon")
+
+TURN_S = 0.02  # how long one turn of the loop takes messages before it looks after the acquisitions
+IDLE_POLL_MS = 250
+KEPT_HEAP_BYTES = 256 * 2**20  # frames that the sockets hold between the kernel and the log
+QUIET_MS = 50  # how long nothing comes in before the daemon ends
+FAREWELL_MS = 1000  # for last replies to leave when the daemon ends
+
+
+class Server:
+    """One daemon. `run` until `stop` (any thread, or a signal handler)."""
+
+    def __init__(self, config: DaemonConfig) -> None:
+        self.directory = DataDirectory(config.data)
+        self._service = Service(self.directory.path)
+        try:
+            recover_all(self._service.starting(self.directory.folders()))
+            self.endpoints = Endpoints(config)
+        except BaseException:
+            self._service.close()
+            self.directory.close()
+            raise
+        self._wakeup = Wakeup()
+        self._socket = self.endpoints.producers
+        self._guard = ConnectionGuard(
+            self._socket,
+            max_connections=config.max_connections,
+            max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
+        )
+        self._office = Office(config, self.directory, self.endpoints, self._wakeup.wake, self._send)
+        self._reception = Reception(self._socket, self._office, max_payload_bytes=config.max_payload_mb * 2**20)
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Finish all acquisitions, then leave `run`."""
+        self._is_stopping = True
+        self._wakeup.wake()
+
+    def run(self) -> int:
+        """Serve until stopped; 0 when every acquisition was finished."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self.endpoints.events, zmq.POLLIN)
+        poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        if self._guard.monitor is not None:
+            poller.register(self._guard.monitor, zmq.POLLIN)  # a new connection is watched from its first byte
+        office = self._office
+        try:
+            while True:
+                ready = dict(poller.poll(self._guard.poll_ms(office.poll_ms(IDLE_POLL_MS))))
+                if self._wakeup.fileno() in ready:
+                    self._wakeup.clear()
+                is_drained = self._socket not in ready or self._receive_turn()
+                self._guard.check(time.monotonic(), is_drained=is_drained)
+                if self.endpoints.events in ready:
+                    self.endpoints.events.recv()  # a subscription
+                if self._is_stopping:
+                    office.stop_all()
+                office.look_after(time.monotonic())
+                self._service.look_after(office.acquisitions.values(), time.monotonic(), is_stopping=self._is_stopping)
+                if self._is_stopping and not office.acquisitions:
+                    self._hear_out(poller)
+                    return 0
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close sockets and lock; acquisitions must have ended."""
+        self._guard.close()
+        self.endpoints.close(FAREWELL_MS)
+        self._wakeup.close()
+        self._service.close()
+        self.directory.close()
+
+    def _hear_out(self, poller: zmq.Poller) -> None:
+        """Take what still comes in: a tcp connection that is closed with unread input loses the last replies."""
+        until_s = time.monotonic() + FAREWELL_MS / 1000
+        while time.monotonic() < until_s and self._socket in dict(poller.poll(QUIET_MS)):
+            self._receive_turn()
+
+    def _receive_turn(self) -> bool:
+        """Take messages for a while; True if none is left."""
+        until = time.monotonic() + TURN_S
+        while time.monotonic() < until:
+            try:
+                identity = self._socket.recv(zmq.DONTWAIT)
+            except zmq.Again:
+                return True
+            self._receive(identity)
+        return False
+
+    def _receive(self, identity: bytes) -> None:
+        """One message of one peer. Its parts are there already: a multipart message arrives whole."""
+        part = self._socket.recv(copy=False)
+        self._guard.note(part)
+        encoding = Encoding.JSON
+        fields: dict[str, Any] = {}
+        try:
+            fields, encoding = decode_header(part.bytes)
+            request = parse_request(fields)
+            if isinstance(request, Frame | Frames):
+                self._reception.receive(Peer(identity, encoding), request, has_payload=part.more)
+                return
+            if part.more:
+                raise ProtocolError(f"{fields['t']!r} is one part; more came")
+            self._office.handle(Peer(identity, encoding), request)
+        except (ProtocolError, FrameRefused) as error:
+            self._reception.drain()
+            self._office.refuse(Peer(identity, encoding), fields, error)
+        except zmq.ZMQError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one message must not end everybody's acquisitions
+            self._reception.drain()
+            self._office.fail(Peer(identity, encoding), fields, error)
+
+    def _send(self, peer: Peer, reply: Reply) -> bool:
+        """Send without waiting; False if the peer cannot be reached.
+
+        A peer whose queue is full loses this reply: cursors are absolute, the next one makes up for it.
+        """
+        try:
+            self._socket.send_multipart([peer.identity, encode_header(reply.fields(), peer.encoding)], zmq.DONTWAIT)
+        except zmq.Again:
+            return True
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+
+def serve(config: DaemonConfig) -> int:
+    """Run a daemon until SIGTERM or SIGINT; the exit code. Raises ConfigError or DatasetLocked before it starts."""
+    keep_large_blocks(KEPT_HEAP_BYTES)
+    raise_descriptor_limit()
+    server = Server(config)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda _number, _frame: server.stop())
+    logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
+    return server.run()

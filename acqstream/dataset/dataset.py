@@ -1,0 +1,136 @@
+"""A dataset on disk, finished or growing: the public reading side."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.dataset.follow import follow_keys
+from acqstream.dataset.level import Level
+from acqstream.formats.base import FrameReader
+from acqstream.formats.registry import find_format
+from acqstream.model.axes import AxisValue
+from acqstream.model.state import AcquisitionState
+
+DEFAULT_POLL_S = 0.02
+
+AskedValue = str | SupportsIndex
+"""An axis value as users have them: integers of any library, enums."""
+
+
+def open_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them.
+
+    Raises DatasetError if nothing is there, UnknownFormat with what was looked for, and UnsupportedFeature or
+    CorruptDataset for a dataset that cannot be read.
+    """
+    place = Path(path)
+    found = find_format(place)
+    return Dataset(place, found.name, found.open(place))
+
+
+class Dataset:
+    """Frames by their axes. A context manager; `close` gives up the files.
+
+    What is seen is what was published at opening or at the last `refresh`.
+    """
+
+    def __init__(self, path: Path, format_name: str, readers: Sequence[FrameReader]) -> None:
+        self.path = path
+        self.format = format_name
+        self._readers = tuple(readers)
+        self._full = self._readers[0]
+        self.levels: tuple[Level, ...] = tuple(Level(reader) for reader in self._readers)
+
+    @property
+    def axes(self) -> dict[str, list[AxisValue]]:
+        """Values seen so far by axis, slowest axis first; integers ascending, strings in order of first appearance."""
+        return self.levels[0].axis_values()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of values per axis, then (Y, X[, 3]) of the first frame. Raises DatasetError while there is none."""
+        return self.levels[0].shape
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """dtype of the first frame. Raises DatasetError while there is none."""
+        return self.levels[0].dtype
+
+    @property
+    def complete(self) -> bool:
+        """True when no frame will be added."""
+        return all(reader.complete for reader in self._readers)
+
+    @property
+    def state(self) -> AcquisitionState | None:
+        """What the daemon noted about the acquisition; None in a dataset of another writer."""
+        return self._full.state
+
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]:
+        """Metadata of the whole acquisition."""
+        return self._full.summary_metadata
+
+    def keys(self) -> Iterator[dict[str, AxisValue]]:
+        """The axes of every frame, in order of first arrival."""
+        return self._full.keys()
+
+    def read_frame(self, axes: Mapping[str, AskedValue] | None = None, /, **more_axes: AskedValue) -> NDArray[Any]:
+        """The frame with exactly these axes, a new array (Y, X), or (Y, X, 3) for RGB.
+
+        The latest, where several were written. Raises FrameNotFound, and CorruptDataset if its bytes are missing.
+        """
+        return self._full.read_pixels(self._row(axes, more_axes))
+
+    def read_metadata(self, axes: Mapping[str, AskedValue] | None = None, /, **more_axes: AskedValue) -> dict[str, Any]:
+        """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
+        return self._full.read_metadata(self._row(axes, more_axes))
+
+    def refresh(self) -> list[dict[str, AxisValue]]:
+        """Look for newly published frames, in all levels; the new keys of the full resolution, in order of arrival."""
+        rows = self._full.refresh()
+        for reader in self._readers[1:]:
+            reader.refresh()
+        return list(self._full.keys(rows))
+
+    def follow(
+        self, timeout_s: float | None = None, *, poll_s: float = DEFAULT_POLL_S
+    ) -> Iterator[dict[str, AxisValue]]:
+        """Every key once, from the first frame on, in order of arrival, until nothing is written any more.
+
+        That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). Raises
+        TimeoutError when no new frame came within timeout_s.
+        """
+        return follow_keys(self._full, timeout_s, poll_s)
+
+    def close(self) -> None:
+        """Close all files; again is harmless."""
+        for reader in self._readers:
+            reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.format} {str(self.path)!r}, {len(self._full)} frames>"
+
+    def _row(self, axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> int:
+        wanted = {**(axes or {}), **more_axes}
+        return self._full.row({name: _plain(value) for name, value in wanted.items()})
+
+
+def _plain(value: AskedValue) -> AxisValue:
+    return str(value) if isinstance(value, str) else operator.index(value)

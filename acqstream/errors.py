@@ -1,0 +1,152 @@
+"""Every exception of the package.
+
+AcqStreamError                  also carries `code`, its name on the wire
+├── ConfigError                 the configuration cannot work; nothing was started
+├── ProtocolError               a message breaks the protocol (who sent it, which field)
+├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
+├── WriterBehind                the daemon takes no more frames within the patience
+├── AcquisitionRefused          the daemon answered no to `open`, with its reason
+├── AcquisitionFailed           a running acquisition ended with an error
+│   └── FrameRefused            ... because of one frame, whose number it names
+├── StorageError                also an OSError: a disk call failed (path, errno)
+│   └── DiskFull                ... for want of space or quota
+└── DatasetError                while creating, opening or reading a dataset
+    ├── DatasetExists           also a FileExistsError
+    ├── DatasetLocked           another process writes here (its name is in the text)
+    ├── UnknownFormat           no known format at this path
+    ├── UnsupportedFeature      valid by its specification, not handled here
+    ├── CorruptDataset          bytes break the specification (path, offset)
+    └── FrameNotFound           also a LookupError
+"""
+
+from __future__ import annotations
+
+import errno
+
+FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
+
+
+class AcqStreamError(Exception):
+    """Base of all errors of this package."""
+
+    code: str = "internal"
+
+
+class ConfigError(AcqStreamError):
+    """The configuration or the request cannot work; nothing was created."""
+
+    code = "bad_config"
+
+
+class ProtocolError(AcqStreamError):
+    """A message breaks the protocol."""
+
+    code = "bad_header"
+
+    def __init__(self, text: str, *, code: str = "bad_header") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class DaemonUnavailable(AcqStreamError):
+    """No daemon answers at the endpoint, or it fell silent for longer than the patience."""
+
+    code = "unavailable"
+
+
+class WriterBehind(AcqStreamError):
+    """The window stayed closed for longer than the patience; the text names the bound that was reached."""
+
+    code = "behind"
+
+
+class AcquisitionRefused(AcqStreamError):
+    """The daemon refused to open the acquisition; nothing was created."""
+
+    def __init__(self, text: str, *, code: str = "denied") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class AcquisitionFailed(AcqStreamError):
+    """A running acquisition ended with an error; the frames before it are stored."""
+
+    def __init__(self, text: str, *, code: str = "internal", number: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.number = number
+
+
+class FrameRefused(AcquisitionFailed):
+    """One frame cannot be stored; `number` is its frame number."""
+
+    number: int
+
+    def __init__(self, text: str, *, code: str, number: int) -> None:
+        super().__init__(text, code=code, number=number)
+
+
+class StorageError(AcqStreamError, OSError):
+    """A disk call failed. `errno`, `filename` and `number` (first frame not stored) are set where known."""
+
+    code = "io_error"
+    number: int | None = None
+
+    def __init__(self, error: OSError, path: str, action: str) -> None:
+        OSError.__init__(self, error.errno, f"{action}: {error.strerror or error}", path)
+
+    @staticmethod
+    def wrap(error: OSError, path: str, action: str) -> StorageError:
+        """The fitting class for `error`: `DiskFull` for want of space or quota."""
+        cls = DiskFull if error.errno in FULL_DISK_ERRNOS else StorageError
+        return cls(error, path, action)
+
+
+class DiskFull(StorageError):
+    """No space or no quota left."""
+
+    code = "disk_full"
+
+
+class DatasetError(AcqStreamError):
+    """A dataset cannot be created, opened or read."""
+
+    code = "dataset_error"
+
+
+class DatasetExists(DatasetError, FileExistsError):
+    """The name is taken."""
+
+    code = "name_taken"
+
+
+class DatasetLocked(DatasetError):
+    """Another process holds the data directory; the text names it."""
+
+    code = "locked"
+
+
+class UnknownFormat(DatasetError):
+    """No known format at this path."""
+
+
+class UnsupportedFeature(DatasetError):
+    """Valid by its specification, but not handled here."""
+
+
+class CorruptDataset(DatasetError):
+    """Bytes break the specification.
+
+    `path` names the file and `offset` the first offending byte, where they are known.
+    """
+
+    def __init__(self, text: str, *, path: str = "", offset: int | None = None) -> None:
+        place = f"{path}: " if path else ""
+        where = f" (at byte {offset})" if offset is not None else ""
+        super().__init__(f"{place}{text}{where}")
+        self.path = path
+        self.offset = offset
+
+
+class FrameNotFound(DatasetError, LookupError):
+    """No frame with these axes."""

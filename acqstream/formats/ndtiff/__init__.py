@@ -1,0 +1,20 @@
+"""NDTiff: frames as pages of TIFF stack files, found through an index of their axes.
+
+Specification: NDTiff 3.3 (github.com/micro-manager/NDTiffStorage), with the index as in versions 2 and 3.
+Read: versions 2 and 3, flat and tiled, pixel types 0 to 6, uncompressed or zlib, finished or growing. Not read:
+versions 0 and 1 (no index file), other compressions.
+Publish point: a whole entry in `NDTiff.index`.
+"""
+
+from __future__ import annotations
+
+from acqstream.formats.base import FrameFormat
+from acqstream.formats.ndtiff.folders import is_ndtiff
+from acqstream.formats.ndtiff.reader import open_readers
+
+FORMAT = FrameFormat(
+    name="ndtiff",
+    detect=is_ndtiff,
+    looked_for="NDTiff.index, a folder 'Full resolution', or an NDTiff stack file (*.tif)",
+    open=open_readers,
+)

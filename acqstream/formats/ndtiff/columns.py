@@ -1,0 +1,203 @@
+"""The frames of an index as columns: no Python object is kept per frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.ndtiff.index import NUMBERS, EntryBatch, plain_name
+from acqstream.model.axes import AxisValue
+
+MISSING = -(2**31)
+"""Code of a frame that has no value on an axis."""
+
+MAX_AXIS_NAMES = 32  # every name costs a column over all frames
+_INT32_MAX = 2**31 - 1
+_ABSENT = object()
+
+
+class GrowingArray:
+    """A numpy array that is appended to; grows by a quarter, so that little is unused."""
+
+    __slots__ = ("_data", "_length")
+
+    def __init__(self, dtype: np.dtype[Any] | str) -> None:
+        self._data: NDArray[Any] = np.empty(0, dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def extend(self, values: NDArray[Any]) -> None:
+        end = self._length + len(values)
+        if end > len(self._data):
+            grown = np.empty(max(end, len(self._data) * 5 // 4), self._data.dtype)
+            grown[: self._length] = self._data[: self._length]
+            self._data = grown
+        self._data[self._length : end] = values
+        self._length = end
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All items so far, a view."""
+        return self._data[: self._length]
+
+
+class AxisColumn:
+    """The values of one axis, an int32 code per frame.
+
+    The code is the value itself while all are integers. With strings (or integers that do not fit) the code is the
+    position in a table of values in order of first appearance.
+    """
+
+    def __init__(self, frames: int) -> None:
+        self.codes = GrowingArray("<i4")
+        self.codes.extend(np.full(frames, MISSING, np.int32))
+        self._table: list[AxisValue] | None = None
+        self._code_of: dict[AxisValue, int] = {}
+        self._distinct: NDArray[Any] = np.empty(0, np.int32)
+        self._distinct_rows = 0
+
+    def extend(self, values: Sequence[object]) -> bool:
+        """Append values, `_ABSENT` where there is none; True if older codes changed."""
+        kinds = set(map(type, values))
+        changed = False
+        if self._table is None and not (kinds <= {int, object} and _fits(values)):
+            changed = self._become_table()
+        if self._table is None:
+            codes = [MISSING if value is _ABSENT else value for value in values] if object in kinds else values
+        else:
+            codes = [MISSING if value is _ABSENT else self._add_to_table(value) for value in values]
+        self.codes.extend(np.array(codes, np.int32))
+        return changed
+
+    def value(self, row: int) -> AxisValue | None:
+        """The value of a frame, None if it has none on this axis."""
+        code = int(self.codes.values[row])
+        if code == MISSING:
+            return None
+        return code if self._table is None else self._table[code]
+
+    def code(self, value: AxisValue) -> int | None:
+        """The code of a value, None if no frame can have it."""
+        if self._table is not None:
+            return self._code_of.get(value)
+        return value if isinstance(value, int) and MISSING < value <= _INT32_MAX else None
+
+    def distinct(self) -> list[AxisValue]:
+        """The values seen: integers ascending, then strings in order of first appearance."""
+        if self._table is not None:
+            integers = sorted(value for value in self._table if isinstance(value, int))
+            return [*integers, *(value for value in self._table if isinstance(value, str))]
+        new = self.codes.values[self._distinct_rows :]
+        if len(new):
+            self._distinct_rows += len(new)
+            self._distinct = np.union1d(self._distinct, new[new != MISSING])
+        values: list[AxisValue] = self._distinct.tolist()
+        return values
+
+    def _become_table(self) -> bool:
+        """Codes from now on are positions in a table; True if there were values before."""
+        old = self.codes.values
+        present = old != MISSING
+        _, first, inverse = np.unique(old[present], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # of first appearance
+        self._table = [int(old[present][first[i]]) for i in order]
+        self._code_of = {value: code for code, value in enumerate(self._table)}
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        old[present] = rank[inverse]
+        return bool(present.any())
+
+    def _add_to_table(self, value: Any) -> int:
+        assert self._table is not None
+        code = self._code_of.setdefault(value, len(self._table))
+        if code == len(self._table):
+            self._table.append(value)
+        return code
+
+
+def _fits(values: Sequence[object]) -> bool:
+    return all(value is _ABSENT or MISSING < value <= _INT32_MAX for value in values)  # type: ignore[operator]
+
+
+class FrameTable:
+    """All frames of an index: numbers, stack file and axes, a row per frame in order of arrival."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._numbers = GrowingArray(NUMBERS)
+        self._stacks = GrowingArray("<i4")
+        self._stack_of: dict[bytes, int] = {}
+        self.stack_names: list[str] = []
+        self.axes: dict[str, AxisColumn] = {}
+        self.generation = 0  # counts how often the codes of old rows changed
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def append(self, batch: EntryBatch) -> None:
+        """Add the entries of `batch`; nothing is added if one of them is bad, which raises CorruptDataset."""
+        if not batch.axes:
+            return
+        columns = self._checked_columns(batch)
+        stacks = self._stack_numbers(batch)
+        for name, values in columns.items():
+            column = self.axes.get(name)
+            if column is None:
+                column = self.axes[name] = AxisColumn(len(self))
+            if column.extend(values):
+                self.generation += 1
+        self._numbers.extend(batch.numbers)
+        self._stacks.extend(stacks)  # last: it is what `len` counts
+
+    def numbers(self, row: int) -> np.void:
+        """The numbers of an entry (dtype NUMBERS)."""
+        numbers: np.void = self._numbers.values[row]
+        return numbers
+
+    def stack(self, row: int) -> int:
+        """Position in `stack_names` of the file that holds the frame."""
+        return int(self._stacks.values[row])
+
+    def key(self, row: int) -> dict[str, AxisValue]:
+        """The axes of a frame, in order of their first appearance in the index."""
+        return {name: value for name, column in self.axes.items() if (value := column.value(row)) is not None}
+
+    def _stack_numbers(self, batch: EntryBatch) -> NDArray[np.int32]:
+        for name, offset in zip(batch.names, batch.offsets, strict=True):
+            if name not in self._stack_of:
+                text = plain_name(name, self._path, offset)
+                self._stack_of[name] = len(self.stack_names)
+                self.stack_names.append(text)
+        return np.fromiter(map(self._stack_of.__getitem__, batch.names), np.int32, len(batch.names))
+
+    def _checked_columns(self, batch: EntryBatch) -> dict[str, list[object]]:
+        names = dict.fromkeys(self.axes)
+        for axes in batch.axes:
+            if not axes.keys() <= names.keys():
+                names.update(dict.fromkeys(axes))
+        if len(names) > MAX_AXIS_NAMES:
+            raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
+        columns: dict[str, list[object]] = {}
+        for name in names:
+            values = [axes.get(name, _ABSENT) for axes in batch.axes]
+            if not set(map(type, values)) <= {int, str, object}:
+                values = [
+                    value if value is _ABSENT else self._axis_value(value, name, offset)
+                    for value, offset in zip(values, batch.offsets, strict=True)
+                ]
+            columns[name] = values
+        return columns
+
+    def _axis_value(self, value: object, name: str, offset: int) -> AxisValue:
+        """Writers in other languages may spell an integer as 1.0 or true; the reference readers take both."""
+        if isinstance(value, (int, str)) or (isinstance(value, float) and value.is_integer()):
+            return value if isinstance(value, str) else int(value)
+        raise CorruptDataset(
+            f"axis {name!r}: {value!r:.60} must be an integer or a string", path=self._path, offset=offset
+        )

@@ -1,0 +1,159 @@
+"""Entries of NDTiff.index, from bytes to batches.
+
+Source: NDTiff specification, "NDTiff.index file"; fact sheet section 5. No header, order = order of arrival.
+
+size  type    field
+4     u32 LE  K
+K     bytes   axes: JSON object, UTF-8 (Latin-1 from some Java writers)
+4     u32     N
+N     bytes   name of the stack file, without folder
+32    u32/i32 see NUMBERS
+
+Published when: all bytes of the entry are in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.stack_header import decode_text
+
+INDEX_NAME = "NDTiff.index"
+
+NUMBERS = np.dtype(
+    [
+        ("pixel_offset", "<u4"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("pixel_type", "<i4"),
+        ("pixel_compression", "<i4"),
+        ("metadata_offset", "<u4"),
+        ("metadata_length", "<i4"),
+        ("metadata_compression", "<i4"),
+    ]
+)
+NUMBERS_BYTES = NUMBERS.itemsize
+assert NUMBERS_BYTES == 32
+
+MAX_AXES_BYTES = 64 * 1024  # far above 16 axes of 128 characters; a larger count is damage, not a torn entry
+MAX_NAME_BYTES = 4096  # no file system has longer names
+MAX_ENTRY_BYTES = 4 + MAX_AXES_BYTES + 4 + MAX_NAME_BYTES + NUMBERS_BYTES
+_MAX_FRAME_BYTES = 2**32  # a stack file ends there: its offsets are u32
+
+_U32 = struct.Struct("<I")
+_SIZE_AND_METADATA = struct.Struct("<4xii8xI8x")  # of the numbers: width, height, metadata offset
+assert _SIZE_AND_METADATA.size == NUMBERS_BYTES
+_decode_json = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBatch:
+    """Whole entries that followed one another in the index.
+
+    axes, names (as stored) and numbers (dtype NUMBERS) have one item per entry that is kept; offsets are where those
+    entries begin in the index file. consumed counts the bytes of all whole entries, dropped ones included. at_zeros
+    tells that a zero length follows: the reserved tail of an unfinished index.
+    """
+
+    axes: list[dict[str, Any]]
+    names: list[bytes]
+    numbers: NDArray[np.void]
+    offsets: list[int]
+    consumed: int
+    at_zeros: bool
+
+
+def parse_entries(data: bytes, path: str = "", start: int = 0) -> EntryBatch:
+    """The whole entries at the beginning of `data`, which stands at byte `start` of the index file `path`.
+
+    Entries with impossible numbers are dropped. An entry that is cut, or half zeros (its writer is at it, or its block
+    was lost), ends the batch. Raises CorruptDataset for anything else that is no entry.
+    """
+    axes: list[dict[str, Any]] = []
+    names: list[bytes] = []
+    offsets: list[int] = []
+    numbers: list[bytes] = []
+    position, end, at_zeros = 0, len(data), False
+    while position + 4 <= end:
+        axes_bytes = _U32.unpack_from(data, position)[0]
+        if axes_bytes == 0:
+            at_zeros = True
+            break
+        if axes_bytes > MAX_AXES_BYTES:
+            raise CorruptDataset(f"axes of {axes_bytes} bytes in an index entry", path=path, offset=start + position)
+        name_at = position + 8 + axes_bytes
+        if name_at > end:
+            break
+        name_bytes = _U32.unpack_from(data, name_at - 4)[0]
+        if name_bytes > MAX_NAME_BYTES:
+            raise CorruptDataset(f"file name of {name_bytes} bytes", path=path, offset=start + name_at - 4)
+        numbers_at = name_at + name_bytes
+        if numbers_at + NUMBERS_BYTES > end:
+            break
+        text = data[position + 4 : name_at - 4]
+        name = data[name_at:numbers_at]
+        if not name or b"\0" in text or b"\0" in name:
+            break
+        axes.append(_parse_axes(text, path, start + position + 4))
+        names.append(name)
+        numbers.append(data[numbers_at : numbers_at + NUMBERS_BYTES])
+        offsets.append(start + position)
+        position = numbers_at + NUMBERS_BYTES
+    if numbers and _half_written(numbers[-1], at_zeros):
+        position = offsets.pop() - start
+        del axes[-1], names[-1], numbers[-1]
+    return _without_impossible(
+        EntryBatch(axes, names, np.frombuffer(b"".join(numbers), NUMBERS), offsets, position, at_zeros)
+    )
+
+
+def plain_name(name: bytes, path: str, offset: int) -> str:
+    """A stack file's name as text. Raises CorruptDataset if it could lead out of the dataset's folder."""
+    text = decode_text(name)
+    drive = os.name == "nt" and ":" in text
+    if text in ("", ".", "..") or "/" in text or "\\" in text or "\0" in text or drive:
+        raise CorruptDataset(f"{text!r} is no plain file name", path=path, offset=offset)
+    return text
+
+
+def _half_written(numbers: bytes, at_zeros: bool) -> bool:
+    """Whether the last entry still has zeros that will be filled: seen where another writer reserved the index."""
+    width, height, metadata_offset = _SIZE_AND_METADATA.unpack(numbers)
+    return width == 0 or height == 0 or (at_zeros and metadata_offset == 0)
+
+
+def _parse_axes(data: bytes, path: str, offset: int) -> dict[str, Any]:
+    try:
+        text = decode_text(data).strip(" \t\r\n")
+        axes, end = _decode_json(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataset(f"axes of an index entry are no JSON: {error}", path=path, offset=offset) from error
+    if type(axes) is not dict or end != len(text):
+        raise CorruptDataset(f"axes must be one JSON object, not {text!r:.60}", path=path, offset=offset)
+    return axes
+
+
+def _without_impossible(batch: EntryBatch) -> EntryBatch:
+    numbers = batch.numbers
+    width, height = numbers["width"].astype(np.int64), numbers["height"].astype(np.int64)
+    good = (width > 0) & (height > 0) & (numbers["metadata_length"] >= 0)
+    good &= width <= _MAX_FRAME_BYTES // np.maximum(height, 1)
+    if good.all():
+        return batch
+    kept = np.flatnonzero(good).tolist()
+    return EntryBatch(
+        axes=[batch.axes[i] for i in kept],
+        names=[batch.names[i] for i in kept],
+        numbers=numbers[good],
+        offsets=[batch.offsets[i] for i in kept],
+        consumed=batch.consumed,
+        at_zeros=batch.at_zeros,
+    )

@@ -1,0 +1,284 @@
+"""Bytes of an NDTiff 3.3 dataset as it is written: stack header, pages, index entries. Pure.
+
+Source: NDTiff specification 3.3 ("The individual TIFF files", "NDTiff.index"), TIFF 6.0 section 2.
+
+Stack header, little endian:
+
+    offset  size  value
+    0       4     "II", 42
+    4       4     offset of the first page directory: here the header's length, a whole number of blocks
+    8       4     483729
+    12      8     major 3, minor 3
+    20      4     2355492
+    24      4     L, length of the summary JSON
+    28      L     summary JSON, ASCII
+
+Page directory: 13 entries, next pointer at 158, [3 x u16 bits for RGB at 162], two resolutions. Directories lie
+DIRECTORY_STEP bytes apart. A group of frames, from block boundary to block boundary:
+
+    large frame (256 KiB and more)     [directory, metadata, gap][pixels, gap]
+    packed frames of one kind          [directory 0][pixels 0 .. k][directories 1 .. k, metadata 0 .. k, gap]
+
+so that a payload, or the payload of many frames, lands in one place, and pixels of large frames start on a block.
+The last page's next pointer names the block boundary behind the group, where the next group starts. A metadata text
+is followed by a NUL that the TIFF tag counts and the index does not: libtiff warns without it.
+
+Published when: its whole entry is in NDTiff.index.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from acqstream.errors import FrameRefused
+from acqstream.formats.base import BLOCK_BYTES, Page, Placement, RollOver, align_up
+from acqstream.model.axes import axes_json
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.metadata import dump_ascii
+from acqstream.model.pixel_type import PixelType
+
+INDEX_NAME = "NDTiff.index"
+DISPLAY_SETTINGS_NAME = "display_settings.txt"
+STACK_LIMIT_BYTES = 2**32  # offsets in TIFF are u32
+STACK_MARGIN_BYTES = 5_000_000  # both references roll over this much before the limit
+PAGE_OVERHEAD_BYTES = 176  # as both references count it: 13 * 12 + 4 + 16
+LARGE_FRAME_BYTES = 256 * 2**10
+PACKED_GROUP_BYTES = 4 * 2**20
+DIRECTORY_STEP = 192
+NEXT_POINTER = 158  # in a directory
+
+_HEADER_BYTES = 28
+_ENTRY_COUNT = 13
+_RESOLUTIONS = 162
+_PACKED_ALIGN = 16
+_INDEX_PIXEL_TYPES = {8: 0, 16: 1, 10: 3, 12: 4, 14: 5, 11: 6}  # by significant bits; RGB is 2
+_INDEX_NUMBERS = struct.Struct("<IiiiiIii")
+_LENGTH = struct.Struct("<I")
+
+# Byte offsets, in a directory, of the values that differ from frame to frame.
+_STRIP_OFFSET = 2 + 5 * 12 + 8
+_METADATA_COUNT = 2 + 12 * 12 + 4
+_METADATA_OFFSET = 2 + 12 * 12 + 8
+_X_RESOLUTION = 2 + 9 * 12 + 8
+_Y_RESOLUTION = 2 + 10 * 12 + 8
+_BITS_OFFSET = 2 + 2 * 12 + 8
+
+
+class NDTiffLayout:
+    """`FrameLayout` of one NDTiff dataset.
+
+    prefix is the start of all stack file names (ASCII). The summary's pixel size sets the TIFF resolution, default
+    1 um. stack_limit_bytes is lowered in tests only.
+    """
+
+    def __init__(self, prefix: str, summary: Mapping[str, Any], *, stack_limit_bytes: int = STACK_LIMIT_BYTES) -> None:
+        self._prefix = prefix
+        self._summary = summary
+        self._resolution = resolution(pixel_size_of(summary))
+        self._limit = stack_limit_bytes
+        self._templates: dict[tuple[PixelType, int, int], np.ndarray[Any, np.dtype[np.uint8]]] = {}
+
+    def stack_name(self, stack: int) -> str:
+        base = f"{self._prefix}_NDTiffStack" if self._prefix else "NDTiffStack"
+        return f"{base}.tif" if stack == 0 else f"{base}_{stack}.tif"
+
+    def stack_header(self, axis_order: Sequence[str]) -> bytes:
+        text = dump_ascii(summary_for(self._summary, axis_order))
+        length = align_up(_HEADER_BYTES + len(text))
+        fields = struct.pack("<2sHIIIIII", b"II", 42, length, 483729, 3, 3, 2355492, len(text))
+        return (fields + text).ljust(length, b"\0")
+
+    def check(self, header: FrameHeader) -> None:
+        needed = header.payload_bytes + len(header.metadata) + STACK_MARGIN_BYTES + 2 * 2**20
+        if needed > self._limit:
+            raise FrameRefused(
+                f"frame {header.number} of {header.payload_bytes} bytes does not fit a stack of {self._limit} bytes",
+                code="payload_size",
+                number=header.number,
+            )
+
+    def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
+        placement = None
+        if previous is not None and previous.packed and _same_kind(previous.header, header):
+            placement = self._behind(header, previous)
+        if placement is None:
+            placement = self._new_group(header, end if previous is None else previous.group_end)
+        # The references' rule, with the end of our group (which counts gaps too) for the end of theirs.
+        if placement.group_end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES >= self._limit:
+            return RollOver()
+        return placement
+
+    def _behind(self, header: FrameHeader, previous: Placement) -> Placement | None:
+        pixels = previous.pixels_end
+        tail = previous.tail_bytes + DIRECTORY_STEP + len(header.metadata) + 1
+        group_end = align_up(align_up(pixels + header.payload_bytes, _PACKED_ALIGN) + tail)
+        if group_end - previous.group_start > PACKED_GROUP_BYTES:
+            return None
+        return Placement(header, previous.group_start, previous.position + 1, pixels, tail, group_end, packed=True)
+
+    def _new_group(self, header: FrameHeader, start: int) -> Placement:
+        if header.payload_bytes >= LARGE_FRAME_BYTES:
+            pixels = align_up(start + DIRECTORY_STEP + len(header.metadata) + 1)
+            return Placement(header, start, 0, pixels, 0, align_up(pixels + header.payload_bytes), packed=False)
+        pixels = start + DIRECTORY_STEP
+        tail = len(header.metadata) + 1
+        group_end = align_up(align_up(pixels + header.payload_bytes, _PACKED_ALIGN) + tail)
+        return Placement(header, start, 0, pixels, tail, group_end, packed=True)
+
+    def close(self, group: Sequence[Placement]) -> list[Page]:
+        first = group[0]
+        if not first.packed:
+            return [Page(first.header, first.group_start, first.pixels, first.group_start + DIRECTORY_STEP)]
+        tail = align_up(group[-1].pixels_end, _PACKED_ALIGN)
+        metadata = tail + DIRECTORY_STEP * (len(group) - 1)
+        pages = []
+        for placement in group:
+            position = placement.position
+            directory = first.group_start if position == 0 else tail + DIRECTORY_STEP * (position - 1)
+            pages.append(Page(placement.header, directory, placement.pixels, metadata))
+            metadata += len(placement.header.metadata) + 1
+        return pages
+
+    def fill(self, block: memoryview, group: Sequence[Placement], pages: Sequence[Page]) -> None:
+        start, end = group[0].group_start, group[-1].group_end
+        data = np.frombuffer(block, dtype=np.uint8)
+        directories = self._directories(pages, end)
+        data[:DIRECTORY_STEP] = directories[0]
+        rest = directories[1:].reshape(-1)
+        texts = b"\0".join([page.header.metadata for page in pages]) + b"\0"
+        if group[0].packed:
+            tail = align_up(group[-1].pixels_end, _PACKED_ALIGN) - start
+            data[group[-1].pixels_end - start : tail] = 0
+            data[tail : tail + rest.size] = rest
+        metadata = pages[0].metadata - start
+        data[metadata : metadata + len(texts)] = np.frombuffer(texts, dtype=np.uint8)
+        gap_end = len(data) if group[0].packed else pages[0].pixels - start
+        data[metadata + len(texts) : gap_end] = 0
+        if not group[0].packed:
+            data[group[0].pixels_end - start :] = 0
+
+    def _directories(self, pages: Sequence[Page], group_end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """All directories of a group, shape (pages, DIRECTORY_STEP), filled by columns."""
+        header = pages[0].header
+        key = (header.pixel_type, header.height, header.width)
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = _directory_template(*key, self._resolution)
+        rows = np.repeat(template[None, :], len(pages), axis=0)
+        at = np.fromiter((page.directory for page in pages), np.int64, len(pages))
+        metadata = np.fromiter((page.metadata for page in pages), np.int64, len(pages))
+        lengths = np.fromiter((len(page.header.metadata) + 1 for page in pages), np.int64, len(pages))
+        rgb = 6 if header.pixel_type.samples == 3 else 0
+        _put(rows, _STRIP_OFFSET, np.fromiter((page.pixels for page in pages), np.int64, len(pages)))
+        _put(rows, _METADATA_COUNT, lengths)
+        _put(rows, _METADATA_OFFSET, metadata)
+        _put(rows, _X_RESOLUTION, at + _RESOLUTIONS + rgb)
+        _put(rows, _Y_RESOLUTION, at + _RESOLUTIONS + rgb + 8)
+        if rgb:
+            _put(rows, _BITS_OFFSET, at + _RESOLUTIONS)
+        _put(rows, NEXT_POINTER, np.append(at[1:], group_end))
+        return rows
+
+    def index_entries(self, pages: Sequence[Page], stack_name: str) -> bytes:
+        name = stack_name.encode("ascii")
+        name_field = _LENGTH.pack(len(name)) + name
+        parts: list[bytes] = []
+        for page in pages:
+            header = page.header
+            axes = axes_json(header.axes)
+            numbers = _INDEX_NUMBERS.pack(
+                page.pixels,
+                header.width,
+                header.height,
+                index_pixel_type(header.pixel_type),
+                0,
+                page.metadata,
+                len(header.metadata),
+                0,
+            )
+            parts += (_LENGTH.pack(len(axes)), axes, name_field, numbers)
+        return b"".join(parts)
+
+    def finish(self, last: Page | None) -> tuple[Sequence[tuple[int, bytes]], int | None]:
+        if last is None:
+            return [(4, b"\0\0\0\0")], None  # a stack without a page: no first directory
+        pixels_end = last.pixels + last.header.payload_bytes
+        metadata_end = last.metadata + len(last.header.metadata) + 1
+        return [(last.directory + NEXT_POINTER, b"\0\0\0\0")], max(pixels_end, metadata_end)
+
+
+def index_pixel_type(pixel_type: PixelType) -> int:
+    """The index's number for a pixel type (specification: 0 8 bit, 1 16 bit, 2 RGB, 3..6 10, 12, 14, 11 bit)."""
+    return 2 if pixel_type.samples == 3 else _INDEX_PIXEL_TYPES[pixel_type.bits]
+
+
+def resolution(pixel_size_um: float) -> tuple[int, int]:
+    """TIFF resolution (numerator, denominator) in pixels per cm, rounded as the Java reference does."""
+    if not pixel_size_um > 0:
+        return 10000, 1
+    pixel_size_cm = max(0.0001 * pixel_size_um, 1e-12)  # smaller ones have no 32-bit inverse
+    if pixel_size_cm < 1:
+        return int(min(1 / pixel_size_cm, 0xFFFFFFFF)), 1
+    return 1, int(min(pixel_size_cm, 0xFFFFFFFF))
+
+
+def summary_for(summary: Mapping[str, Any], axis_order: Sequence[str]) -> dict[str, Any]:
+    """The caller's summary with the keys that readers need: `TiledImageStorage`, `AxisOrder`."""
+    return {"AxisOrder": list(axis_order), **summary, "TiledImageStorage": False}
+
+
+def pixel_size_of(summary: Mapping[str, Any]) -> float:
+    """Pixel size in um from the summary keys that viewers look at; 1 um where there is none."""
+    for key in ("PixelSizeUm", "PixelSize_um"):
+        value = summary.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    return 1.0
+
+
+def display_settings_bytes(settings: Mapping[str, Any]) -> bytes:
+    """Content of display_settings.txt: one JSON object of no fixed form."""
+    return json.dumps(settings, ensure_ascii=True, indent=2, allow_nan=False).encode("ascii")
+
+
+def _same_kind(a: FrameHeader, b: FrameHeader) -> bool:
+    same_type = a.pixel_type is b.pixel_type or a.pixel_type == b.pixel_type
+    return same_type and a.height == b.height and a.width == b.width
+
+
+def _put(rows: np.ndarray[Any, np.dtype[np.uint8]], offset: int, values: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    rows[:, offset : offset + 4] = values.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+
+def _directory_template(
+    pixel_type: PixelType, height: int, width: int, ratio: tuple[int, int]
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    rgb = pixel_type.samples == 3
+    long_, short, rational, ascii_ = 4, 3, 5, 2
+    entries = (
+        (256, long_, 1, width),
+        (257, long_, 1, height),
+        (258, short, 3 if rgb else 1, 0 if rgb else 8 * pixel_type.sample_bytes),
+        (259, short, 1, 1),
+        (262, short, 1, 2 if rgb else 1),
+        (273, long_, 1, 0),
+        (277, short, 1, pixel_type.samples),
+        (278, long_, 1, height),
+        (279, long_, 1, height * width * pixel_type.pixel_bytes),
+        (282, rational, 1, 0),
+        (283, rational, 1, 0),
+        (296, short, 1, 3),
+        (51123, ascii_, 0, 0),
+    )
+    assert len(entries) == _ENTRY_COUNT
+    directory = struct.pack("<H", _ENTRY_COUNT) + b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    directory += b"\0\0\0\0" + (struct.pack("<3H", 8, 8, 8) if rgb else b"") + struct.pack("<4I", *ratio, *ratio)
+    return np.frombuffer(directory.ljust(DIRECTORY_STEP, b"\0"), dtype=np.uint8)
+
+
+assert BLOCK_BYTES % _PACKED_ALIGN == 0

@@ -1,0 +1,165 @@
+"""Finds the row of a frame by its axes.
+
+Every row has a 64-bit hash, the sum of one hash per axis value, so that axes that come later change no older hash.
+Hashes lie in sorted runs, each at least twice as long as the next, which are merged as rows arrive: O(log n) to find,
+O(new log n) to extend, 12 bytes per frame. Equal hashes are told apart by the columns themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.formats.ndtiff.columns import MISSING, FrameTable, GrowingArray
+from acqstream.model.axes import Axes
+
+_MASK = 2**64 - 1
+_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finalizer of splitmix64
+
+_BATCH_ROWS = 2**16  # sorted at once; bounds what that takes besides
+
+_Rows = NDArray[np.uint32]
+_Codes = list[tuple[NDArray[np.int32], int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows sorted by hash, equal hashes by row."""
+
+    hashes: NDArray[np.uint64]
+    rows: _Rows
+
+    def span(self, value: np.uint64) -> _Rows:
+        low, high = np.searchsorted(self.hashes, value, "left"), np.searchsorted(self.hashes, value, "right")
+        return self.rows[low:high]
+
+
+class RowLookup:
+    """Rows by axes, for the rows of `table` that are there at each call."""
+
+    def __init__(self, table: FrameTable) -> None:
+        self._table = table
+        self._salt = int.from_bytes(os.urandom(8), "little")  # nobody can prepare many equal hashes
+        self._axis_salts: dict[str, int] = {}
+        self._runs: list[_Run] = []
+        self._repeats = GrowingArray("?")
+        self._generation = table.generation
+
+    def find(self, axes: Axes) -> int | None:
+        """The last row with exactly these axes, or None."""
+        self._extend()
+        wanted: _Codes = []
+        total = 0
+        for name, value in axes.items():
+            column = self._table.axes.get(name)
+            code = column.code(value) if column is not None else None
+            if column is None or code is None:
+                return None
+            wanted.append((column.codes.values, code))
+            total += _mix(code + self._axis_salt(name))
+        others = [column.codes.values for name, column in self._table.axes.items() if name not in axes]
+        wanted.extend((codes, MISSING) for codes in others)
+        for run in reversed(self._runs):  # newest first
+            for row in reversed(run.span(np.uint64(total & _MASK)).tolist()):
+                if all(codes[row] == code for codes, code in wanted):
+                    return int(row)
+        return None
+
+    def repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """For rows start .. stop - 1: whether an earlier row has the same axes."""
+        self._extend()
+        return self._repeats.values[start:stop]
+
+    def _extend(self) -> None:
+        if self._generation != self._table.generation:
+            self._generation = self._table.generation
+            self._runs = []
+            self._repeats = GrowingArray("?")
+        count = len(self._table)
+        for start in range(len(self._repeats), count, _BATCH_ROWS):
+            self._add_run(start, min(start + _BATCH_ROWS, count))
+
+    def _add_run(self, start: int, stop: int) -> None:
+        hashes = self._hashes(start, stop)
+        order = np.argsort(hashes, kind="stable")
+        run = _Run(hashes[order], (order + start).astype(np.uint32))
+        self._repeats.extend(self._find_repeats(run, start))
+        self._runs.append(run)
+        while len(self._runs) > 1 and len(self._runs[-2].rows) < 2 * len(self._runs[-1].rows):
+            newer, older = self._runs.pop(), self._runs.pop()
+            self._runs.append(_merge(older, newer))
+
+    def _axis_salt(self, name: str) -> int:
+        if name not in self._axis_salts:
+            self._axis_salts[name] = _mix(self._salt + len(self._axis_salts) + 1)
+        return self._axis_salts[name]
+
+    def _hashes(self, start: int, stop: int) -> NDArray[np.uint64]:
+        total = np.zeros(stop - start, np.uint64)
+        for name, column in self._table.axes.items():
+            codes = column.codes.values[start:stop]
+            mixed = codes.astype(np.int64).view(np.uint64)
+            mixed += np.uint64(self._axis_salt(name))
+            for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
+                mixed ^= mixed >> np.uint64(shift)
+                mixed *= np.uint64(factor)
+            mixed ^= mixed >> np.uint64(31)
+            mixed[codes == MISSING] = 0
+            total += mixed
+        return total
+
+    def _find_repeats(self, run: _Run, start: int) -> NDArray[np.bool_]:
+        """Which rows of the new run, start and later, have the axes of an earlier row; in order of rows."""
+        found = np.zeros(len(run.rows), np.bool_)
+        doubtful = np.zeros(len(run.rows), np.bool_)
+        for other in (*self._runs, run):
+            at = np.searchsorted(other.hashes, run.hashes, "left")
+            at[at == len(other.hashes)] = 0
+            earlier = other.rows[at]
+            candidates = np.flatnonzero((other.hashes[at] == run.hashes) & (earlier < run.rows))
+            same = self._same_axes(run.rows[candidates], earlier[candidates])
+            found[candidates[same]] = True
+            doubtful[candidates[~same]] = True
+        for i in np.flatnonzero(doubtful & ~found):  # equal hashes of different axes
+            found[i] = self._has_earlier(int(run.rows[i]), run.hashes[i], run)
+        result = np.empty(len(found), np.bool_)
+        result[run.rows - np.uint32(start)] = found
+        return result
+
+    def _same_axes(self, rows: _Rows, others: _Rows) -> NDArray[np.bool_]:
+        same = np.ones(len(rows), np.bool_)
+        for column in self._table.axes.values():
+            codes = column.codes.values
+            same &= codes[rows] == codes[others]
+        return same
+
+    def _has_earlier(self, row: int, value: np.uint64, run: _Run) -> bool:
+        for other in (*self._runs, run):
+            earlier = other.span(value)
+            earlier = earlier[earlier < row]
+            if self._same_axes(np.full(len(earlier), row, np.uint32), earlier).any():
+                return True
+        return False
+
+
+def _mix(value: int) -> int:
+    """The scalar twin of what `_hashes` does to a column."""
+    value &= _MASK
+    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
+        value = ((value ^ (value >> shift)) * factor) & _MASK
+    return value ^ (value >> 31)
+
+
+def _merge(older: _Run, newer: _Run) -> _Run:
+    """Both runs as one; all rows of `newer` are later than those of `older`."""
+    count = len(older.rows) + len(newer.rows)
+    at = np.searchsorted(older.hashes, newer.hashes, "right") + np.arange(len(newer.rows))
+    from_older = np.ones(count, np.bool_)
+    from_older[at] = False
+    hashes, rows = np.empty(count, np.uint64), np.empty(count, np.uint32)
+    hashes[at], hashes[from_older] = newer.hashes, older.hashes
+    rows[at], rows[from_older] = newer.rows, older.rows
+    return _Run(hashes, rows)

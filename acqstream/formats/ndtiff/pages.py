@@ -1,0 +1,119 @@
+"""The chain of page directories in a stack file.
+
+Source: NDTiff specification, "Image File Directories"; fact sheet section 3.
+
+offset     size  value
+0          2     number of entries n, 13 from known writers
+2          12 n  entries: tag u16, type u16, count u32, value or offset u32
+2 + 12 n   4     offset of the next directory: 0 in the last one of a finished file
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from acqstream.formats.ndtiff.stack_header import ByteOrder, ReadAt
+
+IMAGE_WIDTH = 256
+IMAGE_LENGTH = 257
+BITS_PER_SAMPLE = 258
+STRIP_OFFSETS = 273
+SAMPLES_PER_PIXEL = 277
+STRIP_BYTE_COUNTS = 279
+MICRO_MANAGER_METADATA = 51123
+
+_REQUIRED = frozenset({IMAGE_WIDTH, IMAGE_LENGTH, BITS_PER_SAMPLE, STRIP_OFFSETS, STRIP_BYTE_COUNTS})
+_MAX_ENTRIES = 64
+_SHORT, _LONG = 3, 4
+_EARLY_3_0_SHIFT = 4  # one Java build wrote first-directory offsets that are 4 too small
+
+_Tags = dict[int, tuple[int, int]]  # tag -> (count, value or offset)
+
+
+@dataclass(frozen=True, slots=True)
+class StackPage:
+    """One directory and where it says its frame lies. All offsets are bytes from the start of the file.
+
+    samples is 1, or 3 for RGB; pixel_bytes is StripByteCounts; metadata_bytes is the tag's count, which includes a
+    closing NUL where the writer put one (0 if the page has no metadata). next is the next directory as stored, next_at
+    where that pointer stands. Nothing says that pixels or metadata lie inside the file.
+    """
+
+    directory: int
+    pixels: int
+    width: int
+    height: int
+    bits: int
+    samples: int
+    pixel_bytes: int
+    metadata: int
+    metadata_bytes: int
+    next: int
+    next_at: int
+
+
+def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<") -> Iterator[StackPage]:
+    """The pages from the directory at `first` on, as far as the chain is whole; `size` is the length of the file.
+
+    Ends where an offset is 0, outside the file or not behind the directory before (a loop), where the number of
+    entries is not plausible, or where a required tag is missing.
+    """
+    page = read_page(read, size, first, byte_order) or read_page(read, size, first + _EARLY_3_0_SHIFT, byte_order)
+    while page is not None:
+        yield page
+        if page.next <= page.directory:
+            return
+        page = read_page(read, size, page.next, byte_order)
+
+
+def read_page(read: ReadAt, size: int, directory: int, byte_order: ByteOrder = "<") -> StackPage | None:
+    """The page whose directory stands at `directory`, or None if there is no plausible one."""
+    if not 8 <= directory <= size - 2:
+        return None
+    head = read(directory, 2)
+    count = struct.unpack(byte_order + "H", head)[0] if len(head) == 2 else 0
+    next_at = directory + 2 + 12 * count
+    if not 1 <= count <= _MAX_ENTRIES or next_at + 4 > size:
+        return None
+    body = read(directory + 2, 12 * count + 4)
+    if len(body) != 12 * count + 4:
+        return None
+    tags = _parse_tags(body, count, byte_order)
+    if not tags.keys() >= _REQUIRED:
+        return None
+    bits = _bits_per_sample(read, tags, byte_order)
+    metadata_bytes, metadata = tags.get(MICRO_MANAGER_METADATA, (0, 0))
+    return StackPage(
+        directory=directory,
+        pixels=tags[STRIP_OFFSETS][1],
+        width=tags[IMAGE_WIDTH][1],
+        height=tags[IMAGE_LENGTH][1],
+        bits=bits,
+        samples=tags.get(SAMPLES_PER_PIXEL, (1, 1))[1],
+        pixel_bytes=tags[STRIP_BYTE_COUNTS][1],
+        metadata=metadata,
+        metadata_bytes=metadata_bytes,
+        next=struct.unpack_from(byte_order + "I", body, 12 * count)[0],
+        next_at=next_at,
+    )
+
+
+def _parse_tags(body: bytes, count: int, byte_order: ByteOrder) -> _Tags:
+    tags: _Tags = {}
+    for position in range(0, 12 * count, 12):
+        tag, kind, values, value = struct.unpack_from(byte_order + "HHII", body, position)
+        if kind == _SHORT and values <= 2:  # left-justified in the field: matters in big endian files
+            value = struct.unpack_from(byte_order + "H", body, position + 8)[0]
+        tags.setdefault(tag, (values, value))
+    return tags
+
+
+def _bits_per_sample(read: ReadAt, tags: _Tags, byte_order: ByteOrder) -> int:
+    count, value = tags[BITS_PER_SAMPLE]
+    if count <= 2:
+        return value
+    first = read(value, 2)  # RGB: the field holds the offset of three u16
+    bits: int = struct.unpack(byte_order + "H", first)[0] if len(first) == 2 else 0
+    return bits

@@ -1,0 +1,112 @@
+"""Pixels of one frame, from a stack file to an array."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.ndtiff.stack_header import ByteOrder
+from acqstream.model.pixel_type import PixelType
+from acqstream.storage.read_file import ReadFile
+
+PIXEL_TYPES = {
+    0: PixelType("|u1", 1, 8),
+    1: PixelType("<u2", 1, 16),
+    2: PixelType("|u1", 3, 8),
+    3: PixelType("<u2", 1, 10),
+    4: PixelType("<u2", 1, 12),
+    5: PixelType("<u2", 1, 14),
+    6: PixelType("<u2", 1, 11),  # not in the published table, but written by both reference libraries
+}
+"""By their code in the index."""
+
+_RAW = frozenset({0, 1})  # 1 is TIFF's code for none; some writers put TIFF codes into the index
+_ZLIB = frozenset({8, 32946})
+_ZLIB_BEST_RATIO = 1032  # deflate cannot shrink more; bounds what a hostile index can make us allocate
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """Where and how the pixels of one frame are stored; offsets are bytes from the start of the stack file."""
+
+    pixel_type: PixelType
+    height: int
+    width: int
+    compression: int
+    pixels: int
+    metadata: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pixel_type.shape(self.height, self.width)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the pixels, decompressed."""
+        return self.height * self.width * self.pixel_type.pixel_bytes
+
+
+def pixel_type_of_code(code: int, path: str) -> PixelType:
+    """The pixel type of an index entry's code. Raises UnsupportedFeature."""
+    pixel_type = PIXEL_TYPES.get(code)
+    if pixel_type is None:
+        raise UnsupportedFeature(f"{path}: pixel type {code} is not known; 0 to {max(PIXEL_TYPES)} are")
+    return pixel_type
+
+
+def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> NDArray[Any]:
+    """A new array of shape (Y, X), or (Y, X, 3) for RGB, uint8 or little-endian uint16.
+
+    Raises CorruptDataset if bytes are missing, UnsupportedFeature for an unknown compression.
+    """
+    if frame.compression in _RAW:
+        array = _read_raw(file, frame)
+    elif frame.compression in _ZLIB:
+        array = _read_zlib(file, frame)
+    else:
+        raise UnsupportedFeature(f"{file.path}: pixel compression {frame.compression} cannot be read; 0, 1 and 8 can")
+    if byte_order == ">":
+        array.byteswap(inplace=True)
+    return array
+
+
+def _read_raw(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:
+    size = file.size()
+    if frame.pixels + frame.payload_bytes > size:  # before anything is allocated
+        raise _beyond_end(file, frame.pixels, frame.payload_bytes, size)
+    array = np.empty(frame.shape, frame.pixel_type.numpy_dtype)
+    count = file.read_into(frame.pixels, array.reshape(-1).view(np.uint8).data)
+    if count != frame.payload_bytes:  # cut while we read
+        raise _beyond_end(file, frame.pixels, frame.payload_bytes, frame.pixels + count)
+    return array
+
+
+def _read_zlib(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:
+    size = file.size()
+    end = frame.metadata if frame.pixels < frame.metadata <= size else size
+    stored = end - frame.pixels
+    if stored <= 0 or frame.payload_bytes > stored * _ZLIB_BEST_RATIO:
+        raise _beyond_end(file, frame.pixels, max(1, frame.payload_bytes // _ZLIB_BEST_RATIO), size)
+    data = file.read(frame.pixels, stored)
+    try:
+        pixels = zlib.decompressobj().decompress(data, frame.payload_bytes + 1)
+    except zlib.error as error:
+        raise CorruptDataset(f"pixels do not decompress: {error}", path=str(file.path), offset=frame.pixels) from error
+    if len(pixels) != frame.payload_bytes:
+        raise CorruptDataset(
+            f"pixels decompress to {len(pixels)} bytes or more, expected {frame.payload_bytes}",
+            path=str(file.path),
+            offset=frame.pixels,
+        )
+    return np.frombuffer(bytearray(pixels), frame.pixel_type.numpy_dtype).reshape(frame.shape)
+
+
+def _beyond_end(file: ReadFile, offset: int, count: int, size: int) -> CorruptDataset:
+    return CorruptDataset(
+        f"pixels of {count} bytes end beyond the end of the file at {size}", path=str(file.path), offset=offset
+    )

@@ -1,0 +1,232 @@
+"""Reads one level of an NDTiff dataset, finished or growing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
+from acqstream.formats.ndtiff.columns import FrameTable
+from acqstream.formats.ndtiff.completion import FinishedSigns, StateFile
+from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, stack_paths
+from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES, EntryBatch, parse_entries
+from acqstream.formats.ndtiff.lookup import RowLookup
+from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
+from acqstream.formats.ndtiff.stack_files import StackFiles
+from acqstream.formats.ndtiff.stack_header import parse_json_object, parse_stack_header
+from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.read_file import ReadFile
+
+_FIRST_WINDOW_BYTES = 128 * 1024
+_WINDOW_BYTES = 1024 * 1024  # bounds the Python objects alive while an index is read
+assert _FIRST_WINDOW_BYTES > MAX_ENTRY_BYTES  # so a cut entry at the end of a window is complete in the next
+
+_RAW_METADATA = frozenset({0, 1})
+
+
+def open_readers(path: Path) -> list[NDTiffReader]:
+    """Readers of all levels of the dataset at `path`, full resolution first. Errors as `find_folders`."""
+    folders = find_folders(path)
+    readers: list[NDTiffReader] = []
+    try:
+        for folder in folders.levels:
+            readers.append(NDTiffReader(folder, folders.container))
+    except BaseException:
+        for reader in readers:
+            reader.close()
+        raise
+    return readers
+
+
+class NDTiffReader:
+    """One folder with `NDTiff.index` and stack files. Thread safe.
+
+    A row is the position of a frame's entry among the entries kept, in order of arrival. Where the same axes were
+    written twice, `row` gives the later frame and `keys` has the key once, at its first arrival.
+    """
+
+    def __init__(self, folder: Path, container: Path) -> None:
+        self.path = folder
+        self._index = ReadFile(folder / INDEX_NAME)
+        self._table = FrameTable(str(self._index.path))
+        self._lookup = RowLookup(self._table)
+        self._stacks = StackFiles(folder)
+        self._state = StateFile(container)  # of its own: it must be as old as the index read
+        self._signs = FinishedSigns()
+        self._consumed = 0  # bytes of the index up to the first incomplete entry
+        self._summary: dict[str, Any] | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def refresh(self) -> range:
+        """Look for newly published frames; their rows, in order of arrival.
+
+        Raises CorruptDataset at the first entry that is none; the frames before it stay readable.
+        """
+        with self._lock:
+            self._check_open()
+            self._state.refresh()  # before the index: a frame published before the final state is never missed
+            first = len(self._table)
+            window = _FIRST_WINDOW_BYTES
+            while self._read_entries(window):
+                window = _WINDOW_BYTES
+            return range(first, len(self._table))
+
+    def key(self, row: int) -> dict[str, AxisValue]:
+        """The axes of the frame in this row."""
+        with self._lock:
+            return self._table.key(row)
+
+    def keys(self, rows: range | None = None) -> Iterator[dict[str, AxisValue]]:
+        """The keys that first arrived in `rows` (default: all so far), each once, in order of arrival."""
+        rows = range(len(self)) if rows is None else rows
+        with self._lock:
+            repeats = self._lookup.repeats(rows.start, rows.stop).copy()
+        for row in rows:
+            if not repeats[row - rows.start]:
+                yield self.key(row)
+
+    def row(self, axes: Axes) -> int:
+        """The row of the latest frame with exactly these axes. Raises FrameNotFound."""
+        with self._lock:
+            row = self._lookup.find(axes)
+        if row is None:
+            asked = ", ".join(f"{name}={value!r}" for name, value in axes.items()) or "no axes"
+            raise FrameNotFound(f"{self.path}: no frame with {asked}; {self._describe_axes()}")
+        return row
+
+    def axis_values(self) -> dict[str, list[AxisValue]]:
+        """Values seen so far by axis, axes as they appeared; integers ascending, strings as they appeared."""
+        with self._lock:
+            return {name: column.distinct() for name, column in self._table.axes.items()}
+
+    def frame_shape(self, row: int) -> tuple[int, ...]:
+        """(Y, X), or (Y, X, 3) for RGB."""
+        return self._stored_frame(row).shape
+
+    def frame_dtype(self, row: int) -> np.dtype[np.generic]:
+        """uint8 or little-endian uint16."""
+        return self._stored_frame(row).pixel_type.numpy_dtype
+
+    def read_pixels(self, row: int) -> NDArray[Any]:
+        """The frame as a new array (Y, X), or (Y, X, 3) for RGB. Raises CorruptDataset if bytes are missing."""
+        self._check_open()
+        frame = self._stored_frame(row)
+        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
+        return read_pixels(file, frame, byte_order)
+
+    def read_metadata(self, row: int) -> dict[str, Any]:
+        """The frame's metadata, empty if it has none. Raises CorruptDataset if bytes are missing or no JSON."""
+        self._check_open()
+        numbers = self._table.numbers(row)
+        file, _ = self._stacks.get(self._table.stack_names[self._table.stack(row)])
+        compression = int(numbers["metadata_compression"])
+        if compression not in _RAW_METADATA:
+            raise UnsupportedFeature(f"{file.path}: metadata compression {compression} cannot be read; 0 can")
+        offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
+        data = file.read(offset, length)
+        if len(data) != length:
+            text = f"metadata of {length} bytes end beyond the end of the file at {file.size()}"
+            raise CorruptDataset(text, path=str(file.path), offset=offset)
+        return parse_json_object(data, str(file.path), offset)
+
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]:
+        """From the first stack file that has a header; empty while there is none."""
+        if self._summary is None:
+            self._check_open()
+            self._summary = self._read_summary()
+        return self._summary or {}
+
+    @property
+    def complete(self) -> bool:
+        """True when no frame will be added; as of the last `refresh` where `acqstream.json` says so."""
+        with self._lock:  # a refresh in another thread ends before its state counts
+            state = self._state.state
+            return self._looks_finished() if state is None else state.final
+
+    @property
+    def state(self) -> AcquisitionState | None:
+        """What our own writer noted, as of the last `refresh`; None in a dataset of another writer."""
+        with self._lock:
+            return self._state.state
+
+    @property
+    def writing(self) -> bool:
+        """True while frames may come; neither this nor `complete` when the acquisition is interrupted."""
+        with self._lock:
+            return self._state.state is not AcquisitionState.INTERRUPTED and not self.complete
+
+    def close(self) -> None:
+        """Close all files; again is harmless."""
+        with self._lock:
+            self._closed = True
+            self._index.close()
+            self._stacks.close()
+
+    def _read_entries(self, window: int) -> bool:
+        """Take the whole entries of the next `window` bytes of the index; True if there may be more."""
+        size = self._index.size()
+        if size < self._consumed:
+            text = f"the index became shorter: {self._consumed} bytes were read, {size} are left; open it again"
+            raise DatasetError(f"{self._index.path}: {text}")
+        data = self._index.read(self._consumed, min(window, size - self._consumed))
+        batch: EntryBatch = parse_entries(data, str(self._index.path), self._consumed)
+        self._table.append(batch)
+        self._consumed += batch.consumed
+        return len(data) == window and batch.consumed > 0 and not batch.at_zeros
+
+    def _stored_frame(self, row: int) -> StoredFrame:
+        numbers = self._table.numbers(row)
+        return StoredFrame(
+            pixel_type=pixel_type_of_code(int(numbers["pixel_type"]), str(self._index.path)),
+            height=int(numbers["height"]),
+            width=int(numbers["width"]),
+            compression=int(numbers["pixel_compression"]),
+            pixels=int(numbers["pixel_offset"]),
+            metadata=int(numbers["metadata_offset"]),
+        )
+
+    def _read_summary(self) -> dict[str, Any] | None:
+        names = self._table.stack_names or [path.name for path in stack_paths(self.path) if has_ndtiff_mark(path)]
+        errors: list[DatasetError] = []
+        for name in names:
+            try:
+                file, _ = self._stacks.get(name)
+                return parse_stack_header(file.read, file.size(), str(file.path)).summary_metadata
+            except DatasetError as error:  # every stack file has the same summary
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return None
+
+    def _looks_finished(self) -> bool:
+        self._check_open()
+        if not len(self._table):
+            return False
+        last = len(self._table) - 1
+        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(last)])
+        finished = self._signs.is_finished(file, byte_order, int(self._table.numbers(last)["pixel_offset"]))
+        # after the stack: an entry that came in between is seen as bytes not yet taken
+        return finished and self._index.size() == self._consumed
+
+    def _describe_axes(self) -> str:
+        parts = []
+        for name, values in self.axis_values().items():
+            shown = ", ".join(repr(value) for value in values[:4])
+            parts.append(f"{name} ({shown}{f', ... {values[-1]!r}' if len(values) > 4 else ''})")
+        return f"its axes are {', '.join(parts)}" if parts else "there are no frames yet"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DatasetError(f"{self.path}: the dataset is closed")

@@ -1,0 +1,127 @@
+"""The header of a stack file, versions 2 and 3.
+
+Source: NDTiff specification, "NDTiff file header"; fact sheet section 2.
+
+offset v3  v2   size  value
+0          0    2     b"II" (or b"MM": everything big endian)
+2          2    2     42
+4          4    4     offset of the first page directory
+8          8    4     483729
+12         12   4     major version
+16         -    4     minor version
+20         16   4     2355492
+24         20   4     L
+28         24   L     summary metadata, JSON, UTF-8
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+
+ReadAt = Callable[[int, int], bytes]
+"""Bytes [offset, offset + count) of a file, fewer at its end."""
+
+ByteOrder = Literal["<", ">"]
+
+NDTIFF_MAGIC = 483729
+SUMMARY_MAGIC = 2355492
+INDEX_MAP_MAGIC = 54773648  # versions 0 and 1 have it where later ones have NDTIFF_MAGIC
+TIFF_MAGIC = 42
+_ORDERS: dict[bytes, ByteOrder] = {b"II": "<", b"MM": ">"}
+_SUMMARY_MARK_AT = {2: 16, 3: 20}
+
+
+@dataclass(frozen=True, slots=True)
+class StackHeader:
+    """What stands before the first page. minor is None in version 2; offsets are bytes; end is the end of the JSON."""
+
+    major: int
+    minor: int | None
+    byte_order: ByteOrder
+    first_directory: int
+    summary_metadata: dict[str, Any]
+    end: int
+
+
+def byte_order_of(read: ReadAt, path: str) -> ByteOrder:
+    """Byte order of a stack file from its first bytes. Raises CorruptDataset if it is no TIFF file."""
+    head = read(0, 4)
+    order = _ORDERS.get(head[:2])
+    if order is None or len(head) < 4 or struct.unpack_from(order + "H", head, 2)[0] != TIFF_MAGIC:
+        raise CorruptDataset(f"is no TIFF file: begins with {head!r}, not 'II*\\0' or 'MM\\0*'", path=path, offset=0)
+    return order
+
+
+def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
+    """The header of the stack file that `read` reads, `size` bytes long; `path` is for errors.
+
+    Raises CorruptDataset with the first offending byte, UnsupportedFeature for versions other than 2 and 3.
+    """
+    order = byte_order_of(read, path)
+    head = read(0, 28)
+    major = _major_version(head, order, path)
+    mark_at = _SUMMARY_MARK_AT[major]
+    _expect_u32(head, mark_at, order, (SUMMARY_MAGIC, "the summary mark"), path)
+    length = _u32(head, mark_at + 4, order, path)
+    start = mark_at + 8
+    if start + length > size:
+        raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=mark_at + 4)
+    return StackHeader(
+        major=major,
+        minor=_u32(head, 16, order, path) if major == 3 else None,
+        byte_order=order,
+        first_directory=_u32(head, 4, order, path),
+        summary_metadata=parse_json_object(read(start, length), path, start),
+        end=start + length,
+    )
+
+
+def parse_json_object(data: bytes, path: str, offset: int) -> dict[str, Any]:
+    """A JSON object from a stack file; empty for no bytes. Raises CorruptDataset."""
+    text = decode_text(data).rstrip("\0 ")
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataset(f"metadata is no JSON: {error}", path=path, offset=offset) from error
+    if not isinstance(value, dict):
+        raise CorruptDataset(f"metadata is a {type(value).__name__}, not a JSON object", path=path, offset=offset)
+    return value
+
+
+def decode_text(data: bytes) -> str:
+    """UTF-8, else Latin-1: some Java writers used the charset of their platform."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _major_version(head: bytes, order: ByteOrder, path: str) -> int:
+    if _u32(head, 8, order, path) == INDEX_MAP_MAGIC:
+        raise UnsupportedFeature(f"{path}: NDTiff versions 0 and 1 cannot be read yet; versions 2 and 3 can")
+    _expect_u32(head, 8, order, (NDTIFF_MAGIC, "the NDTiff mark"), path)
+    major = _u32(head, 12, order, path)
+    if major not in _SUMMARY_MARK_AT:
+        raise UnsupportedFeature(f"{path}: NDTiff version {major} cannot be read; versions 2 and 3 can")
+    return major
+
+
+def _u32(head: bytes, offset: int, order: ByteOrder, path: str) -> int:
+    if offset + 4 > len(head):
+        raise CorruptDataset("the file ends inside its header", path=path, offset=len(head))
+    value: int = struct.unpack_from(order + "I", head, offset)[0]
+    return value
+
+
+def _expect_u32(head: bytes, offset: int, order: ByteOrder, expected: tuple[int, str], path: str) -> None:
+    value = _u32(head, offset, order, path)
+    if value != expected[0]:
+        raise CorruptDataset(f"{value} where {expected[1]} {expected[0]} was expected", path=path, offset=offset)

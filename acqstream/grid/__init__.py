@@ -1,0 +1,1 @@
+"""Integer geometry of chunked arrays; no I/O."""

@@ -1,0 +1,72 @@
+"""Axes: the named coordinates of a frame, e.g. time, channel, z, row, column.
+
+Names follow NDTiff 3.2 and later: values are 32-bit integers or strings. The limits are ours and bound what a
+hostile header can cost.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+
+from acqstream.errors import ProtocolError
+
+AxisValue = int | str
+Axes = Mapping[str, AxisValue]
+
+MAX_AXES = 16
+MAX_STRING = 128
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_INT32 = range(-(2**31), 2**31)  # Java readers cast axis values to Integer
+
+
+def check_axes(axes: object) -> dict[str, AxisValue]:
+    """`axes` as a plain mapping, after checking names, values and counts.
+
+    Raises ProtocolError naming the axis and what was expected.
+    """
+    if axes.__class__ is not dict and not isinstance(axes, Mapping):
+        raise ProtocolError(f"axes must be a map of name to integer or string, not {type(axes).__name__}")
+    if len(axes) > MAX_AXES:
+        raise ProtocolError(f"{len(axes)} axes; at most {MAX_AXES} are allowed")
+    for name, value in axes.items():
+        if name.__class__ is not str or not _is_name(name):
+            raise ProtocolError(f"axis name {name!r} must be 1 to 64 letters, digits or underscores")
+        if value.__class__ is not int or not -(2**31) <= value < 2**31:
+            _check_value(name, value)
+    return dict(axes)
+
+
+@functools.lru_cache(maxsize=1024)  # a run has few names, and asks for each with every frame
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _check_value(name: str, value: object) -> None:
+    if type(value) is int:
+        if value not in _INT32:
+            raise ProtocolError(f"axis {name!r}: {value} does not fit 32 bits")
+    elif type(value) is str:
+        if len(value) > MAX_STRING or not value.isprintable():
+            raise ProtocolError(f"axis {name!r}: a string value has at most {MAX_STRING} printable characters")
+    else:
+        raise ProtocolError(f"axis {name!r}: {value!r} must be an integer or a string")
+
+
+def axes_json(axes: Axes) -> bytes:
+    """`axes` (checked) as an ASCII JSON object without blanks, keys in the order given."""
+    values = [value if value.__class__ is int else _quoted(value) for value in axes.values()]
+    return (_template(tuple(axes)) % tuple(values)).encode("ascii")
+
+
+@functools.lru_cache(maxsize=1024)
+def _template(names: tuple[str, ...]) -> str:
+    """A format string for objects with these keys, which need no escapes: six times faster than the encoder."""
+    return "{" + ",".join(f'"{name}":%s' for name in names) + "}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _quoted(text: AxisValue) -> str:
+    return json.dumps(text, ensure_ascii=True)

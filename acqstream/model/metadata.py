@@ -1,0 +1,32 @@
+"""Metadata as JSON: ASCII only, no NaN, bounded depth.
+
+Plain ASCII with escapes is immune to every platform-charset fault of the existing NDTiff readers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from acqstream.model.axes import Axes, axes_json
+
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+def dump_ascii(value: object) -> bytes:
+    """`value` as compact ASCII JSON.
+
+    Raises ValueError for NaN, Infinity and half surrogates, TypeError for foreign types.
+    """
+    text = _encode(value)
+    if "\\ud" in text:  # perhaps half a surrogate pair, which no other reader of the file takes
+        json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8")
+    return text.encode("ascii")
+
+
+def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes) -> bytes:
+    """A frame's metadata as JSON bytes, with its axes under `Axes`: the only way to rebuild a lost index."""
+    if not metadata:
+        return b'{"Axes":' + axes_json(axes) + b"}"
+    return dump_ascii({**metadata, "Axes": dict(axes)})

@@ -1,0 +1,59 @@
+"""The receipt: what was sent, what is stored, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Status = Literal["completed", "canceled", "error", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFrames:
+    """Frame numbers first .. first + count - 1 have no pixels, for this reason."""
+
+    first: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """How an acquisition ended.
+
+    sent is the producer's own count at `close` (None if it never said); stored counts frames in the dataset; skipped
+    counts frame numbers declared as never coming; missing lists all numbers without pixels. payload_bytes are pixel
+    bytes stored. status is how it ended and reason why, where there is one.
+    """
+
+    dataset_id: str
+    path: str
+    status: Status
+    reason: str = ""
+    sent: int | None = None
+    stored: int = 0
+    skipped: int = 0
+    missing: tuple[MissingFrames, ...] = ()
+    payload_bytes: int = 0
+    without_checksum: int = 0
+    started_at: str = ""
+    finished_at: str = ""
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """True when the producer closed the run in order and every frame is stored or was declared as skipped."""
+        undeclared = sum(gap.count for gap in self.missing) - self.skipped
+        return self.status == "completed" and undeclared <= 0 and self.sent in (None, self.stored + self.skipped)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as in receipt.json and in the `closed` message."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Receipt:
+        """The inverse of `as_dict`; unknown keys are ignored."""
+        known = {name: values[name] for name in Receipt.__dataclass_fields__ if name in values}
+        known["missing"] = tuple(MissingFrames(**entry) for entry in known.get("missing", ()))
+        return Receipt(**known)

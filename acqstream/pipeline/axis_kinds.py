@@ -1,0 +1,48 @@
+"""What kind of value each axis has: integers or strings, fixed by its first value in the dataset.
+
+Readers sort the values of an axis; one that mixes both breaks them (NDTiff: an axis must not mix integers and strings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acqstream.errors import FrameRefused
+from acqstream.model.axes import Axes
+
+MAX_NAMES = 4096  # axis names of one dataset; a run has a few
+_WORDS: Mapping[type, str] = {int: "an integer", str: "a string"}
+
+
+class AxisKinds:
+    """The kinds of one dataset's axes."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, type] = {}
+
+    def check(self, axes: Axes, number: int) -> None:
+        """Check the axes of frame `number`, and remember the kinds that are new.
+
+        Raises FrameRefused: axis_kind where an axis had the other kind before, bad_header for too many names.
+        """
+        kinds = self._kinds
+        for name, value in axes.items():
+            kind = kinds.get(name)
+            if kind is not value.__class__:
+                self._check_new(name, kind, value, number)
+
+    def learn(self, axes: Axes) -> None:
+        """The axes of a frame that is in the dataset already; what was known before stays as it is."""
+        for name, value in axes.items():
+            self._kinds.setdefault(name, str if isinstance(value, str) else int)
+
+    def _check_new(self, name: str, kind: type | None, value: int | str, number: int) -> None:
+        if kind is None:
+            if len(self._kinds) >= MAX_NAMES:
+                text = f"frame {number}: axis {name!r} is new, and the dataset has {len(self._kinds)} axes already"
+                raise FrameRefused(text, code="bad_header", number=number)
+            self._kinds[name] = str if isinstance(value, str) else int
+            return
+        if not isinstance(value, kind):
+            text = f"frame {number}: axis {name!r} was {_WORDS[kind]} in the frames before, now it is {value!r:.60}"
+            raise FrameRefused(f"{text}; an axis must not mix both", code="axis_kind", number=number)

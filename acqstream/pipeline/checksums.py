@@ -1,0 +1,71 @@
+"""XXH3-64 of stored pixels, in a thread of its own: beside the writing, never in its way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import xxhash
+
+from acqstream.errors import FrameRefused
+from acqstream.pipeline.group import Group
+
+
+class ChecksumWorker:
+    """Computes the checksums of groups in the order they come and compares them with the producer's.
+
+    A group's `checksums` are complete once `wait` returned for it; a difference is kept in the group's `mismatch`.
+    """
+
+    def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._queue: deque[Group] = deque()
+        self._condition = threading.Condition()
+        self._stopped = False
+        self._on_error = on_error
+        self._thread = threading.Thread(target=self._run, name=f"checksums-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Group) -> None:
+        """Take a closed group; its memory must stay until `wait` returned."""
+        with self._condition:
+            self._queue.append(group)
+            self._condition.notify()
+
+    def wait(self, group: Group) -> None:
+        """Until the group's checksums are there."""
+        group.checked.wait()
+
+    def stop(self) -> None:
+        """Finish what was submitted and end the thread."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._stopped:
+                    self._condition.wait()
+                if not self._queue:
+                    return
+                group = self._queue.popleft()
+            try:
+                _check(group)
+            except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
+                self._on_error(error)
+            finally:
+                group.checked.set()
+
+
+def _check(group: Group) -> None:
+    digest = xxhash.xxh3_64_intdigest
+    for position, placement in enumerate(group.placements):
+        header = placement.header
+        found = digest(group.pixels_of(placement))
+        group.checksums.append(found)
+        if header.checksum is not None and header.checksum != found:
+            text = f"frame {header.number}: pixels have checksum {found:016x}, the producer sent {header.checksum:016x}"
+            group.mismatch = (position, FrameRefused(text, code="checksum", number=header.number))
+            return

@@ -1,0 +1,235 @@
+"""Publishing, in a thread of its own: force the stack, then the journal's records, then the index entries.
+
+The order is the promise: an entry in the index never points at bytes that a power cut could take away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from acqstream.errors import FrameRefused, StorageError
+from acqstream.formats.base import FrameLayout, Page
+from acqstream.formats.ndtiff.layout import index_pixel_type
+from acqstream.model.acquisition_spec import DurabilityMode
+from acqstream.pipeline import journal
+from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.stacks import Stack, Stacks
+from acqstream.storage.append_file import AppendFile
+
+PREPARE_AT_SHARE = 0.7  # of a stack file's limit
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit publishes: groups of one stack file, already written, and gaps, in order of numbers."""
+
+    entries: list[Group | Gap]
+    stack: Stack | None
+    is_last_of_stack: bool = False
+
+    @property
+    def next_number(self) -> int:
+        return self.entries[-1].next_number
+
+    def groups(self) -> list[Group]:
+        return [entry for entry in self.entries if isinstance(entry, Group)]
+
+
+class Committer:
+    """One commit at a time; the writer goes on beside it.
+
+    on_published(entries, next_number) and on_durable(next_number) are called from this thread; on_idle whenever a
+    batch was dealt with. A failed sync leaves the batch in `failed` for the writer to write elsewhere; every other
+    error goes to on_error and ends the thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        files: tuple[AppendFile, AppendFile],
+        stacks: Stacks,
+        layout: Callable[[], FrameLayout],
+        durability: DurabilityMode,
+        stack_limit_bytes: int,
+        on_published: Callable[[Sequence[Group | Gap], int], None],
+        on_durable: Callable[[int], None],
+        on_idle: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._journal, self._index = files
+        self._stacks = stacks
+        self._layout = layout
+        self._durability = durability
+        self._prepare_at_bytes = int(PREPARE_AT_SHARE * stack_limit_bytes)
+        self._on_published, self._on_durable = on_published, on_durable
+        self._on_idle, self._on_error = on_idle, on_error
+        self._condition = threading.Condition()
+        self._batch: Batch | None = None
+        self._task: Callable[[], None] | None = None
+        self._stopping = False
+        self.published = 0
+        self._durable = 0
+        self._forced_at_s = time.monotonic()
+        self.failed: tuple[Batch, StorageError] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._batch is None
+
+    def go_on_at(self, number: int) -> None:
+        """Before the first batch: everything below `number` was published and forced in an earlier run."""
+        self.published = self._durable = number
+
+    def take_failed(self) -> Batch | None:
+        """The batch whose stack could not be forced, if any, to be written elsewhere."""
+        failed, self.failed = self.failed, None
+        return failed[0] if failed is not None else None
+
+    def submit(self, batch: Batch) -> None:
+        """Publish `batch`; only when idle."""
+        with self._condition:
+            assert self._batch is None
+            self._batch = batch
+            self._condition.notify()
+
+    def run_later(self, task: Callable[[], None]) -> None:
+        """Have this thread do something small beside its commits; a task that has not run yet is replaced."""
+        with self._condition:
+            self._task = task
+            self._condition.notify()
+
+    def stop(self) -> None:
+        """Deal with what was submitted, force journal and index, end the thread."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
+            self._on_error(error)
+        finally:
+            self._batch = None
+            self._on_idle()
+
+    def _step(self) -> bool:
+        with self._condition:
+            while self._batch is None and self._task is None and not self._stopping and not self._is_force_due():
+                self._condition.wait(self._force_in_s())
+            batch, stopping = self._batch, self._stopping
+            task, self._task = self._task, None
+        if batch is not None:
+            self._commit(batch)
+            self._batch = None
+            self._on_idle()
+        if task is not None:
+            task()
+        if self._is_force_due() or (stopping and self._durable < self.published):
+            self._force()
+        return batch is not None or not stopping
+
+    def _commit(self, batch: Batch) -> None:
+        refused = _wait_for_checksums(batch)
+        if batch.stack is not None:
+            try:
+                batch.stack.file.sync()
+            except StorageError as error:
+                self.failed = (batch, error)
+                return
+        if batch.entries:
+            self._publish(batch)
+        if refused is not None:
+            self._force()  # the last commit of this acquisition
+            raise refused
+        if batch.stack is not None:
+            if batch.is_last_of_stack:
+                self._stacks.finish(batch.stack)
+            elif batch.stack.file.end > self._prepare_at_bytes:
+                with contextlib.suppress(StorageError):  # `begin` makes it then, or tells
+                    self._stacks.prepare()
+
+    def _publish(self, batch: Batch) -> None:
+        records, pages = _records(batch)
+        journal_end = self._journal.end
+        self._journal.append(records)
+        if pages and batch.stack is not None:
+            try:
+                self._index.append(self._layout().index_entries(pages, batch.stack.name))
+            except StorageError:
+                self._journal.cut(journal_end)
+                raise
+            batch.stack.last_page = pages[-1]
+        self.published = batch.next_number
+        self._on_published(batch.entries, batch.next_number)
+        if self._durability == "batch":
+            self._force()
+
+    def _force(self) -> None:
+        """Force journal and index: everything published so far is durable."""
+        published = self.published
+        self._journal.sync()
+        self._index.sync()
+        self._forced_at_s = time.monotonic()
+        self._durable = published
+        self._on_durable(published)
+
+    def _is_force_due(self) -> bool:
+        wait_s = self._force_in_s()
+        return wait_s is not None and wait_s <= 0
+
+    def _force_in_s(self) -> float | None:
+        if self._durable >= self.published or not isinstance(self._durability, int | float):
+            return None
+        return max(0.0, self._forced_at_s + self._durability - time.monotonic())
+
+
+def _wait_for_checksums(batch: Batch) -> FrameRefused | None:
+    """Wait for the checksums of all groups; at the first difference, cut the batch before that frame."""
+    for number, group in enumerate(batch.entries):
+        if not isinstance(group, Group):
+            continue
+        group.checked.wait()
+        if group.mismatch is not None:
+            position, refused = group.mismatch
+            del group.placements[position:], group.pages[position:], group.checksums[position:]
+            batch.entries = batch.entries[: number + (position > 0)]
+            return refused
+    return None
+
+
+def _records(batch: Batch) -> tuple[list[bytes], list[Page]]:
+    """Journal records of the batch, and the pages to publish in the index."""
+    records: list[bytes] = []
+    pages: list[Page] = []
+    for entry in batch.entries:
+        if isinstance(entry, Gap):
+            records.append(journal.encode_gap(range(entry.first_number, entry.next_number), journal.SKIP))
+            continue
+        assert batch.stack is not None
+        number = batch.stack.number
+        for page, checksum in zip(entry.pages, entry.checksums, strict=True):
+            header = page.header
+            records.append(
+                journal.encode_frame(
+                    header.number,
+                    stack=number,
+                    offset=page.pixels,
+                    length=header.payload_bytes,
+                    checksum=checksum,
+                    directory=page.directory,
+                    pixel_type=index_pixel_type(header.pixel_type),
+                    own_checksum=header.checksum is None,
+                )
+            )
+        pages += entry.pages
+    return [b"".join(records)], pages

@@ -1,0 +1,131 @@
+"""Where an interrupted dataset is gone on with: read from its folder, once it is in order.
+
+Going on is rolling over: the next frame goes to a new stack file, behind the last number in the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.stack_header import parse_stack_header
+from acqstream.model.receipt import MissingFrames
+from acqstream.pipeline import journal
+from acqstream.pipeline.axis_kinds import AxisKinds
+from acqstream.pipeline.key_set import KeySet
+from acqstream.pipeline.state_file import MAX_GAPS_NOTED
+from acqstream.pipeline.tally import Tally
+from acqstream.storage.read_file import ReadFile
+
+_LOST_REASON = "skipped before the writer was interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What the log needs to know to go on. Ends are file lengths in bytes.
+
+    stack_header is empty while there is no frame: the first one then begins stack 0. summary is empty where no stack
+    file keeps it.
+    """
+
+    next_number: int
+    next_stack: int
+    journal_end: int
+    index_end: int
+    payload_bytes: int
+    summary: dict[str, Any]
+    stack_header: bytes
+    tally: Tally
+    axis_kinds: AxisKinds
+
+
+def read_continuation(
+    folder: str, layout: NDTiffLayout, gaps: tuple[MissingFrames, ...], keys: KeySet | None
+) -> Continuation:
+    """Read journal, index and first header of a dataset that is not being written; its axes go into `keys`.
+
+    Raises CorruptDataset if journal and index do not say the same.
+    """
+    journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(folder, INDEX_NAME)
+    content = journal_path.read_bytes()
+    journal.decode_journal_header(content, str(journal_path))
+    records = journal.decode_records(content[journal.HEADER_BYTES :])
+    is_frame = records["flags"] == journal.FRAME
+    entries = parse_entries(index_path.read_bytes(), str(index_path))
+    if len(entries.axes) != np.count_nonzero(is_frame):
+        text = f"{len(entries.axes)} entries, but the journal has {np.count_nonzero(is_frame)} frames"
+        raise CorruptDataset(text, path=str(index_path))
+    kinds = AxisKinds()
+    for axes in entries.axes:
+        kinds.learn(axes)
+        if keys is not None:
+            keys.add(axes)
+    first_stack = int(records["stack"][is_frame][0]) if is_frame.any() else 0
+    summary, header = _header(folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
+    return Continuation(
+        next_number=len(records),
+        next_stack=_next_stack(folder, layout) if is_frame.any() else 0,
+        journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
+        index_end=entries.consumed,
+        payload_bytes=int(records["length"].sum()),
+        summary=summary,
+        stack_header=header if is_frame.any() else b"",
+        tally=_tally(records, is_frame, gaps),
+        axis_kinds=kinds,
+    )
+
+
+def _tally(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> Tally:
+    tally = Tally()
+    tally.stored = int(np.count_nonzero(is_frame))
+    tally.skipped = len(records) - tally.stored
+    tally.payload_bytes = int(records["length"].sum())
+    tally.without_checksum = int(records["own_checksum"][is_frame].sum())
+    tally.gaps = _gaps(is_frame, gaps)
+    return tally
+
+
+def _gaps(is_frame: NDArray[np.bool_], known: tuple[MissingFrames, ...]) -> list[MissingFrames]:
+    """All numbers without pixels: the known gaps, and runs whose reason was lost with the writer."""
+    is_told = is_frame.copy()
+    gaps = []
+    for gap in known:
+        numbers = slice(gap.first, gap.first + gap.count)
+        if gap.first + gap.count <= len(is_frame) and not is_told[numbers].any():
+            is_told[numbers] = True
+            gaps.append(gap)
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], is_told, [True]]).astype(np.int8)))
+    gaps += [MissingFrames(int(a), int(b - a), _LOST_REASON) for a, b in edges.reshape(-1, 2)]
+    return sorted(gaps, key=lambda gap: gap.first)[:MAX_GAPS_NOTED]
+
+
+def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any], bytes]:
+    """Summary and header bytes that every further stack file repeats."""
+    if not is_needed and not Path(folder, name).exists():
+        return {}, b""
+    file = ReadFile(Path(folder, name))
+    try:
+        header = parse_stack_header(file.read, file.size(), str(file.path))
+        summary = dict(header.summary_metadata)
+        if not summary.get("AxisOrder"):
+            summary.pop("AxisOrder", None)  # frame 0 will tell
+        return summary, file.read(0, header.first_directory)
+    finally:
+        file.close()
+
+
+def _next_stack(folder: str, layout: NDTiffLayout) -> int:
+    """Above every stack file there is, those put aside included."""
+    stem = re.escape(layout.stack_name(0).removesuffix(".tif"))
+    stack = re.compile(stem + r"(?:_([0-9]+))?\.tif(?:\..*)?")
+    found = [stack.fullmatch(name) for name in os.listdir(folder)]
+    return 1 + max((int(match[1] or 0) for match in found if match), default=-1)

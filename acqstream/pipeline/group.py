@@ -1,0 +1,91 @@
+"""A group: frames that are laid out, written and published together."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from acqstream.errors import FrameRefused
+from acqstream.formats.base import FrameLayout, Page, Placement
+from acqstream.pipeline.ring import Span
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Frames in one span of memory, from block boundary to block boundary of stack number `stack`.
+
+    Until `close` the log adds frames; from then on the group belongs to the writer, whose threads only read it.
+    """
+
+    stack: int
+    span: Span
+    placements: list[Placement] = field(default_factory=list)
+    pages: list[Page] = field(default_factory=list)
+    checksums: list[int] = field(default_factory=list)
+    checked: threading.Event = field(default_factory=threading.Event)
+    mismatch: tuple[int, FrameRefused] | None = None
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
+    is_written: bool = False
+
+    @property
+    def start(self) -> int:
+        """File offset of the first byte."""
+        return self.placements[0].group_start
+
+    @property
+    def end(self) -> int:
+        """File offset behind the last byte, a block boundary."""
+        return self.placements[-1].group_end
+
+    @property
+    def first_number(self) -> int:
+        return self.placements[0].header.number
+
+    @property
+    def next_number(self) -> int:
+        return self.placements[-1].header.number + 1
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(placement.header.payload_bytes for placement in self.placements)
+
+    def pixels_of(self, placement: Placement) -> memoryview:
+        """The memory of one frame's pixels."""
+        start = placement.pixels - placement.group_start
+        return self.span.memory[start : start + placement.header.payload_bytes]
+
+    def close(self) -> None:
+        """No more frames: fix the bytes to write."""
+        self.memory = self.span.memory[: self.end - self.start]
+
+    def fill(self, layout: FrameLayout) -> None:
+        """Write directories, metadata and gaps around the pixels."""
+        self.pages = layout.close(self.placements)
+        layout.fill(self.memory, self.placements, self.pages)
+
+    def move(self, stack: int, start: int, layout: FrameLayout) -> None:
+        """Lay the closed group out anew at offset `start` of another stack file."""
+        shift = start - self.start
+        self.stack = stack
+        self.placements = [
+            placement._replace(
+                group_start=placement.group_start + shift,
+                pixels=placement.pixels + shift,
+                group_end=placement.group_end + shift,
+            )
+            for placement in self.placements
+        ]
+        self.fill(layout)
+
+
+@dataclass(slots=True, eq=False)
+class Gap:
+    """Frame numbers declared as never coming; takes its place in the order of groups."""
+
+    first_number: int
+    count: int
+    reason: str
+
+    @property
+    def next_number(self) -> int:
+        return self.first_number + self.count

@@ -1,0 +1,371 @@
+"""The front of the log: gives every frame its place in memory and in the file, in order, within the window.
+
+No I/O. One lock guards all of it; the writer waits on its condition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from acqstream.errors import FrameRefused
+from acqstream.formats.base import FrameLayout, Placement, RollOver
+from acqstream.model.cursors import Limit
+from acqstream.model.frame_header import FrameHeader
+from acqstream.pipeline.axis_kinds import AxisKinds
+from acqstream.pipeline.continuation import Continuation
+from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.key_set import KeySet
+from acqstream.pipeline.ring import Ring
+
+MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
+_UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame tells its real cost
+_BLIND_FRAME_BYTES = 4 * 2**20  # of the ring for each frame granted before: its metadata may be large
+_LEAST_BLIND_FRAMES = 8
+_COST_DECAY = 0.98  # how fast an expensive frame is forgotten, per frame
+_STOP_BESIDE = 1 / 4  # of the ring: with more beside it the window stays closed
+_MOST_BESIDE = 2  # rings: more than that is taken from nobody
+
+
+class Slot:
+    """The place of one frame: fill `pixels` (its payload, C order), then `commit`, or `abandon` it.
+
+    Until then it holds back the publication of small frames before it, and no other slot can be had.
+    """
+
+    __slots__ = ("_group", "_intake", "header", "pixels", "placement")
+
+    def __init__(self, intake: Intake, group: Group, placement: Placement) -> None:
+        self._intake = intake
+        self._group = group
+        self.placement = placement
+        self.header = placement.header
+        self.pixels = group.pixels_of(placement)
+
+    def commit(self) -> None:
+        """The pixels are there: the frame counts as received and will be written."""
+        self._intake.commit(self._group, self.placement)
+
+    def abandon(self) -> None:
+        """The pixels will not come; the frame number stays free."""
+        self._intake.abandon(self._group, self.placement)
+
+
+class RunSlot:
+    """The place of several small frames of one kind, whose pixels lie back to back in `pixels`.
+
+    As `Slot`: fill it, then `commit` or `abandon` all of them.
+    """
+
+    __slots__ = ("_group", "_intake", "headers", "pixels", "placements")
+
+    def __init__(self, intake: Intake, group: Group, placements: Sequence[Placement]) -> None:
+        self._intake = intake
+        self._group = group
+        self.placements = placements
+        self.headers = [placement.header for placement in placements]
+        first, last = placements[0], placements[-1]
+        start = first.pixels - first.group_start
+        self.pixels = group.span.memory[start : start + last.pixels_end - first.pixels]
+
+    def commit(self) -> None:
+        """All pixels are there."""
+        self._intake.commit_run(self._group, self.placements)
+
+    def abandon(self) -> None:
+        """The pixels will not come; the frame numbers stay free."""
+        self._intake.abandon(self._group, *self.placements)
+
+
+class Intake:
+    """Places frames. Thread-safe; one slot at a time.
+
+    layout: of the dataset; ring: the acquisition's memory; keys: the axes in use (None: axes may repeat, the later
+    frame wins); on_closed: takes every group when its last frame is there, still warm in the processor's cache.
+    """
+
+    def __init__(
+        self,
+        layout: FrameLayout,
+        ring: Ring,
+        *,
+        keys: KeySet | None,
+        on_closed: Callable[[Group], None] = lambda _group: None,
+    ) -> None:
+        self.condition = threading.Condition()
+        self.layout = layout
+        self.closed: deque[Group | Gap] = deque()
+        self.received = 0
+        self.received_payload_bytes = 0
+        self.closing = False
+        self.axis_order: Sequence[str] = ()
+        self.stack_header = b""
+        self._ring = ring
+        self._keys = keys
+        self._on_closed = on_closed
+        self._open: Group | None = None
+        self._end = 0
+        self._stack = 0
+        self._slot: Placement | None = None
+        self._is_wanted = False  # the writer waits for the open group
+        self._released = 0
+        self._kinds = AxisKinds()
+        self._cost_ratio = 0.0  # ring bytes per payload byte, from the last frames
+        self._frame_cost = 0.0  # ring bytes per frame, from the last frames
+        self._is_stopped = False
+        self.window_stops = 0  # times that the window was closed because too much memory lay beside the ring
+        self._last_span_bytes = 0
+        self._limit = Limit(0, 0)
+
+    def go_on_from(self, continuation: Continuation) -> None:
+        """Before the first frame: go on behind the frames of an earlier run."""
+        with self.condition:
+            self.received = self._released = continuation.next_number
+            self._kinds = continuation.axis_kinds
+            self.received_payload_bytes = continuation.payload_bytes
+            self.stack_header = continuation.stack_header
+            self._end = len(self.stack_header)
+
+    def reserve(self, header: FrameHeader) -> Slot:
+        """The place for the next frame. Never blocks; the memory is there for frames within `limit`.
+
+        Raises FrameRefused: gap (not the next number), axis_kind, duplicate_axes, payload_size, limit_exceeded.
+        """
+        with self.condition:
+            self._check(header)
+            placement = self._place(header)
+            if placement.position > 0 and not self._extend_group(placement):
+                self.close_group()  # no room behind it in the ring: the frame starts a new group
+                placement = self._place(header)
+            group = self._open
+            if placement.position == 0 or group is None:
+                group = self._begin_group(placement)
+            self._slot = placement
+            return Slot(self, group, placement)
+
+    def commit(self, group: Group, placement: Placement) -> None:
+        """Take a filled slot into its group."""
+        with self.condition:
+            self._slot = None
+            first = not self.has_frames or self._is_wanted
+            group.placements.append(placement)
+            self.received += 1
+            self.received_payload_bytes += placement.header.payload_bytes
+            self._note_cost(group, placement)
+            if not placement.packed:
+                self.close_group()
+            elif first:
+                self.condition.notify_all()  # the writer sets its deadline
+
+    def reserve_run(self, headers: Sequence[FrameHeader]) -> RunSlot | None:
+        """One slot for frames whose pixels come back to back; None if they cannot all be stored so.
+
+        Then nothing has changed, and `reserve` tells frame by frame what stands in the way.
+        """
+        with self.condition:
+            self._check_turn(headers[0].number)
+            if self._keys is not None:
+                self._keys.make_room(len(headers))
+            admitted = 0
+            try:
+                for header in headers:
+                    self._admit(header)
+                    admitted += 1
+                run = self._place_run(headers) or self._place_run(headers)  # once more, in a group of its own
+            except FrameRefused:
+                run = None
+            if run is None:
+                self._withdraw(headers[:admitted])
+                return None
+            group, placements = run
+            self._slot = placements[-1]
+            return RunSlot(self, group, placements)
+
+    def commit_run(self, group: Group, placements: Sequence[Placement]) -> None:
+        """Take a filled run into its group."""
+        with self.condition:
+            self._slot = None
+            first = not self.has_frames or self._is_wanted
+            group.placements += placements
+            self.received += len(placements)
+            self.received_payload_bytes += len(placements) * placements[0].header.payload_bytes
+            self._note_cost(group, placements[-1])
+            if first:
+                self.condition.notify_all()
+
+    def abandon(self, group: Group, *placements: Placement) -> None:
+        """Forget a slot as if it had never been asked for."""
+        with self.condition:
+            self._slot = None
+            self._withdraw([placement.header for placement in placements])
+            if not group.placements:
+                self._ring.release(group.span)
+                self._open = None
+            self.condition.notify_all()
+
+    def skip(self, number: int, count: int, reason: str) -> None:
+        """Frame numbers that will never come. Raises FrameRefused (gap) if `number` is not the next."""
+        with self.condition:
+            self._check_turn(number)
+            self.close_group()
+            self.closed.append(Gap(number, count, reason))
+            self.received += count
+            self.condition.notify_all()
+
+    @property
+    def has_frames(self) -> bool:
+        """Frames wait in the open group or in closed ones. Under the lock."""
+        return bool(self.closed) or (self._open is not None and bool(self._open.placements))
+
+    @property
+    def is_slot_open(self) -> bool:
+        return self._slot is not None
+
+    def close_group(self) -> bool:
+        """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""
+        group = self._open
+        if group is None:
+            return True
+        if self._slot is not None or not group.placements:
+            self._is_wanted = True
+            return False
+        self._is_wanted = False
+        group.close()
+        self._end = group.end
+        self._open = None
+        self._on_closed(group)
+        self.closed.append(group)
+        self.condition.notify_all()
+        return True
+
+    def release(self, groups: Sequence[Group | Gap], next_number: int) -> None:
+        """Published: their memory may be used again."""
+        with self.condition:
+            for group in groups:
+                if isinstance(group, Group):
+                    self._ring.release(group.span)
+            self._released = next_number
+            self.condition.notify_all()
+
+    def limit(self) -> Limit:
+        """The window's right edge now; it never moves back."""
+        with self.condition:
+            frames, granted = self._grant()
+            number = min(self.received + frames, self._released + MAX_FRAMES_IN_FLIGHT)
+            payload = max(self._limit.payload_bytes, self.received_payload_bytes + granted)
+            self._limit = Limit(max(self._limit.number, number), payload)
+            return self._limit
+
+    def _grant(self) -> tuple[int, int]:
+        """Frames and payload bytes that may come besides those received."""
+        ring = self._ring
+        was_stopped, self._is_stopped = self._is_stopped, ring.beside_bytes > ring.size_bytes * _STOP_BESIDE
+        if self._is_stopped:
+            self.window_stops += not was_stopped
+            return 0, 0
+        free = max(ring.size_bytes - ring.used_bytes - self._last_span_bytes, 0)
+        frames = int(free / self._frame_cost) if self._frame_cost else 0
+        payload = int(free / self._cost_ratio) if self._cost_ratio else 0
+        if self.received == self._released:  # all is free: whatever may come must find a way in
+            frames = max(frames, ring.size_bytes // _BLIND_FRAME_BYTES, _LEAST_BLIND_FRAMES)
+            payload = max(payload, int(ring.size_bytes * _UNKNOWN_FRAME_SHARE))
+        return frames, payload
+
+    def _check(self, header: FrameHeader) -> None:
+        self._check_turn(header.number)
+        self._admit(header)
+
+    def _admit(self, header: FrameHeader) -> None:
+        """Whether this frame may be stored at all; notes its axes as taken. Raises FrameRefused."""
+        if self._ring.beside_bytes > self._ring.size_bytes * _MOST_BESIDE:
+            raise _too_much(header, self._ring)
+        self.layout.check(header)
+        self._kinds.check(header.axes, header.number)
+        if self._keys is not None and not self._keys.add(header.axes):
+            text = f"frame {header.number}: a frame with axes {header.axes} is stored already"
+            raise FrameRefused(text, code="duplicate_axes", number=header.number)
+
+    def _withdraw(self, headers: Sequence[FrameHeader]) -> None:
+        """These were admitted, and are not stored."""
+        if self._keys is not None:
+            for header in reversed(headers):
+                self._keys.discard(header.axes)
+
+    def _check_turn(self, number: int) -> None:
+        if self._slot is not None:
+            raise RuntimeError("the last slot was neither committed nor abandoned")
+        if self.closing:
+            raise FrameRefused("the acquisition is closing", code="closing", number=number)
+        if number != self.received:
+            raise _gap(number, self.received)
+
+    def _place(self, header: FrameHeader) -> Placement:
+        if not self.stack_header:
+            self.axis_order = self.axis_order or tuple(header.axes)
+            self.stack_header = self.layout.stack_header(self.axis_order)
+            self._end = len(self.stack_header)
+        previous = self._open.placements[-1] if self._open is not None else None
+        placement = self.layout.place(header, self._end, previous)
+        if isinstance(placement, RollOver):
+            self.close_group()
+            self._stack += 1
+            self._end = len(self.stack_header)
+            placement = self.layout.place(header, self._end, None)
+            if isinstance(placement, RollOver):
+                if self._keys is not None:
+                    self._keys.discard(header.axes)
+                raise FrameRefused("the frame fits no stack file", code="payload_size", number=header.number)
+        return placement
+
+    def _place_run(self, headers: Sequence[FrameHeader]) -> tuple[Group, list[Placement]] | None:
+        """All frames in one group, back to back; None, with the open group closed, if that does not go."""
+        placement = self._place(headers[0])
+        placements = [placement]
+        for header in headers[1:]:
+            behind = self.layout.place(header, 0, placement)
+            if isinstance(behind, RollOver) or behind.position != placement.position + 1:
+                self.close_group()
+                return None
+            placement = behind
+            placements.append(placement)
+        if not placement.packed:
+            return None
+        if placements[0].position == 0:
+            return self._begin_group(placement), placements
+        if self._open is None or not self._extend_group(placement):
+            self.close_group()
+            return None
+        return self._open, placements
+
+    def _extend_group(self, placement: Placement) -> bool:
+        group = self._open
+        return group is not None and self._ring.extend(group.span, placement.group_end - placement.group_start)
+
+    def _begin_group(self, placement: Placement) -> Group:
+        self.close_group()
+        self._open = Group(self._stack, self._ring.allocate(placement.group_end - placement.group_start))
+        return self._open
+
+    def _note_cost(self, group: Group, placement: Placement) -> None:
+        payload = placement.header.payload_bytes
+        if placement.packed:
+            cost = payload + 256 + len(placement.header.metadata)
+        else:
+            cost = group.span.length
+        self._last_span_bytes = max(group.span.length, self._last_span_bytes // 2)
+        self._cost_ratio = max(cost / payload, self._cost_ratio * _COST_DECAY)
+        self._frame_cost = max(float(cost), self._frame_cost * _COST_DECAY)
+
+
+def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:
+    text = (
+        f"frame {header.number}: frames with far more metadata than those before take {ring.beside_bytes} bytes beside "
+        f"{ring.size_bytes} of memory; send more slowly, or less metadata"
+    )
+    return FrameRefused(text, code="limit_exceeded", number=header.number)
+
+
+def _gap(number: int, expected: int) -> FrameRefused:
+    text = f"frame {number} came where {expected} was expected; declare missing frames with skip"
+    return FrameRefused(text, code="gap", number=number)

@@ -1,0 +1,79 @@
+"""Which axes were used already: 8 bytes a frame, so that a long run does not grow with Python objects."""
+
+from __future__ import annotations
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.model.axes import Axes, axes_json
+
+_RECENT = 65536
+_MAX_ORDERS = 1024  # sets of axis names; a run has one or a few
+
+
+class KeySet:
+    """A set of frame keys by their 64-bit hash, in any order of the axes.
+
+    Recent hashes are a set; older ones sorted arrays that are merged when they reach equal size, so that adding
+    costs O(log n) on average and a look-up O(log^2 n). Two different keys are taken for the same with probability
+    n^2 / 2^65 in a run of n frames: 3e-6 for ten million.
+    """
+
+    def __init__(self) -> None:
+        self._recent: set[int] = set()
+        self._orders: dict[frozenset[str], tuple[str, ...]] = {}  # the order in which names are hashed
+        self._canonical: dict[tuple[str, ...], tuple[str, ...]] = {}  # by the order they came in
+        self._runs: list[NDArray[np.uint64]] = []
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(len(run) for run in self._runs)
+
+    def add(self, axes: Axes) -> bool:
+        """Add a key; False if it (or one with the same hash) is there already."""
+        digest = self._digest(axes)
+        if digest in self._recent or any(_holds(run, digest) for run in self._runs):
+            return False
+        if len(self._recent) >= _RECENT:
+            self._flush()  # before adding: the newest key can still be discarded
+        self._recent.add(digest)
+        return True
+
+    def make_room(self, count: int) -> None:
+        """Before adding `count` keys that may all have to be taken back."""
+        if len(self._recent) + count > _RECENT:
+            self._flush()
+
+    def discard(self, axes: Axes) -> None:
+        """Take back a key added just now (its frame was not stored)."""
+        self._recent.discard(self._digest(axes))
+
+    def _digest(self, axes: Axes) -> int:
+        names = tuple(axes)
+        order = self._canonical.get(names)
+        if order is None:
+            order = self._order_of(names)
+        ordered = axes if order is names or order == names else {name: axes[name] for name in order}
+        return xxhash.xxh3_64_intdigest(axes_json(ordered))
+
+    def _order_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(self._canonical) >= _MAX_ORDERS:
+            self._canonical.clear()
+        if len(self._orders) < _MAX_ORDERS:
+            order = self._orders.setdefault(frozenset(names), names)
+        else:
+            order = self._orders.get(frozenset(names)) or tuple(sorted(names))
+        self._canonical[names] = order
+        return order
+
+    def _flush(self) -> None:
+        run = np.sort(np.fromiter(self._recent, np.uint64, len(self._recent)))
+        self._recent.clear()
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+
+def _holds(run: NDArray[np.uint64], digest: int) -> bool:
+    position = int(run.searchsorted(np.uint64(digest)))
+    return position < len(run) and int(run[position]) == digest

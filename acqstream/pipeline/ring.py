@@ -1,0 +1,115 @@
+"""The ring: block-aligned memory in which groups of frames are built, given back in the order it was taken.
+
+File offset and memory address of a group are congruent modulo the block size because both start on a block. A span
+never crosses the ring's end. The ring itself takes no lock: the log calls it under its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from acqstream.formats.base import align_up
+from acqstream.storage.memory import PageMemory
+
+
+class Span:
+    """A run of bytes in the ring (or beside it), used by one group until released."""
+
+    __slots__ = ("_view", "beside", "length", "offset")
+
+    def __init__(self, view: memoryview, offset: int, length: int, *, beside: bool) -> None:
+        self._view = view
+        self.offset = offset
+        self.length = length
+        self.beside = beside
+
+    @property
+    def memory(self) -> memoryview:
+        """The bytes, writable; valid until the span is released."""
+        return self._view[self.offset : self.offset + self.length]
+
+
+class Ring:
+    """First-in, first-out allocator over one region.
+
+    What does not fit goes into memory of its own, beside the ring: the window keeps that rare (metadata far larger
+    than before), `beside_peak_bytes` shows it.
+    """
+
+    def __init__(self, region: memoryview) -> None:
+        self._region = region
+        self._spans: deque[Span] = deque()
+        self._head = 0  # where the next span starts
+        self.size_bytes = len(region)
+        self.peak_bytes = 0
+        self.beside_bytes = 0
+        self.beside_peak_bytes = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes between the oldest span and the newest, lost ends included."""
+        oldest = self._oldest()
+        if oldest is None:
+            return 0
+        used = self._head - oldest.offset
+        return used if used > 0 else used + self.size_bytes
+
+    def allocate(self, length: int) -> Span:
+        """A span of at least `length` bytes (rounded up to blocks)."""
+        length = align_up(length)
+        offset = self._room_for(length)
+        if offset is None:
+            return self._allocate_beside(length)
+        span = Span(self._region, offset, length, beside=False)
+        self._head = offset + length
+        self._spans.append(span)
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        return span
+
+    def extend(self, span: Span, length: int) -> bool:
+        """Make the newest span longer in place; False if there is no room behind it."""
+        length = align_up(length)
+        if length <= span.length:
+            return True
+        if span.beside or self._spans[-1] is not span:
+            return False
+        oldest = self._spans[0]
+        end = span.offset + length
+        bound = oldest.offset if oldest.offset > span.offset else self.size_bytes
+        if end > bound or (oldest.offset > span.offset and end == bound):
+            return False
+        span.length = length
+        self._head = end
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        return True
+
+    def release(self, span: Span) -> None:
+        """Give a span back; memory returns to the ring when all older spans are released too."""
+        if span.beside:
+            self.beside_bytes -= span.length
+            return
+        span.length = -span.length  # released, in place
+        while self._spans and self._spans[0].length < 0:
+            self._spans.popleft()
+        if not self._spans:
+            self._head = 0
+
+    def _oldest(self) -> Span | None:
+        return self._spans[0] if self._spans else None
+
+    def _room_for(self, length: int) -> int | None:
+        oldest = self._oldest()
+        if oldest is None:
+            return 0 if length <= self.size_bytes else None
+        if self._head > oldest.offset:  # free: behind the head, and before the oldest
+            if self._head + length <= self.size_bytes:
+                return self._head
+            return 0 if length < oldest.offset else None
+        # Kept one byte apart, so that head == oldest never means both full and empty.
+        return self._head if self._head + length < oldest.offset else None
+
+    def _allocate_beside(self, length: int) -> Span:
+        span = Span(PageMemory(length).view, 0, length, beside=True)
+        self.beside_bytes += length
+        self.beside_peak_bytes = max(self.beside_peak_bytes, self.beside_bytes)
+        return span

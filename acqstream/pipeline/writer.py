@@ -1,0 +1,210 @@
+"""The writing thread: every group goes to the stack as soon as it is closed; batches go to the committer.
+
+A batch ends at once if BATCH_INTERVAL_S have passed since the last one, else at that deadline, or when it is large. So
+a lone frame waits for no timer, bursts share their syncs, and a slow disk stretches the interval by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from acqstream.errors import DiskFull, StorageError
+from acqstream.pipeline.committer import Batch, Committer
+from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.intake import Intake
+from acqstream.pipeline.stacks import Stack, Stacks
+
+BATCH_INTERVAL_S = 0.05
+BATCH_BYTES = 64 * 2**20
+WRITE_BYTES = 16 * 2**20  # groups side by side go out in one call of about this size
+
+
+class Writer:
+    """Takes closed groups from the intake and writes them, in order, until the intake is closing and empty.
+
+    on_warning(code, text) tells of trouble that was mended. Errors leave `run`.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        stacks: Stacks,
+        committer: Committer,
+        *,
+        batch_bytes: int,
+        on_warning: Callable[[str, str], None],
+    ) -> None:
+        self._intake = intake
+        self._stacks = stacks
+        self._committer = committer
+        self._batch_bytes = min(BATCH_BYTES, batch_bytes)
+        self._on_warning = on_warning
+        self._batch: list[Group | Gap] = []
+        self._size = 0  # of the batch
+        self._due_s = 0.0
+        self._logical_stack: int | None = None
+        self._moved_at: int | None = None  # how much was published when a stack file was last given up
+        self.stack: Stack | None = None
+        self.stopped = threading.Event()  # an error elsewhere: stop without writing more
+
+    def run(self) -> None:
+        """Write until everything received is published and the intake is closing."""
+        while not self.stopped.is_set():
+            entries = self._next_entries()
+            if entries is None:
+                break
+            if self._committer.failed is not None:
+                self._move(self._committer.failed[1])
+            for entry in entries:
+                self._take(entry)
+            self._write()
+            if self._is_due() and self._committer.is_idle:
+                self._submit()
+        if self.stack is not None and not self.stopped.is_set():
+            self._stacks.finish(self.stack)
+            self.stack = None
+
+    def _next_entries(self) -> list[Group | Gap] | None:
+        """Wait for something to do: closed groups, or an empty list when a commit is due. None: all is published."""
+        intake = self._intake
+        with intake.condition:
+            while True:
+                if self._committer.failed is not None or self.stopped.is_set():
+                    return []
+                if intake.closed:
+                    return _pop(intake)
+                if self._batch or intake.has_frames:
+                    wait_s = self._wait_s()
+                    if wait_s is not None and wait_s <= 0 and (intake.close_group() or self._batch):
+                        return _pop(intake)
+                elif intake.closing and self._committer.is_idle and self._committer.failed is None:
+                    return None  # asked in this order: a commit that fails says so before it is idle
+                else:
+                    wait_s = None
+                intake.condition.wait(wait_s if wait_s is None or wait_s > 0 else None)
+
+    def _wait_s(self) -> float | None:
+        """Seconds until the batch is due; None while a commit runs (it wakes this thread when done)."""
+        if not self._committer.is_idle:
+            return None
+        return 0.0 if self._intake.closing else self._due_s - time.monotonic()
+
+    def _is_due(self) -> bool:
+        if not self._batch:
+            return False
+        return self._size >= self._batch_bytes or self._intake.closing or time.monotonic() >= self._due_s
+
+    def _take(self, entry: Group | Gap) -> None:
+        """Add an entry to the batch; a group of the next stack file first ends the batch of this one."""
+        if isinstance(entry, Group):
+            if entry.stack != self._logical_stack:
+                self._roll_over()
+                self._logical_stack = entry.stack
+            entry.fill(self._intake.layout)
+        self._batch.append(entry)
+
+    def _roll_over(self) -> None:
+        self._write()
+        if self.stack is not None:
+            self._submit(is_last_of_stack=True)
+        self.stack = self._stacks.begin(self._intake.stack_header)
+
+    def _write(self) -> None:
+        """Write the groups of the batch that are not written yet."""
+        try:
+            self._write_groups()
+        except StorageError as error:
+            self._wait_until_idle()
+            if isinstance(error, DiskFull):
+                error.number = self._committer.published
+                raise
+            self._move(error)
+
+    def _write_groups(self) -> None:
+        stack = self.stack
+        if stack is None:
+            return
+        end = stack.file.end
+        run: list[Group] = []
+        for entry in self._batch:
+            if not isinstance(entry, Group) or entry.is_written:
+                continue
+            if entry.start != end:
+                entry.move(entry.stack, end, self._intake.layout)  # its first file was given up
+            end = entry.end
+            run.append(entry)
+            if end - run[0].start >= WRITE_BYTES:
+                self._write_run(stack, run)
+                run = []
+        if run:
+            self._write_run(stack, run)
+
+    def _write_run(self, stack: Stack, run: list[Group]) -> None:
+        stack.file.write([group.memory for group in run], run[0].start)
+        for group in run:
+            group.is_written = True
+        self._size += run[-1].end - run[0].start
+
+    def _submit(self, *, is_last_of_stack: bool = False) -> None:
+        self._wait_until_idle()
+        if self._committer.failed is not None:
+            self._move(self._committer.failed[1])
+        if not self._batch and not is_last_of_stack:
+            return
+        self._committer.submit(Batch(self._batch, self.stack, is_last_of_stack))
+        self._batch = []
+        self._size = 0
+        self._due_s = time.monotonic() + BATCH_INTERVAL_S
+
+    def _wait_until_idle(self) -> None:
+        with self._intake.condition:
+            while not self._committer.is_idle and not self.stopped.is_set():
+                self._intake.condition.wait()
+
+    def _move(self, error: StorageError) -> None:
+        """A file failed: all that is not published, still in memory, is written once more, to a new stack file."""
+        failed = self._committer.take_failed()
+        dead = {id(stack): stack for stack in (self.stack, failed.stack if failed else None) if stack is not None}
+        if failed is not None:
+            self._batch = failed.entries + self._batch
+        if self._moved_at == self._committer.published:
+            error.number = self._committer.published
+            raise error
+        self._moved_at = self._committer.published
+        try:
+            self._write_elsewhere(error, list(dead.values()))
+        except StorageError as again:
+            again.number = self._committer.published
+            raise
+
+    def _write_elsewhere(self, error: StorageError, dead: list[Stack]) -> None:
+        self.stack = self._stacks.begin(self._intake.stack_header)
+        self._logical_stack = None  # later groups go to a file of their own: behind these they might not fit
+        self._on_warning("io_error", f"{error}; frames from {self._moved_at} on go to {self.stack.name} instead")
+        for stack in dead:
+            self._give_up(stack)
+        for entry in self._batch:
+            if isinstance(entry, Group):
+                entry.is_written = False
+        self._size = 0
+        self._write_groups()
+
+    def _give_up(self, stack: Stack) -> None:
+        """Finish a stack file whose descriptor is dead: its published pages stay."""
+        try:
+            self._stacks.finish(stack)
+        except StorageError as error:
+            self._on_warning("io_error", f"{stack.name} keeps its unpublished end: {error}")
+
+
+def _pop(intake: Intake) -> list[Group | Gap]:
+    """Closed groups for about one write call."""
+    entries: list[Group | Gap] = []
+    size = 0
+    while intake.closed and size < WRITE_BYTES:
+        entry = intake.closed.popleft()
+        entries.append(entry)
+        size += entry.span.length if isinstance(entry, Group) else 0
+    return entries

@@ -1,0 +1,87 @@
+"""Header parts: a map with string keys, as JSON or msgpack, told apart by the first byte.
+
+Source: docs/protocol.md, "Framing". 0x7b cannot start a msgpack map, so one look decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgpack
+
+from acqstream.errors import ProtocolError
+
+MAX_HEADER_BYTES = 2**20
+_MSGPACK_MAP = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+
+
+class Encoding(enum.Enum):
+    """How a peer writes its headers; it is answered in kind."""
+
+    JSON = "json"
+    MSGPACK = "msgpack"
+
+
+def encode_header(fields: Mapping[str, Any], encoding: Encoding) -> bytes:
+    """`fields` as one header part."""
+    if encoding is Encoding.MSGPACK:
+        packed: bytes = msgpack.packb(fields, use_bin_type=True)
+        return packed
+    return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def decode_header(raw: bytes) -> tuple[dict[str, Any], Encoding]:
+    """The map in a header part and the encoding it came in.
+
+    Raises ProtocolError (bad_header) for anything that is not one complete map with string keys within the limits.
+    """
+    if len(raw) > MAX_HEADER_BYTES:
+        raise ProtocolError(f"header of {len(raw)} bytes; at most {MAX_HEADER_BYTES} are allowed")
+    if not raw:
+        raise ProtocolError("empty header part; expected a JSON or msgpack map")
+    if raw[0] == 0x7B:
+        return _decode_json(raw), Encoding.JSON
+    if raw[0] in _MSGPACK_MAP:
+        return _decode_msgpack(raw), Encoding.MSGPACK
+    raise ProtocolError(f"header starts with byte 0x{raw[0]:02x}; expected a JSON object or a msgpack map")
+
+
+def _decode_json(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"header is not valid JSON: {str(error) or 'nested too deeply'}") from error
+    return _checked(fields)
+
+
+def _decode_msgpack(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = msgpack.unpackb(raw, raw=False, strict_map_key=True, ext_hook=_refuse_extension)
+    except (ValueError, RecursionError, TypeError) as error:
+        reason = str(error) or type(error).__name__
+        raise ProtocolError(f"header is not valid msgpack: {reason}") from error
+    return _checked(fields)
+
+
+def _checked(fields: object) -> dict[str, Any]:
+    if not isinstance(fields, dict) or not set(map(type, fields)) <= {str}:
+        raise ProtocolError("header must be one map with string keys")
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON; send null")
+
+
+def _refuse_extension(code: int, data: bytes) -> NoReturn:
+    raise ValueError(f"msgpack extension type {code} ({len(data)} bytes) is not allowed")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return fields

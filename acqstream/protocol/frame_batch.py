@@ -1,0 +1,115 @@
+"""`frames`: many equally shaped frames in one message. Field names on the wire: docs/protocol.md, "frames"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.model.axes import check_axes
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.metadata import frame_metadata
+from acqstream.model.pixel_type import PixelType
+from acqstream.protocol.fields import take_dataset_id, take_integer
+
+MAX_BATCH_FRAMES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames number first .. first + count - 1, their pixels back to back in one payload.
+
+    headers are the good ones from the first on; refused says why the next one is not, None if all are good.
+    frame_bytes is the payload of one frame.
+    """
+
+    dataset_id: str
+    first: int
+    count: int
+    frame_bytes: int
+    headers: Sequence[FrameHeader]
+    refused: FrameRefused | None
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.count * self.frame_bytes
+
+
+def parse_frames(
+    fields: Mapping[str, Any],
+    *,
+    kind_of: Callable[[Mapping[str, Any], int], tuple[PixelType, int, int]],
+    checksum_of: Callable[[object], int | None],
+) -> Frames:
+    """The batch in a decoded header. kind_of and checksum_of read what `frame` has too.
+
+    Raises ProtocolError or FrameRefused where not even the first frame can be told from the others.
+    """
+    dataset_id = take_dataset_id(fields)
+    first = take_integer(fields, "n")
+    count = take_integer(fields, "count", least=1, most=MAX_BATCH_FRAMES)
+    pixel_type, height, width = kind_of(fields, first)
+    try:
+        axes = _axis_columns(fields.get("ax"), count)
+        sums = _column(fields, "sums", count)
+        metadata = _column(fields, "meta", count)
+        times = _column(fields, "tns", count)
+    except ProtocolError as error:
+        raise FrameRefused(f"frames from {first} on: {error}", code="bad_header", number=first) from error
+    headers: list[FrameHeader] = []
+    refused = None
+    names = list(axes)
+    for position, values in enumerate(zip(*axes.values(), strict=True) if axes else [()] * count):
+        number = first + position
+        try:
+            own = check_axes(dict(zip(names, values, strict=True)))
+            text = frame_metadata(_map_or_none(metadata[position]), own)
+            checksum = checksum_of({"xxh3": sums[position]} if sums[position] is not None else None)
+            header = FrameHeader(
+                number, pixel_type, height, width, own, text, checksum, _integer_or_none(times[position])
+            )
+        except (ProtocolError, ValueError, TypeError, RecursionError) as error:
+            refused = FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
+            break
+        headers.append(header)
+    frame_bytes = height * width * pixel_type.pixel_bytes
+    return Frames(dataset_id, first, count, frame_bytes, headers, refused)
+
+
+def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:
+    """Values by axis: a list with one for every frame, or {"start", "step"} of integers."""
+    if not isinstance(value, dict):
+        raise ProtocolError("field 'ax' must be a map of axis name to a list of values, or to {start, step}")
+    columns: dict[str, Sequence[Any]] = {}
+    for name, column in value.items():
+        if isinstance(column, dict):
+            start = take_integer(column, "start", least=-(2**31), most=2**31 - 1)
+            step = take_integer(column, "step", least=-(2**31), most=2**31 - 1)
+            columns[name] = range(start, start + count * step, step) if step else [start] * count
+        elif isinstance(column, list) and len(column) == count:
+            columns[name] = column
+        else:
+            raise ProtocolError(f"axis {name!r:.40} needs a list of {count} values, or {{start, step}}")
+    return columns
+
+
+def _column(fields: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
+    value = fields.get(key)
+    if value is None:
+        return [None] * count
+    if not isinstance(value, list) or len(value) != count:
+        raise ProtocolError(f"field {key!r} must be null or a list with one entry for each of the {count} frames")
+    return value
+
+
+def _map_or_none(value: object) -> Mapping[str, Any] | None:
+    if value is None or isinstance(value, dict):
+        return value
+    raise ProtocolError(f"metadata must be a map or null, not {value!r:.40}")
+
+
+def _integer_or_none(value: object) -> int | None:
+    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+        return value
+    raise ProtocolError(f"a capture time must be an integer of nanoseconds or null, not {value!r:.40}")

@@ -1,0 +1,229 @@
+"""Messages from daemon to producer. Field names on the wire: docs/protocol.md, "Daemon to producer"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from acqstream.errors import ProtocolError
+from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.receipt import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none."""
+
+    version: int
+    server: str
+    formats: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    max_header: int
+    max_payload: int
+    boot: str
+    ipc: str
+    events: str
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "t": "welcome",
+            "v": self.version,
+            "server": self.server,
+            "formats": list(self.formats),
+            "dtypes": list(self.dtypes),
+            "max_header": self.max_header,
+            "max_payload": self.max_payload,
+            "boot": self.boot,
+            "ipc": self.ipc,
+            "events": self.events,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The acquisition is open. next is the first frame number the daemon needs; window_bytes its share of memory.
+
+    received_bytes are the payload bytes of all frames below next: what limit counts from. epoch numbers the
+    connections to the acquisition; the ones before are fenced off.
+    """
+
+    dataset_id: str
+    name: str
+    path: str
+    next: int
+    limit: Limit
+    window_bytes: int
+    resumed: bool
+    io: str
+    received_bytes: int = 0
+    epoch: int = 0
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "t": "opened",
+            "ds": self.dataset_id,
+            "name": self.name,
+            "path": self.path,
+            "next": self.next,
+            "limit": _limit(self.limit),
+            "window": self.window_bytes,
+            "resumed": self.resumed,
+            "recovering": False,
+            "io": self.io,
+            "bytes": self.received_bytes,
+            "epoch": self.epoch,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    dataset_id: str
+    cursors: Cursors
+    limit: Limit
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "t": "ack",
+            "ds": self.dataset_id,
+            "received": self.cursors.received,
+            "published": self.cursors.published,
+            "durable": self.cursors.durable,
+            "limit": _limit(self.limit),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    dataset_id: str
+    code: str
+    text: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"t": "warn", "ds": self.dataset_id, "code": self.code, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Something went wrong. fatal: the acquisition has ended, `closed` follows. number names the frame, if one."""
+
+    code: str
+    text: str
+    dataset_id: str | None = None
+    number: int | None = None
+    errno: int | None = None
+    fatal: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno}
+        known = {key: value for key, value in optional.items() if value is not None}
+        return {"t": "error", "code": self.code, "text": self.text, "fatal": self.fatal, **known}
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    receipt: Receipt
+
+    def fields(self) -> dict[str, Any]:
+        return {"t": "closed", "ds": self.receipt.dataset_id, "receipt": self.receipt.as_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReply:
+    """How an acquisition is (dataset_id set: sent once a second), or the whole daemon (answer to ping)."""
+
+    values: Mapping[str, Any]
+    dataset_id: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        known = {"ds": self.dataset_id} if self.dataset_id is not None else {}
+        return {"t": "status", **known, **self.values}
+
+
+Reply = Welcome | Opened | Ack | Warn | Error | Closed | StatusReply
+
+
+def _limit(limit: Limit) -> dict[str, int]:
+    return {"n": limit.number, "bytes": limit.payload_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownReply:
+    """A message type of a newer daemon; ignored."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_reply(fields: Mapping[str, Any]) -> Reply | UnknownReply:
+    """The daemon's message in a decoded header. Raises ProtocolError if a known one lacks a field."""
+    parse = _PARSERS.get(str(fields.get("t")))
+    if parse is None:
+        return UnknownReply(fields)
+    try:
+        return parse(fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"daemon's {fields.get('t')!r} message lacks or misuses field {error}") from error
+
+
+def _parse_limit(value: Mapping[str, Any]) -> Limit:
+    return Limit(int(value["n"]), int(value["bytes"]))
+
+
+def _parse_welcome(f: Mapping[str, Any]) -> Welcome:
+    return Welcome(
+        int(f["v"]),
+        str(f["server"]),
+        tuple(f["formats"]),
+        tuple(f["dtypes"]),
+        int(f["max_header"]),
+        int(f["max_payload"]),
+        str(f["boot"]),
+        str(f["ipc"]),
+        str(f["events"]),
+    )
+
+
+def _parse_opened(f: Mapping[str, Any]) -> Opened:
+    return Opened(
+        f["ds"],
+        f["name"],
+        f["path"],
+        int(f["next"]),
+        _parse_limit(f["limit"]),
+        int(f["window"]),
+        bool(f["resumed"]),
+        str(f["io"]),
+        int(f.get("bytes", 0)),
+        int(f.get("epoch", 0)),
+    )
+
+
+def _parse_ack(f: Mapping[str, Any]) -> Ack:
+    return Ack(f["ds"], Cursors(f["received"], f["published"], f["durable"]), _parse_limit(f["limit"]))
+
+
+def _parse_warn(f: Mapping[str, Any]) -> Warn:
+    return Warn(f["ds"], f["code"], f["text"])
+
+
+def _parse_error(f: Mapping[str, Any]) -> Error:
+    return Error(f["code"], f["text"], f.get("ds"), f.get("n"), f.get("errno"), bool(f.get("fatal")))
+
+
+def _parse_closed(f: Mapping[str, Any]) -> Closed:
+    return Closed(Receipt.from_dict(f["receipt"]))
+
+
+def _parse_status(f: Mapping[str, Any]) -> StatusReply:
+    return StatusReply({k: v for k, v in f.items() if k not in ("t", "ds")}, f.get("ds"))
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
+    "welcome": _parse_welcome,
+    "opened": _parse_opened,
+    "ack": _parse_ack,
+    "warn": _parse_warn,
+    "error": _parse_error,
+    "closed": _parse_closed,
+    "status": _parse_status,
+}

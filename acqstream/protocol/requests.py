@@ -1,0 +1,275 @@
+"""Messages from producer to daemon. Field names on the wire: docs/protocol.md, "Producer to daemon"."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AcquisitionSpec, AxisSpec, DurabilityMode
+from acqstream.model.axes import check_axes
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.metadata import frame_metadata
+from acqstream.model.pixel_type import PixelType, pixel_type_of
+from acqstream.protocol.fields import (
+    take_dataset_id,
+    take_integer,
+    take_map,
+    take_optional_integer,
+    take_text,
+)
+from acqstream.protocol.frame_batch import Frames, parse_frames
+
+PROTOCOL_VERSION = 1
+MAX_SKIP_COUNT = 1_000_000
+CloseStatus = Literal["completed", "canceled", "error"]
+CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    version: int
+    client: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    spec: AcquisitionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    dataset_id: str
+    header: FrameHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Frame numbers number .. number + count - 1 will never come."""
+
+    dataset_id: str
+    number: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Late metadata: the summary (before frame 0 only) or display settings (any time)."""
+
+    dataset_id: str
+    summary: Mapping[str, Any] | None
+    display: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    dataset_id: str
+    number: int
+    status: CloseStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    dataset_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """From an operator: end the acquisition called `name` now, whoever feeds it."""
+
+    name: str
+
+
+Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stop
+
+
+def parse_request(fields: Mapping[str, Any]) -> Request:
+    """The request in a decoded header.
+
+    Raises ProtocolError naming the field, or FrameRefused for a frame whose number could be read.
+    """
+    kind = fields.get("t")
+    parse = _PARSERS.get(kind) if isinstance(kind, str) else None
+    if parse is None:
+        raise ProtocolError(f"unknown message type {kind!r:.40}; expected one of {', '.join(_PARSERS)}")
+    return parse(fields)
+
+
+def _parse_hello(fields: Mapping[str, Any]) -> Hello:
+    version = take_integer(fields, "v")
+    if version != PROTOCOL_VERSION:
+        raise ProtocolError(f"protocol version {version}; this daemon speaks {PROTOCOL_VERSION}", code="bad_version")
+    return Hello(version, take_map(fields, "client"))
+
+
+def _parse_frame(fields: Mapping[str, Any]) -> Frame:
+    dataset_id = take_dataset_id(fields)
+    number = take_integer(fields, "n")
+    pixel_type, height, width = _parse_kind(fields, number)
+    try:
+        axes = check_axes(fields.get("ax"))
+        metadata = frame_metadata(take_map(fields, "meta"), axes)
+        checksum = _parse_checksum(fields.get("sum"))
+        time_ns = take_optional_integer(fields, "tns", least=-(2**63))
+    except (ProtocolError, ValueError, TypeError, RecursionError) as error:
+        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    return Frame(dataset_id, FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns))
+
+
+def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int, int]:
+    """Pixel type, height and width. Raises FrameRefused for frame `number`."""
+    dtype, shape = fields.get("dt"), fields.get("sh")
+    if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4:
+        raise FrameRefused("'dt' must be a dtype string and 'sh' a list of integers", code="bad_header", number=number)
+    try:
+        pixel_type = _pixel_type(dtype, tuple(shape), take_optional_integer(fields, "bits"))
+    except (ValueError, TypeError) as error:
+        raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
+    except ProtocolError as error:
+        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    return pixel_type, shape[0], shape[1]
+
+
+def _parse_frames(fields: Mapping[str, Any]) -> Frames:
+    return parse_frames(fields, kind_of=_parse_kind, checksum_of=_parse_checksum)
+
+
+@functools.lru_cache(maxsize=256)
+def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelType:
+    return pixel_type_of(dtype, shape, bits)
+
+
+def _parse_checksum(value: object) -> int | None:
+    if value is None:
+        return None
+    digits = value.get("xxh3") if isinstance(value, dict) else None
+    if type(digits) is not str or len(digits) != 16:
+        raise ProtocolError("field 'sum' must be {\"xxh3\": 16 hex digits}")
+    return int(digits, 16)
+
+
+def _parse_skip(fields: Mapping[str, Any]) -> Skip:
+    count = take_integer({"count": 1, **fields}, "count", least=1, most=MAX_SKIP_COUNT)
+    return Skip(
+        take_dataset_id(fields), take_integer(fields, "n"), count, take_text(fields, "reason", default="", longest=1000)
+    )
+
+
+def _parse_patch(fields: Mapping[str, Any]) -> Patch:
+    summary = _checked_json(take_map(fields, "summary"), "summary") if "summary" in fields else None
+    display = _checked_json(take_map(fields, "display"), "display") if "display" in fields else None
+    if summary is None and display is None:
+        raise ProtocolError("patch needs 'summary' or 'display'")
+    return Patch(take_dataset_id(fields), summary, display)
+
+
+def _parse_close(fields: Mapping[str, Any]) -> Close:
+    text = take_text(fields, "status", default="completed")
+    status = next((known for known in CLOSE_STATUSES if known == text), None)
+    if status is None:
+        raise ProtocolError(f"field 'status' must be one of {', '.join(CLOSE_STATUSES)}, not {text!r:.40}")
+    return Close(take_dataset_id(fields), take_integer(fields, "n"), status, take_text(fields, "reason", default=""))
+
+
+def _parse_ping(fields: Mapping[str, Any]) -> Ping:
+    return Ping(take_dataset_id(fields) if fields.get("ds") is not None else None)
+
+
+def _parse_open(fields: Mapping[str, Any]) -> Open:
+    tiles = fields.get("tiles")
+    if tiles is not None:
+        raise ProtocolError("'tiles' is not supported by this version of the daemon", code="unsupported")
+    mirrors = fields.get("mirrors")
+    if mirrors:
+        raise ProtocolError(
+            f"mirrors {mirrors!r:.60} are not supported by this version of the daemon", code="unsupported"
+        )
+    spec = AcquisitionSpec(
+        dataset_id=take_dataset_id(fields),
+        name=take_text(fields, "name", longest=1000),
+        summary=_checked_json(take_map(fields, "summary"), "summary"),
+        frame_bytes=_parse_frame_hint(fields.get("frame")),
+        axes=_parse_axes(fields.get("axes")),
+        expect=take_optional_integer(fields, "expect"),
+        durability=_parse_durability(fields.get("durability")),
+        replace_duplicates=_parse_choice(fields, "duplicates", ("error", "replace")) == "replace",
+        number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
+        resume=fields.get("resume") is True,
+        epoch=take_optional_integer(fields, "epoch") or 0,
+    )
+    return Open(spec)
+
+
+def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")  # refuses half surrogates too
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"field {key!r} cannot be stored as JSON: {error}") from error
+    return value
+
+
+def _parse_frame_hint(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or type(value.get("dt")) is not str or not isinstance(value.get("sh"), list):
+        raise ProtocolError('field \'frame\' must be null or {"dt": dtype, "sh": [Y, X]}')
+    shape = value["sh"]
+    try:
+        pixel_type = pixel_type_of(value["dt"], shape)
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"field 'frame': {error}", code="dtype_unsupported") from error
+    height, width = shape[0], shape[1]
+    return int(height * width * pixel_type.pixel_bytes)
+
+
+def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ProtocolError("field 'axes' must be a list of maps with 'name'")
+    specs = []
+    for entry in value:
+        if not isinstance(entry, dict) or type(entry.get("name")) is not str:
+            raise ProtocolError("field 'axes' must be a list of maps with 'name'")
+        check_axes({entry["name"]: 0})
+        labels = entry.get("labels") or ()
+        if not isinstance(labels, list | tuple):
+            raise ProtocolError(f"axis {entry['name']!r}: 'labels' must be a list of strings")
+        specs.append(AxisSpec(entry["name"], take_optional_integer(entry, "size"), labels=tuple(map(str, labels))))
+    check_axes({spec.name: 0 for spec in specs})
+    return tuple(specs)
+
+
+def _parse_durability(value: object) -> DurabilityMode:
+    if value is None:
+        return DEFAULT_DURABILITY_S
+    if value == "close" or value == "batch":
+        return "close" if value == "close" else "batch"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 3600:
+        return float(value)
+    raise ProtocolError(f'field \'durability\' must be "close", "batch" or seconds up to 3600, not {value!r:.40}')
+
+
+def _parse_choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+    value = fields.get(key) or choices[0]
+    if value not in choices:
+        raise ProtocolError(f"field {key!r} must be one of {', '.join(choices)}, not {value!r:.40}")
+    return str(value)
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
+    "hello": _parse_hello,
+    "open": _parse_open,
+    "frame": _parse_frame,
+    "frames": _parse_frames,
+    "skip": _parse_skip,
+    "patch": _parse_patch,
+    "close": _parse_close,
+    "ping": _parse_ping,
+    "stop": lambda fields: Stop(take_text(fields, "name", longest=1000)),
+}

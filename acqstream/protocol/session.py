@@ -1,0 +1,131 @@
+"""The session table: one acquisition as the daemon sees it. Pure: time comes in as an argument.
+
+What happens to an acquisition is an event; the table says which events are possible in which state and where they
+lead. Frames do not change the state: `judge` says whether one is to be stored.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acqstream.model.cursors import Limit
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.receipt import Status
+from acqstream.model.state import AcquisitionState as State
+
+
+class Event(enum.Enum):
+    """What can happen to an acquisition."""
+
+    OPENED = "its files are there"
+    LOST = "its producer cannot be reached"
+    FOUND = "its producer is back"
+    GRACE_OVER = "its producer was away for longer than the grace time"
+    CLOSE = "its producer closes it"
+    REFUSED = "a frame cannot be stored"
+    STOP = "the operator or the daemon's end stops it"
+    FAILED = "its log failed"
+
+
+_ENDING = (Event.GRACE_OVER, Event.CLOSE, Event.REFUSED, Event.STOP, Event.FAILED)
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.OPENING, Event.OPENED): State.RUNNING,
+    (State.OPENING, Event.LOST): State.OPENING,
+    (State.OPENING, Event.FOUND): State.OPENING,
+    **{(State.OPENING, event): State.CLOSING for event in _ENDING if event is not Event.GRACE_OVER},
+    (State.RUNNING, Event.LOST): State.ORPHANED,
+    (State.RUNNING, Event.FOUND): State.RUNNING,
+    (State.ORPHANED, Event.LOST): State.ORPHANED,
+    (State.ORPHANED, Event.FOUND): State.RUNNING,
+    **{(State.RUNNING, event): State.CLOSING for event in _ENDING if event is not Event.GRACE_OVER},
+    **{(State.ORPHANED, event): State.CLOSING for event in _ENDING},
+    (State.CLOSING, Event.LOST): State.CLOSING,
+    (State.CLOSING, Event.FOUND): State.CLOSING,
+    (State.CLOSING, Event.FAILED): State.CLOSING,
+}
+
+
+class Verdict(enum.Enum):
+    """What to do with a frame."""
+
+    STORE = enum.auto()
+    KNOWN = enum.auto()  # stored already: acknowledge again, drop the payload
+    LATE = enum.auto()  # the acquisition is ending: drop it, the receipt tells
+    REFUSE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a frame is refused; code and text go to the producer."""
+
+    code: str
+    text: str
+
+
+class Session:
+    """State of one acquisition, its producer's window, and how it ends.
+
+    grace_s: how long a lost producer may stay away.
+    """
+
+    __slots__ = ("_grace_s", "ending", "limit", "lost_at_s", "state")
+
+    def __init__(self, *, grace_s: float) -> None:
+        self.state = State.OPENING
+        self.limit = Limit(0, 0)
+        self.ending: tuple[Status, str] | None = None
+        self.lost_at_s: float | None = None
+        self._grace_s = grace_s
+
+    def on(self, event: Event, now_s: float, ending: tuple[Status, str] | None = None) -> bool:
+        """Follow the table; False (and no change) where it has no such step.
+
+        ending: status and reason, for the events that end the acquisition; the first one stays.
+        """
+        target = TRANSITIONS.get((self.state, event))
+        if target is None:
+            return False
+        if event is Event.OPENED and self.lost_at_s is not None:
+            target = State.ORPHANED  # lost before the files were there: the grace time runs since then
+        self.state = target
+        if event is Event.LOST and self.lost_at_s is None:
+            self.lost_at_s = now_s
+        if event is Event.FOUND:
+            self.lost_at_s = None
+        if ending is not None and self.ending is None:
+            self.ending = ending
+        return True
+
+    def is_grace_over(self, now_s: float) -> bool:
+        """True when a lost producer has been away too long."""
+        return self.state is State.ORPHANED and self.lost_at_s is not None and now_s - self.lost_at_s >= self._grace_s
+
+    def takes_run(self, headers: Sequence[FrameHeader], received: int, received_bytes: int) -> bool:
+        """True if all of these frames are due and inside the window; else each is to be judged."""
+        if self.state not in (State.RUNNING, State.ORPHANED) or not headers or headers[0].number != received:
+            return False
+        total = received_bytes + len(headers) * headers[0].payload_bytes
+        return headers[-1].number < self.limit.number and total <= self.limit.payload_bytes
+
+    def judge(self, header: FrameHeader, received: int, received_bytes: int) -> tuple[Verdict, Refusal | None]:
+        """Whether a frame is to be stored, given what the log has received so far."""
+        number = header.number
+        if self.state is State.OPENING:
+            return Verdict.REFUSE, Refusal("limit_exceeded", f"frame {number} came before the acquisition was opened")
+        if self.state not in (State.RUNNING, State.ORPHANED):
+            return Verdict.LATE, None
+        if number < received:
+            return Verdict.KNOWN, None
+        if number > received:
+            text = f"frame {number} came where {received} was expected; declare missing frames with skip"
+            return Verdict.REFUSE, Refusal("gap", text)
+        if number >= self.limit.number or received_bytes + header.payload_bytes > self.limit.payload_bytes:
+            text = (
+                f"frame {number} of {header.payload_bytes} bytes exceeds the window: frames below {self.limit.number} "
+                f"and {self.limit.payload_bytes} payload bytes in all may be sent"
+            )
+            return Verdict.REFUSE, Refusal("limit_exceeded", text)
+        return Verdict.STORE, None

@@ -1,0 +1,1 @@
+"""Image streams that other programs send already, recorded through the client."""

@@ -1,0 +1,83 @@
+"""The loop: messages out of the socket, into the recorder, until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import zmq
+
+from acqstream.errors import ConfigError
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.dectris_stream import require_cbor
+from acqstream.receive.dectris_recorder import DectrisRecorder
+from acqstream.receive.recorder import Recorder, StreamTally
+from acqstream.receive.stream_settings import StreamSettings
+
+_POLL_MS = 100
+_LARGEST_PART = 2**30  # bytes; a peer that sends more is cut off
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+_LOG = logging.getLogger(__name__)
+
+
+def receive_stream(
+    settings: StreamSettings, stop: threading.Event, closed: Callable[[Receipt], None] | None = None
+) -> StreamTally:
+    """Record until `stop` is set or settings.frames are recorded; what waits in the socket then is still taken.
+
+    closed is called with the receipt of every dataset that ended. Raises ConfigError for an endpoint that cannot be
+    used, and the error of a run that fails, whose dataset was closed as far as that went.
+    """
+    if settings.format == "dectris":
+        require_cbor()
+    recorder = (DectrisRecorder if settings.format == "dectris" else Recorder)(settings, closed)
+    with zmq.Context() as context, _socket(context, settings) as socket:
+        try:
+            _record(socket, recorder, settings, stop)
+            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were asked for")
+        except BaseException as error:
+            recorder.fail(error)
+            raise
+    return recorder.tally
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]], settings: StreamSettings) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.SUB if settings.pattern == "sub" else zmq.PULL)
+    socket.linger = 0
+    socket.rcvhwm = settings.queue
+    socket.setsockopt(zmq.MAXMSGSIZE, _LARGEST_PART)
+    if settings.pattern == "sub":
+        socket.subscribe(b"")  # the header is the first part: there is no topic
+    try:
+        if settings.bind:
+            socket.bind(settings.stream)
+        else:
+            socket.connect(settings.stream)
+    except zmq.ZMQError as error:
+        socket.close()
+        verb = "bind" if settings.bind else "connect to"
+        raise ConfigError(f"cannot {verb} the stream {settings.stream}: {error.strerror}") from error
+    if settings.bind and settings.stream.startswith("tcp:") and urlsplit(settings.stream).hostname not in _LOOPBACK:
+        _LOG.warning("%s: whoever reaches this address can send frames", settings.stream)
+    return socket
+
+
+def _record(socket: zmq.Socket[bytes], recorder: Recorder, settings: StreamSettings, stop: threading.Event) -> None:
+    heard = time.monotonic()
+    left = settings.queue  # messages still taken after the stop: what may be waiting
+    while settings.frames is None or recorder.tally.frames < settings.frames:
+        stopping = stop.is_set()
+        if not socket.poll(0 if stopping else _POLL_MS):
+            if stopping:
+                return
+            if recorder.silence_ends and recorder.recording and time.monotonic() - heard >= settings.idle_s:
+                recorder.end(f"no message for {settings.idle_s:g} s")
+            continue
+        heard = time.monotonic()
+        recorder.take([part.buffer for part in socket.recv_multipart(copy=False)])
+        left -= stopping
+        if left <= 0:
+            return

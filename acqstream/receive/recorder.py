@@ -1,0 +1,195 @@
+"""From messages of a stream to datasets: one run after the other, ended by reset, change or silence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.client.producer import create
+from acqstream.client.run import Run
+from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError
+from acqstream.model.pixel_type import pixel_type_of
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.array_stream import ArrayHeader, parse_array_header
+from acqstream.receive.stream_counter import StreamCounter
+from acqstream.receive.stream_settings import StreamSettings
+
+UNACKNOWLEDGED = (
+    "unacknowledged_stream: the sender is not told what was stored; what it dropped shows only in its frame counter"
+)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StreamTally:
+    """What a stream brought. frames were recorded; lost ones never came, by the sender's counter; refused messages
+    could not be stored; broken headers were not JSON, their frames are recorded."""
+
+    frames: int = 0
+    lost: int = 0
+    refused: int = 0
+    broken_headers: int = 0
+    receipts: list[Receipt] = field(default_factory=list)
+    warnings: dict[str, str] = field(default_factory=dict)  # code -> its first text
+
+    @property
+    def complete(self) -> bool:
+        return not self.lost and not self.refused and all(receipt.complete for receipt in self.receipts)
+
+    def warn(self, code: str, text: str) -> None:
+        """Log it; the first of each code is kept, and only that is a warning."""
+        _LOG.log(logging.DEBUG if code in self.warnings else logging.WARNING, "%s: %s", code, text)
+        self.warnings.setdefault(code, text)
+
+
+class Recorder:
+    """Writes the messages of one stream. Used by one thread; `end` closes what is open.
+
+    closed is called with the receipt of every dataset that ended. silence_ends: the end of a dataset shows in nothing
+    else.
+    """
+
+    silence_ends = True
+
+    def __init__(self, settings: StreamSettings, closed: Callable[[Receipt], None] | None = None) -> None:
+        self.tally = StreamTally()
+        self._settings = settings
+        self._closed = closed
+        self._counter = StreamCounter()
+        self._run: Run | None = None
+        self._kind: tuple[tuple[int, ...], str] | None = None  # shape and stored dtype of the open dataset
+
+    @property
+    def recording(self) -> bool:
+        return self._run is not None
+
+    def take(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Store one message, or count it as refused. Raises what ends the recording: the run's error."""
+        header: ArrayHeader | None = None
+        try:
+            if len(parts) != 2:
+                raise ProtocolError(f"a message of {len(parts)} parts; expected a header and the pixels")
+            header = parse_array_header(bytes(parts[0]))
+            image = _image(header, parts[1])
+        except ProtocolError as error:
+            self._refuse(header.frame if header else None, str(error))
+            return
+        run = self._run_for(header, image)
+        if header.broken:
+            self.tally.broken_headers += 1
+            self.tally.warn("broken_header", f"frame {header.frame}: the header is not JSON; needed fields were found")
+        stream = {**header.metadata, **({} if header.frame is None else {"frame": header.frame})}
+        try:
+            run.put(image, time=run.next, meta={"Stream": stream} if stream else None)
+        except (ProtocolError, FrameRefused) as error:
+            self._refuse(header.frame, str(error))  # raises, if it was the whole run that failed
+            return
+        self.tally.frames += 1
+        self._counter.advance(header.frame)
+
+    def _run_for(self, header: ArrayHeader, image: NDArray[Any]) -> Run:
+        """The run that this frame belongs into, frames that never came declared, and all is ready for it."""
+        lost = self._counter.lost_before(header.frame)
+        kind = (image.shape, image.dtype.newbyteorder("<").str)
+        if self._run is not None and lost is None:
+            self.end("the frame counter began anew")
+        elif self._run is not None and lost:
+            self._declare_lost(lost, header.frame)
+            lost = 0
+        elif lost:
+            self._count_lost(lost, header.frame)  # in the silence between two datasets
+        if self._run is not None and kind != self._kind:
+            self.end("shape or pixel type changed")
+        run = self._run or self._begin(header, kind, lost or 0)
+        self._counter.advance(None if header.frame is None else header.frame - 1)
+        return run
+
+    def _begin(self, header: ArrayHeader, kind: tuple[tuple[int, ...], str], lost: int) -> Run:
+        settings = self._settings
+        stream = {"endpoint": settings.stream, "pattern": settings.pattern, "acknowledged": False}
+        first = {"first_frame": header.frame, "lost_before": lost}
+        run = create(
+            settings.name,
+            endpoint=settings.daemon,
+            summary={"Source": "acqstream receive", "Stream": stream | first},
+            frame=kind,
+            on_exists="number",
+            patience_s=settings.patience_s,
+            buffer_mb=settings.buffer_mb,
+        )
+        self._run, self._kind = run, kind
+        self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
+        if header.frame is None:
+            self.tally.warn("no_counter", "the sender counts no frames: what it drops cannot be seen at all")
+        return run
+
+    def _declare_lost(self, count: int, next_frame: int | None) -> None:
+        assert self._run is not None
+        self._run.skip(count, reason=self._count_lost(count, next_frame))
+
+    def _count_lost(self, count: int, next_frame: int | None) -> str:
+        assert next_frame is not None  # without a counter nothing is known to be lost
+        numbers = f"{next_frame - count} to {next_frame - 1}" if count > 1 else f"{next_frame - 1}"
+        text = f"stream frame {numbers} did not arrive"
+        self.tally.lost += count
+        self.tally.warn("lost_frames", text)
+        return text
+
+    def _refuse(self, frame: int | None, text: str) -> None:
+        self.tally.refused += 1
+        self.tally.warn("refused", f"stream frame {'?' if frame is None else frame}: {text}")
+        if self._run is None:
+            return
+        if self._counter.last is not None:
+            lost = self._counter.lost_before(frame)
+            if frame is None or lost is None:
+                return  # the next frame's counter tells; or it belongs before a dataset that has not begun
+            if lost:
+                self._declare_lost(lost, frame)
+            self._counter.advance(frame)
+        self._run.skip(1, reason=f"stream frame {'?' if frame is None else frame} was refused: {text}")
+
+    def end(self, why: str) -> None:
+        """Close the open dataset, if there is one. The receipt's reason says what nobody can know."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        try:
+            self._keep(run.close("completed", f"{UNACKNOWLEDGED}. Ended: {why}"))
+        except AcquisitionFailed as error:
+            if error.code != "incomplete" or run.receipt is None:
+                raise
+            self._keep(run.receipt)  # which tells what is missing
+
+    def fail(self, error: BaseException) -> None:
+        """Close the open dataset because of `error`, which the caller raises."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.__exit__(type(error), error, error.__traceback__)
+            if run.receipt is not None:
+                self._keep(run.receipt)
+
+    def _keep(self, receipt: Receipt) -> None:
+        self.tally.receipts.append(receipt)
+        if self._closed is not None:
+            self._closed(receipt)
+
+
+def _image(header: ArrayHeader, payload: bytes | memoryview) -> NDArray[Any]:
+    """The pixels as an array over the message. Raises ProtocolError where they cannot be stored."""
+    if header.encoding:
+        raise ProtocolError(f"encoding {header.encoding!r} is not supported; let the sender send raw pixels")
+    dtype = np.dtype(header.dtype)
+    try:
+        pixel_type_of(dtype.newbyteorder("<").str, header.shape)
+    except ValueError as error:
+        raise ProtocolError(str(error), code="dtype_unsupported") from error
+    if len(payload) != header.payload_bytes:
+        expected = f"shape {list(header.shape)} of {header.dtype} has {header.payload_bytes}"
+        raise ProtocolError(f"{len(payload)} bytes of pixels; {expected}", code="payload_size")
+    return np.frombuffer(payload, dtype).reshape(header.shape)

@@ -1,0 +1,42 @@
+"""What to receive, how to get it, and when one dataset ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from acqstream.errors import ConfigError
+
+Pattern = Literal["pull", "sub"]
+StreamFormat = Literal["array", "dectris"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """stream is the endpoint of the stream, daemon that of the writer. bind: we bind it and the sender connects.
+
+    idle_s without a message end a dataset. queue bounds the messages that wait in the socket. frames is how many to
+    record before ending, None for no end.
+    """
+
+    stream: str
+    name: str
+    daemon: str
+    pattern: Pattern = "pull"
+    format: StreamFormat = "array"
+    bind: bool = False
+    idle_s: float = 10.0
+    queue: int = 64
+    frames: int | None = None
+    patience_s: float = 30.0
+    buffer_mb: float = 256
+
+    def __post_init__(self) -> None:
+        if self.pattern not in ("pull", "sub"):
+            raise ConfigError(f"pattern {self.pattern!r} must be 'pull' or 'sub'")
+        if self.format not in ("array", "dectris"):
+            raise ConfigError(f"format {self.format!r} must be 'array' or 'dectris'")
+        if not self.idle_s > 0:
+            raise ConfigError(f"idle_s={self.idle_s!r} must be a positive number of seconds")
+        if self.queue < 1:
+            raise ConfigError(f"queue={self.queue!r} must be at least one message")

@@ -1,0 +1,1 @@
+"""Virtual cameras: frames whose content follows from their number, and producers that send them."""

@@ -1,0 +1,163 @@
+"""Virtual cameras: each sends the pattern to a daemon, at a steady rate or as fast as it can."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from acqstream.client.producer import create
+from acqstream.client.run import Run
+from acqstream.errors import AcquisitionFailed
+from acqstream.model.receipt import Receipt
+from acqstream.simulate import pattern
+from acqstream.simulate.axes_counter import AxesCounter
+
+_LOG = logging.getLogger(__name__)
+_POLL_S = 0.1
+_STOPPED = "stopped by the user, or because another camera failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraPlan:
+    """What one camera sends: frames of `shape` (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
+
+    fps None means as fast as the daemon takes them. bits are the significant bits, None for all of the dtype.
+    """
+
+    name: str
+    endpoint: str
+    frames: int
+    shape: tuple[int, ...]
+    dtype: str
+    axes: AxesCounter
+    fps: float | None = None
+    bits: int | None = None
+    mirrors: tuple[str, ...] = ()
+    number_if_taken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraResult:
+    """How one camera's run ended.
+
+    late_frames were put after the next one was due already; warnings are texts that the daemon sent on the way.
+    """
+
+    name: str
+    receipt: Receipt
+    seconds: float
+    sent: int
+    late_frames: int
+    warnings: tuple[str, ...] = ()
+
+
+class Progress(Protocol):
+    """Called from the camera's thread after each frame: camera name, frames sent, frames published."""
+
+    def __call__(self, name: str, sent: int, published: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Says when the next frame is due, and counts those that came too late."""
+
+    interval_s: float
+    started: float
+    late_frames: int = 0
+
+    def wait(self, number: int, stop: threading.Event) -> None:
+        due = self.started + number * self.interval_s
+        early_s = due - time.monotonic()
+        if early_s > 0:
+            stop.wait(early_s)
+        elif early_s < -self.interval_s:
+            self.late_frames += 1
+
+
+def several(plan: CameraPlan, count: int) -> list[CameraPlan]:
+    """`plan` for `count` cameras, named NAME-1, NAME-2 ...; one camera keeps the name."""
+    if count == 1:
+        return [plan]
+    return [replace(plan, name=f"{plan.name}-{index + 1}") for index in range(count)]
+
+
+def run_cameras(plans: Sequence[CameraPlan], progress: Progress | None = None) -> list[CameraResult]:
+    """Run all cameras at the same time, each in a thread of its own; results in the order of `plans`.
+
+    When one fails the others stop and their acquisitions end as canceled; the first error is raised. An interrupt
+    (Ctrl-C) stops all of them in the same way; their receipts say so.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(plans), thread_name_prefix="camera") as pool:
+        futures = [pool.submit(run_camera, plan, stop, progress) for plan in plans]
+        try:
+            _wait_for(futures)
+        except KeyboardInterrupt:
+            _LOG.info("stopping the cameras")
+        finally:
+            stop.set()
+    return [future.result() for future in futures]
+
+
+def _wait_for(futures: Sequence[Future[CameraResult]]) -> None:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+
+
+def run_camera(plan: CameraPlan, stop: threading.Event, progress: Progress | None = None) -> CameraResult:
+    """Send the frames of one camera until all are sent or `stop` is set, then close."""
+    started = time.monotonic()
+    image = pattern.frame(0, plan.shape, plan.dtype, plan.bits)  # the first one takes longest: not at the camera's rate
+    run = create(
+        plan.name,
+        endpoint=plan.endpoint,
+        summary={"Source": "acqstream simulate"},
+        mirrors=plan.mirrors,
+        expect=plan.frames,
+        frame=(plan.shape, plan.dtype),
+        on_exists="number" if plan.number_if_taken else "error",
+    )
+    pace = _Pace(1 / plan.fps if plan.fps else 0.0, time.monotonic())
+    sent = 0
+    receipt: Receipt | None
+    try:
+        with run:
+            sent = _send(plan, image, run, pace=pace, stop=stop, progress=progress)
+            receipt = run.close() if sent == plan.frames else run.close("canceled", _STOPPED)
+    except AcquisitionFailed as error:
+        receipt = run.receipt
+        if error.code != "incomplete" or receipt is None:
+            raise  # else the receipt tells what is missing
+    return CameraResult(
+        name=run.name,
+        receipt=receipt,
+        seconds=time.monotonic() - started,
+        sent=sent,
+        late_frames=pace.late_frames if plan.fps else 0,
+        warnings=tuple(f"{warning.code}: {warning.text}" for warning in run.warnings),
+    )
+
+
+def _send(
+    plan: CameraPlan, image: NDArray[Any], run: Run, *, pace: _Pace, stop: threading.Event, progress: Progress | None
+) -> int:
+    for number in range(plan.frames):
+        pattern.fill(image, number, plan.bits)
+        if plan.fps:
+            pace.wait(number, stop)
+        if stop.is_set():
+            return number
+        run.put(image, plan.axes.at(number), meta={"number": number}, bits=plan.bits)
+        if progress is not None:
+            progress(plan.name, number + 1, run.progress.published)
+    return plan.frames

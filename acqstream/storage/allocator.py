@@ -1,0 +1,24 @@
+"""The C library's allocator, told to keep large blocks: every received frame is one, and giving its pages back to the
+system after each would cost as much as copying it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_LARGEST_HEAP_BLOCK = 32 * 2**20  # the most that glibc takes on 64 bits
+
+
+def keep_large_blocks(limit_bytes: int) -> None:
+    """Keep up to about `limit_bytes` of freed memory for reuse. To be called before threads start; glibc only."""
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_HEAP_BLOCK)
+    mallopt(_M_TRIM_THRESHOLD, min(limit_bytes, 2**31 - 1))
+    mallopt(_M_ARENA_MAX, 1)

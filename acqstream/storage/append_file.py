@@ -1,0 +1,68 @@
+"""A file that only grows by whole entries: the index and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acqstream.errors import DatasetLocked, StorageError
+from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.lock import try_lock
+
+
+class AppendFile:
+    """One writer's growing file. Each `append` is one write call, at the end as this object knows it."""
+
+    def __init__(self, disk: Disk, path: str, *, create: bool, end: int = 0) -> None:
+        self.path = path
+        self.end = end
+        self._disk = disk
+        try:
+            self._fd = disk.open(path, create=create)
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot open for appending") from error
+
+    def append(self, entries: bytes | Sequence[bytes]) -> None:
+        """Add whole entries. If it fails the file is cut back to its old end, so that no torn entry stays."""
+        buffers = [entries] if isinstance(entries, bytes) else entries
+        try:
+            self.end = write_all(self._disk, self._fd, buffers, self.end)
+        except OSError as error:
+            self._cut_back(error)
+            raise StorageError.wrap(error, self.path, "cannot append") from error
+
+    def rewrite(self, offset: int, content: bytes) -> None:
+        """Overwrite bytes inside the file; for fixed-size headers only."""
+        try:
+            write_all(self._disk, self._fd, [content], offset)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, f"cannot rewrite at byte {offset}") from error
+        self.end = max(self.end, offset + len(content))
+
+    def cut(self, end: int) -> None:
+        """Forget everything from byte `end` on."""
+        try:
+            self._disk.truncate(self._fd, end)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, f"cannot cut to {end} bytes") from error
+        self.end = end
+
+    def sync(self) -> None:
+        """Force everything appended so far to the disk."""
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot force to the disk") from error
+
+    def lock(self) -> None:
+        """Hold the file against other writers until it is closed. Raises DatasetLocked."""
+        if not try_lock(self._fd):
+            raise DatasetLocked(f"{self.path} is being written by another process")
+
+    def close(self) -> None:
+        self._disk.close(self._fd)
+
+    def _cut_back(self, cause: OSError) -> None:
+        try:
+            self._disk.truncate(self._fd, self.end)
+        except OSError as error:
+            cause.add_note(f"and the torn entry at byte {self.end} could not be cut off: {error}")

@@ -1,0 +1,70 @@
+"""One writer per data directory: a lock file that names its holder."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+
+from acqstream.errors import DatasetLocked, StorageError
+
+LOCK_NAME = ".acqstream.lock"
+
+
+class DirectoryLock:
+    """Held from construction to `close`, and given up by the system if the process dies.
+
+    Raises DatasetLocked naming the holder, StorageError if the lock file cannot be made.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.path = os.path.join(directory, LOCK_NAME)
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
+        if not try_lock(self._fd):
+            holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "an unknown process"
+            os.close(self._fd)
+            raise DatasetLocked(f"{directory} is in use by {holder}; stop it or choose another data directory")
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    def close(self) -> None:
+        """Give the lock up. The file stays: removing it would race with the next holder."""
+        os.close(self._fd)
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def try_lock(fd: int) -> bool:
+    """Lock an open file against other processes until it is closed; False if another one holds it."""
+    try:
+        import fcntl
+    except ImportError:
+        return _try_lock_windows(fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _try_lock_windows(fd: int) -> bool:
+    import importlib
+
+    msvcrt = importlib.import_module("msvcrt")
+    os.lseek(fd, 2**20, os.SEEK_SET)  # a byte far behind the text, so that the holder's name stays readable
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
+    return True

@@ -1,0 +1,87 @@
+"""A data file open for positional reads: no file position, no read-ahead, so it may grow meanwhile."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+from acqstream.errors import DatasetError, StorageError
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_HAS_PREADV = hasattr(os, "preadv")
+
+
+class ReadFile:
+    """Reads at any offset, from any thread.
+
+    The descriptor is closed by `close`, or when the last reference goes: a cache may drop a file that another thread
+    is still reading. Raises StorageError where a disk call fails, DatasetError for a pipe, folder or device.
+    """
+
+    __slots__ = ("_descriptor", "_seek_lock", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+        self._seek_lock = threading.Lock()
+        try:
+            self._descriptor = os.open(path, _FLAGS)
+            mode = os.fstat(self._descriptor).st_mode
+        except OSError as error:
+            raise StorageError.wrap(error, str(path), "open for reading") from error
+        if not stat.S_ISREG(mode):  # a pipe or device would block, or never end
+            self.close()
+            raise DatasetError(f"{path}: is not a regular file")
+
+    def size(self) -> int:
+        """Length of the file now, in bytes."""
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), "get the size") from error
+
+    def modified_s(self) -> float:
+        """When it was last written to, in seconds since 1970."""
+        try:
+            return os.fstat(self._descriptor).st_mtime
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), "get the time of change") from error
+
+    def read(self, offset: int, count: int) -> bytes:
+        """The bytes [offset, offset + count), fewer at the end of the file."""
+        buffer = bytearray(max(0, min(count, self.size() - offset)))
+        length = self.read_into(offset, memoryview(buffer))
+        return bytes(memoryview(buffer)[:length])
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill `buffer` (bytes, C order) from `offset` on; how many bytes, less only at the end of the file."""
+        done = 0
+        try:
+            while done < len(buffer):
+                count = self._read_once(offset + done, buffer[done:])
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), f"read at byte {offset + done}") from error
+        return done
+
+    def _read_once(self, offset: int, buffer: memoryview) -> int:
+        if _HAS_PREADV:
+            return os.preadv(self._descriptor, [buffer], offset)
+        with self._seek_lock:  # one position per descriptor
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            data = os.read(self._descriptor, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the descriptor; again is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()

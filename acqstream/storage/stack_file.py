@@ -1,0 +1,154 @@
+"""A stack file while it is written: whole blocks, direct I/O where there is some, space reserved ahead.
+
+The file is made under a private name and gets its own by rename when its header is complete, so that no reader ever
+meets a headerless stack. Its visible length never runs ahead of its data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+
+from acqstream.errors import StorageError
+from acqstream.storage.disk import Disk, write_all
+
+DIRECT_STEP_BYTES = 4096
+RESERVE_STEP_BYTES = 256 * 2**20
+PRIVATE_SUFFIX = ".part"
+
+
+class StackFile:
+    """One stack file, from its private name to its exact length. Used by one thread at a time."""
+
+    def __init__(self, disk: Disk, path: str, *, limit_bytes: int = 2**32) -> None:
+        self.path = path
+        self.end = 0
+        self.direct = True
+        self._disk = disk
+        self._limit_bytes = limit_bytes
+        self._reserved = 0
+        self._can_reserve = True
+        self._fd = -1
+        self._private = path + PRIVATE_SUFFIX
+        self._has_name = False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(self._private)  # left by a crash
+            self._open(create=True)
+            self._reserve(0)
+        except OSError as error:
+            self.close()
+            raise StorageError.wrap(error, self._private, "cannot create") from error
+
+    @property
+    def io(self) -> str:
+        """How bytes go to the disk: "direct" or "buffered"."""
+        return "direct" if self.direct else "buffered"
+
+    def begin(self, header: memoryview) -> None:
+        """Write the header (whole blocks, block-aligned memory), force it and give the file its name."""
+        self.write([header], 0)
+        self.sync()
+        try:
+            self._disk.replace(self._private, self.path)
+            self._has_name = True
+            self._disk.sync_directory(os.path.dirname(self.path))
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
+
+    def write(self, blocks: Sequence[memoryview], offset: int) -> None:
+        """Write whole blocks of block-aligned memory at `offset`, a block boundary."""
+        length = sum(len(block) for block in blocks)
+        try:
+            if self._can_reserve and offset + length > self._reserved:
+                self._reserve(offset + length)
+            self._write(blocks, offset)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, f"cannot write {length} bytes at byte {offset}") from error
+        self.end = max(self.end, offset + length)
+
+    def sync(self) -> None:
+        """Force what was written. After an error this file must not be used any more."""
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot force to the disk") from error
+
+    def finish(self, patches: Sequence[tuple[int, bytes]], length: int) -> None:
+        """Apply the last patches, cut the file to its exact length, force and close it."""
+        try:
+            self.close()
+            finish_file(self._disk, self.path, patches, length)
+        except OSError as error:
+            raise StorageError.wrap(error, self.path, "cannot finish") from error
+
+    def discard(self) -> None:
+        """Close and remove a file that no index entry names. Raises OSError."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(self.path if self._has_name else self._private)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._disk.close(fd)
+
+    def _open(self, *, create: bool) -> None:
+        path = self._private
+        try:
+            self._fd = self._disk.open(path, create=create, direct=self.direct)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct:
+                raise
+            self.direct = False
+            create = create and not os.path.exists(path)  # some file systems refuse after creating the name
+            self._fd = self._disk.open(path, create=create)
+
+    def _write(self, blocks: Sequence[memoryview], offset: int) -> None:
+        step = DIRECT_STEP_BYTES if self.direct else 1
+        try:
+            write_all(self._disk, self._fd, blocks, offset, step=step)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self.direct or offset != 0:
+                raise
+            # The first write tells whether direct I/O really works here (FUSE, network mounts).
+            self.direct = False
+            self._disk.close(self._fd)
+            self._open(create=False)
+            write_all(self._disk, self._fd, blocks, offset)
+
+    def _reserve(self, needed: int) -> None:
+        """Reserve past `needed`, in steps that leave most of the free space alone; best effort."""
+        free = self._disk.free_bytes(os.path.dirname(self.path))
+        step = min(RESERVE_STEP_BYTES, max(free // 16, 0))
+        start = max(self._reserved, needed)
+        length = min(step, self._limit_bytes - start)
+        length -= length % DIRECT_STEP_BYTES
+        start_reserve = self._reserved
+        total = start + length - start_reserve
+        if total <= 0:
+            return
+        try:
+            self._can_reserve = self._disk.reserve(self._fd, start_reserve, total)
+            self._reserved = start_reserve + total if self._can_reserve else 0
+        except OSError:
+            # Too little space for a step: give back what a failed call may have kept, and let the write itself tell.
+            self._can_reserve = False
+            self._disk.truncate(self._fd, self.end)
+
+
+def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], length: int) -> None:
+    """Patch and cut a stack file, and force it. Idempotent; used on closing and by recovery.
+
+    Raises OSError.
+    """
+    fd = disk.open(path, create=False)
+    try:
+        for offset, content in patches:
+            write_all(disk, fd, [content], offset)
+        disk.truncate(fd, length)
+        disk.fdatasync(fd)
+    finally:
+        disk.close(fd)

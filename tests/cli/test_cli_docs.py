@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.main import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("verb", ["serve", "simulate", "receive", "status", "stop", "info", "keys", "bench"])
+def test_the_page_names_every_option(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    options = set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help"}
+    chapter = PAGE.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+    assert chapter
+    missing = sorted(option for option in options if option not in chapter)
+    assert not missing
+
+
+def test_the_page_tells_every_exit_code() -> None:
+    for code in ExitCode:
+        assert f"| {code.value} |" in PAGE

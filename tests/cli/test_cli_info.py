@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from acqstream.cli.main import main
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
+
+
+def test_facts_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["info", str(GOLDEN / "py_string_axes" / "data")])
+    assert not end.value.code
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "axis" not in line)
+    assert lines["format"] == "ndtiff"
+    assert lines["state"] == "complete"
+    assert lines["frames"] == "12"
+    assert lines["shape"] == "position 2, channel 3, time 2, y 16, x 18"
+    assert lines["first"] == "position=A1-Site_0, channel=DAPI, time=0"
+
+
+def test_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["info", "--json", str(GOLDEN / "java_pyramid_rgb_odd" / "data")])
+    found = json.loads(capsys.readouterr().out)
+    assert found["shape"] == [4, 3, 19, 21, 3]
+    assert found["levels"] == 3
+    assert found["complete"] is True
+    assert found["frames"] == 6
+    assert found["last"] == {"column": 2, "row": 2}
+    assert found["size_bytes"] > 6 * 19 * 21 * 3
+    assert found["summary_metadata"]["PixelSizeUm"] == 0.65
+
+
+@pytest.mark.parametrize(
+    ("state", "text"), [("FAILED", "ended: FAILED"), ("RUNNING", "running"), ("COMPLETE", "complete")]
+)
+def test_says_how_the_daemon_left_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, text: str) -> None:
+    shutil.copytree(GOLDEN / "py_uint16" / "data", tmp_path / "cells")
+    (tmp_path / "cells" / "acqstream.json").write_text(json.dumps({"format": "acqstream", "state": state}))
+    with pytest.raises(SystemExit):
+        main(["info", str(tmp_path / "cells")])
+    assert f"state   {text}" in capsys.readouterr().out
+
+
+def test_a_file_inside_counts_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = []
+    for path in (GOLDEN / "py_uint16" / "data", GOLDEN / "py_uint16" / "data" / "NDTiff.index"):
+        with pytest.raises(SystemExit):
+            main(["info", "--json", str(path)])
+        sizes.append(json.loads(capsys.readouterr().out)["size_bytes"])
+    assert sizes[0] == sizes[1]
+
+
+def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["info", str(tmp_path / "absent")])
+    out, err = capsys.readouterr()
+    assert end.value.code == 1
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "absent" in err

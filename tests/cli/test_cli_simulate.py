@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from acqstream.cli.main import main
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.simulate import camera
+
+
+class Cameras:
+    """Stands in for `run_cameras`: remembers the plans, makes up results."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+        self.plans: list[Any] = []
+
+    def __call__(self, plans: list[Any], progress: object = None) -> list[Any]:
+        self.plans = plans
+        return [
+            camera.CameraResult(name=plan.name, receipt=self.receipt, seconds=2.0, sent=plan.frames, late_frames=0)
+            for plan in plans
+        ]
+
+
+GOOD = Receipt(dataset_id="0", path="/data/cells", status="completed", sent=12, stored=12, payload_bytes=12_000_000)
+BAD = Receipt(
+    dataset_id="0",
+    path="/data/cells",
+    status="completed",
+    sent=12,
+    stored=10,
+    missing=(MissingFrames(3, 2, "never arrived"),),
+)
+
+
+def simulate(monkeypatch: pytest.MonkeyPatch, receipt: Receipt, *options: str) -> tuple[int, list[Any]]:
+    cameras = Cameras(receipt)
+    monkeypatch.setattr(camera, "run_cameras", cameras)
+    with pytest.raises(SystemExit) as end:
+        main(["simulate", *options])
+    return int(end.value.code or 0), cameras.plans
+
+
+def test_options_become_a_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--name cells --frames 12 --shape 20,30,3 --dtype uint8 --fps 50 --axes time=6,channel=A|B --mirror n5"
+    code, plans = simulate(monkeypatch, GOOD, *options.split(), "--endpoint", "tcp://127.0.0.1:7")
+    assert code == 0
+    (plan,) = plans
+    assert (plan.name, plan.frames, plan.shape, plan.dtype, plan.fps) == ("cells", 12, (20, 30, 3), "uint8", 50.0)
+    assert plan.axes.at(3) == {"time": 1, "channel": "B"}
+    assert (plan.mirrors, plan.endpoint, plan.number_if_taken) == (("n5",), "tcp://127.0.0.1:7", False)
+    out = capsys.readouterr().out
+    assert "cells: complete: 12 of 12 frames stored, 12 MB in 2.00 s (6 MB/s)" in out
+    assert "/data/cells" in out
+
+
+def test_frames_default_to_what_the_axes_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, plans = simulate(monkeypatch, GOOD, "--axes", "time=3,z=4", "--producers", "2")
+    assert [(plan.name, plan.frames) for plan in plans] == [("simulated-1", 12), ("simulated-2", 12)]
+    assert plans[0].number_if_taken
+
+
+def test_missing_frames_end_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = simulate(monkeypatch, BAD, "--frames", "12")
+    assert code == 3
+    out = capsys.readouterr().out
+    assert "INCOMPLETE" in out
+    assert "missing: 3 to 4: never arrived" in out
+
+
+def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(monkeypatch, BAD, "--frames", "12", "--json")
+    (document,) = json.loads(capsys.readouterr().out)
+    assert document["complete"] is False
+    assert document["receipt"]["missing"] == [{"first": 3, "count": 2, "reason": "never arrived"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--shape", "12"], "(Y, X)"),
+        (["--shape", "a,b"], "must be Y,X"),
+        (["--shape", "8,8,3"], "uint8"),
+        (["--bits", "9"], "significant bits"),
+        (["--axes", "time=2,z"], "needs a size"),
+        (["--axes", "time=2"], "the axes hold 2"),
+        (["--dtype", "float32"], "float32"),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], options: list[str], complaint: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["simulate", "--frames", "12", *options])
+    assert end.value.code == 2
+    assert complaint in " ".join(capsys.readouterr().err.split())
+
+
+def test_asks_for_a_number_of_frames(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["simulate"])
+    assert end.value.code == 2
+    assert "say how many" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from acqstream.cli.main import main
+from acqstream.cli.status import DEFAULT_ENDPOINT
+from acqstream.client import producer
+
+RUNNING = SimpleNamespace(
+    name="cells",
+    state="RUNNING",
+    io="direct",
+    received=1200,
+    published=1100,
+    durable=1000,
+    queue_frames=100,
+    queue_bytes=838_860_800,
+    payload_bytes=9_227_468_800,
+    bytes_per_s=1.5e9,
+    seconds_left=14_800.0,
+    warnings=(("disk_low", "20 GB free", 1.7e9),),
+)
+
+
+def daemon(*acquisitions: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        version="0.1.0",
+        data="/data",
+        uptime_s=75.0,
+        free_bytes=2 * 10**12,
+        memory_budget_bytes=10**9,
+        memory_used_bytes=5 * 10**8,
+        memory_peak_bytes=6 * 10**8,
+        acquisitions=acquisitions,
+        as_dict=lambda: {"version": "0.1.0", "acquisitions": [vars(one) for one in acquisitions]},
+    )
+
+
+def show(monkeypatch: pytest.MonkeyPatch, answer: SimpleNamespace, *options: str) -> int:
+    monkeypatch.setattr("acqstream.client.status.fetch_status", lambda endpoint, *, timeout_s: answer)
+    with pytest.raises(SystemExit) as end:
+        main(["status", *options])
+    return int(end.value.code or 0)
+
+
+def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(monkeypatch, daemon(RUNNING)) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "up 1 min 15 s",
+        "2 TB free",
+        "cells",
+        "RUNNING",
+        "1,100",
+        "1.5 GB/s",
+        "4 h 6 min",
+        "warning disk_low: 20 GB free",
+    ):
+        assert text in out
+
+
+def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(monkeypatch, daemon()) == 0
+    assert "no acquisition is running" in capsys.readouterr().out
+
+
+def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(monkeypatch, daemon(RUNNING), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["acquisitions"][0]["durable"] == 1000
+
+
+def test_default_endpoint_is_the_one_of_producers() -> None:
+    assert DEFAULT_ENDPOINT == producer.DEFAULT_ENDPOINT
+
+
+def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SystemExit) as end:
+            main(["status", "--endpoint", endpoint, "--timeout", "0.05"])
+    out, err = capsys.readouterr()
+    assert end.value.code == 69
+    assert out == ""
+    assert err.count("\n") == 1
+    assert endpoint in err
+    assert "acqstream serve --data DIR" in err

@@ -1,0 +1,203 @@
+"""Runs of a real core into a real daemon, read back from the disk."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+import useq
+
+import acqstream
+from acqstream.client.pymmcore import install, streaming
+
+PATIENCE_S = 2.0
+PROMPT_S = PATIENCE_S + 1.0
+
+
+@pytest.fixture
+def attach(core, live_daemon):
+    def attach_as(name, **options):
+        return streaming(core, name, endpoint=live_daemon.endpoint, buffer_mb=64, **options)
+
+    return attach_as
+
+
+def read_back(path, sha):
+    """Index of every frame in order of arrival, and sha of its pixels on the disk."""
+    dataset = acqstream.open(path)
+    assert dataset.complete
+    frame_keys = dataset.keys()
+    keys = [dict(key) for key in frame_keys]
+    return keys, [sha(dataset.read_frame(**key)) for key in keys]
+
+
+def assert_stored(streamer, delivered, sha):
+    """Everything that was delivered is stored, in order; the axes of the frames."""
+    assert delivered
+    keys, stored = read_back(streamer.last_run.path, sha)
+    assert stored == [image for _, image in delivered]
+    assert streamer.last_receipt.complete
+    assert streamer.last_receipt.stored == len(delivered)
+    return keys
+
+
+@pytest.mark.slow
+def test_a_burst_of_300_frames(core, attach, delivered, sha, camera_size):
+    camera_size(512, 512)
+    core.setProperty("Camera", "Mode", "Artificial Waves")
+    core.setProperty("Camera", "DisplayImageNumber", 1)
+    with attach("burst") as streamer:
+        core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 300}))
+    assert len({image for _, image in delivered}) == 300
+    assert assert_stored(streamer, delivered, sha) == [{"time": t} for t in range(300)]
+
+
+@pytest.mark.slow
+def test_all_axes(core, attach, delivered, sha):
+    sequence = useq.MDASequence(
+        axis_order="tpgcz",
+        time_plan={"interval": 0, "loops": 2},
+        stage_positions=[(0, 0, 0), {"x": 900, "y": 900, "z": 1, "name": "B2"}],
+        grid_plan={"rows": 1, "columns": 2},
+        channels=["DAPI", "FITC"],
+        z_plan={"range": 2, "step": 1},
+    )
+    with attach("all") as streamer:
+        core.mda.run(sequence)
+    keys = assert_stored(streamer, delivered, sha)
+    assert len(keys) == 48
+    assert keys[-1] == {"time": 1, "position": 1, "row": 0, "column": 1, "channel": "FITC", "z": 2}
+    dataset = acqstream.open(streamer.last_run.path)
+    meta = dataset.read_metadata(**keys[-1])
+    assert (meta["Channel"], meta["PositionName"], meta["Axes"]) == ("FITC", "B2", keys[-1])
+    assert "sequence" not in meta["mda_event"]
+    assert dataset.summary_metadata["ChNames"] == ["DAPI", "FITC"]
+    assert dataset.summary_metadata["mda_sequence"]["axis_order"] == ["t", "p", "g", "c", "z"]
+
+
+def test_rgb(core, attach, delivered, sha):
+    core.setProperty("Camera", "PixelType", "32bitRGB")
+    with attach("colours") as streamer:
+        core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 2}))
+    [key, _] = assert_stored(streamer, delivered, sha)
+    assert acqstream.open(streamer.last_run.path).read_frame(**key).shape == (32, 64, 3)
+
+
+def test_two_cameras(two_cameras, attach, delivered, sha):
+    with attach("both") as streamer:
+        two_cameras.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
+    keys = assert_stored(streamer, delivered, sha)
+    assert {(key["time"], key["camera"]) for key in keys} == {(t, camera) for t in range(3) for camera in range(2)}
+
+
+def test_events_without_index_and_with_the_same_one(core, attach, delivered, sha):
+    with attach("events") as streamer:
+        core.mda.run([useq.MDAEvent(), useq.MDAEvent()])
+        first = assert_stored(streamer, delivered, sha)
+        delivered.clear()
+        core.mda.run([useq.MDAEvent(index={"t": 0}), useq.MDAEvent(index={"t": 0})])
+        second = assert_stored(streamer, delivered, sha)
+    assert first == [{"frame": 0}, {"frame": 1}]
+    assert second == [{"time": 0, "frame": 0}, {"time": 0, "frame": 1}]
+
+
+def test_shapes_and_bits_that_change(core, attach, delivered, sha):
+    core.setProperty("Camera", "BitDepth", "12")
+    with attach("shapes") as streamer:
+        core.mda.run(
+            [
+                useq.MDAEvent(),
+                useq.MDAEvent(roi=(0, 0, 20, 10)),
+                useq.MDAEvent(properties=[("Camera", "Binning", "2"), ("Camera", "BitDepth", "16")]),
+            ]
+        )
+    assert_stored(streamer, delivered, sha)
+    assert "shape_changed" in {warning.code for warning in streamer.last_run.warnings}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(180)
+def test_864_positions(core, attach, delivered, sha):
+    core.setProperty("Camera", "FastImage", 1)
+    sequence = useq.MDASequence(stage_positions=[(x % 36, x // 36, 0) for x in range(864)])
+    with attach("plate") as streamer:
+        core.mda.run(sequence)
+    keys = assert_stored(streamer, delivered, sha)
+    assert keys == [{"position": p} for p in range(864)]
+
+
+def test_a_canceled_run(core, attach, delivered, sha):
+    def cancel_after_three():
+        if len(delivered) == 3:
+            core.mda.cancel()
+
+    core.mda.events.frameReady.connect(cancel_after_three)
+    try:
+        with attach("canceled") as streamer:
+            core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 1000}))
+    finally:
+        core.mda.events.frameReady.disconnect(cancel_after_three)
+    assert streamer.last_receipt.status == "canceled"
+    assert read_back(streamer.last_run.path, sha)[1] == [image for _, image in delivered]
+
+
+def test_integer_axes_for_micromanager(core, attach, delivered, sha):
+    with attach("studio", micromanager=True) as streamer:
+        core.mda.run(useq.MDASequence(channels=["DAPI", "FITC"]))
+    assert assert_stored(streamer, delivered, sha) == [{"channel": 0}, {"channel": 1}]
+
+
+def test_installed_runs_are_numbered(core, live_daemon, delivered, sha):
+    installed = install(core, endpoint=live_daemon.endpoint, name="same", buffer_mb=64)
+    core.mda.run(useq.MDASequence(channels=["DAPI"]))
+    first = installed.last_run.path
+    core.mda.run(useq.MDASequence(channels=["DAPI"]))
+    installed.uninstall()
+    assert installed.last_run.path != first
+    assert installed.last_receipt.complete
+
+
+def test_a_taken_name_stops_the_run_before_its_first_image(core, attach, delivered):
+    with attach("taken"):
+        core.mda.run([useq.MDAEvent()])
+    delivered.clear()
+    with pytest.raises(acqstream.DatasetExists):
+        with attach("taken"):
+            core.mda.run([useq.MDAEvent()])
+    assert not delivered
+
+
+@pytest.mark.slow
+def test_an_absent_daemon_stops_the_run_before_its_first_image(core, delivered, free_endpoint):
+    began = time.monotonic()
+    with pytest.raises(acqstream.DaemonUnavailable):
+        with streaming(core, "cells", endpoint=free_endpoint, patience_s=PATIENCE_S, buffer_mb=64):
+            core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 3}))
+    assert time.monotonic() - began < PROMPT_S
+    assert not delivered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interval_s", [0, 600])
+def test_a_daemon_that_dies_ends_the_run_within_the_patience(core, own_daemon, delivered, interval_s):
+    """In a burst the next put raises; between time points the run is canceled and leaving the block raises."""
+    killed_at = []
+
+    def kill():
+        while not delivered:
+            time.sleep(0.01)
+        own_daemon.process.send_signal(signal.SIGKILL)
+        killed_at.append(time.monotonic())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    sequence = useq.MDASequence(time_plan={"interval": interval_s, "loops": 100_000 if interval_s == 0 else 2})
+    with pytest.raises(acqstream.DaemonUnavailable):
+        with streaming(core, "cells", endpoint=own_daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=64):
+            core.mda.run(sequence)
+    ended_at = time.monotonic()
+    killer.join()
+    assert ended_at - killed_at[0] < PROMPT_S
+    assert not core.isSequenceRunning()

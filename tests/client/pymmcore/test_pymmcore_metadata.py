@@ -1,0 +1,150 @@
+"""Metadata of frames and runs, without a core."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pymmcore_plus")
+
+import useq
+from pymmcore_plus.mda._generator_sequence import GeneratorMDASequence
+
+from acqstream.client.plain_values import plain
+from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
+from acqstream.client.pymmcore.run_summary import MAX_SEQUENCE_BYTES, run_summary
+from acqstream.client.pymmcore.sequence_plan import plan_sequence
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.uint16(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (Colour.RED, "red"),
+        ({useq.Axis.TIME: (1, {2})}, {"t": [1, [2]]}),
+        (np.arange(3), [0, 1, 2]),
+        (np.zeros((512, 512), np.uint8), "uint8 (512, 512)"),
+        (datetime.timedelta(seconds=1.5), 1.5),
+        (datetime.date(2026, 11, 21), "2026-11-21"),
+        (useq.Position(x=1, name="A1"), {"x": 1.0, "name": "A1"}),
+        (2**70, str(2**70)),
+        (b"raw", "b'raw'"),
+    ],
+)
+def test_plain(value, expected):
+    assert plain(value) == expected
+    assert type(plain(value)) is type(expected)
+
+
+def test_plain_ends_for_values_that_hold_themselves():
+    ring = []
+    ring.append(ring)
+    json.dumps(plain(ring))
+
+
+def frame(event, **meta):
+    return frame_metadata(event, {"format": "frame-dict", "version": "1.0", "mda_event": event, **meta}, 7.0)
+
+
+def test_a_frame_carries_what_viewers_look_for_and_not_the_sequence():
+    sequence = useq.MDASequence(channels=["DAPI"], stage_positions=[{"x": 1, "y": 2, "z": 3, "name": "A1"}] * 50)
+    event = next(iter(sequence))
+    event.metadata["runner_t0"] = 12.0
+    event.metadata["operator"] = "me"
+    stored = frame(
+        event,
+        pixel_size_um=0.5,
+        camera_device="Camera",
+        exposure_ms=10.0,
+        runner_time_ms=99.0,
+        images_remaining_in_buffer=4,
+        position={"x": 1.5, "y": 2.5},
+        camera_metadata={"ImageNumber": "1"},
+    )
+    assert stored["ElapsedTime-ms"] == stored["runner_time_ms"] == 99.0
+    assert (stored["Channel"], stored["Camera"], stored["PositionName"]) == ("DAPI", "Camera", "A1")
+    assert (stored["XPositionUm"], stored["YPositionUm"], stored["ZPositionUm"]) == (1.5, 2.5, 3.0)
+    assert (stored["Exposure-ms"], stored["PixelSizeUm"], stored["images_remaining_in_buffer"]) == (10.0, 0.5, 4)
+    assert stored["mda_event"]["index"] == {"p": 0, "c": 0}
+    assert stored["mda_event"]["channel"] == {"config": "DAPI", "group": "Channel"}
+    assert stored["mda_event"]["metadata"] == {"operator": "me"}
+    assert "sequence" not in stored["mda_event"]
+    assert len(json.dumps(stored)) < 1000
+
+
+def test_a_bare_frame():
+    stored = frame(useq.MDAEvent())
+    assert stored == {"runner_time_ms": 7.0, "ElapsedTime-ms": 7.0, "mda_event": {}}
+
+
+def test_the_image_for_a_light_modulator_is_no_metadata():
+    event = useq.MDAEvent(slm_image=np.zeros((4, 4)), exposure=3)
+    assert frame(event)["mda_event"] == {"exposure": 3}
+
+
+def test_capture_time():
+    text = "2026-11-21 03:50:20.815411"
+    expected = datetime.datetime.fromisoformat(text).astimezone()
+    measured_ns = capture_time_ns({"camera_metadata": {"TimeReceivedByCore": text}})
+    assert measured_ns % 10**9 == 815411000
+    assert measured_ns // 10**9 == int(expected.timestamp())
+    for odd in ({}, {"camera_metadata": {}}, {"camera_metadata": {"TimeReceivedByCore": "soon"}}):
+        assert capture_time_ns(odd) > measured_ns - 10**18
+
+
+def summary(sequence, **meta):
+    return run_summary("cells", sequence, meta, plan_sequence(sequence))
+
+
+def test_the_summary_of_a_sequence():
+    sequence = useq.MDASequence(
+        channels=["DAPI", "FITC"],
+        z_plan={"range": 2, "step": 0.5},
+        time_plan={"interval": 1.5, "loops": 3},
+        metadata={"who": Colour.RED},
+    )
+    stored = summary(
+        sequence,
+        datetime="2026-11-21T03:50:19+00:00",
+        image_infos=({"pixel_size_um": 0.65},),
+        mda_sequence=sequence,
+    )
+    assert stored["ChNames"] == ["DAPI", "FITC"]
+    assert (stored["z-step_um"], stored["Interval_ms"], stored["PixelSizeUm"]) == (0.5, 1500.0, 0.65)
+    assert (stored["Prefix"], stored["StartTime"]) == ("cells", "2026-11-21T03:50:19+00:00")
+    assert stored["mda_sequence"]["axis_order"] == list(sequence.axis_order)
+    assert stored["mda_sequence"]["metadata"] == {"who": "red"}
+    restored = {key: value for key, value in stored["mda_sequence"].items() if key != "uid"}
+    assert list(useq.MDASequence(**restored).used_axes) == list(sequence.used_axes)
+    json.dumps(stored)
+
+
+def test_the_interval_of_phases_is_that_of_the_first():
+    phases = [{"interval": 2, "loops": 3}, {"interval": 5, "loops": 3}]
+    assert summary(useq.MDASequence(time_plan=phases))["Interval_ms"] == 2000.0
+
+
+def test_a_lone_time_point_has_no_interval():
+    assert "Interval_ms" not in summary(useq.MDASequence(time_plan={"interval": 1, "loops": 1}))
+
+
+def test_a_list_of_events_has_no_sequence_in_its_summary():
+    stored = summary(GeneratorMDASequence())
+    assert stored.keys() == {"Prefix", "StartTime"}
+
+
+def test_a_sequence_too_large_for_a_message_is_left_out():
+    positions = [{"x": float(i), "y": 0.123456789, "z": 0.1, "name": "x" * 60} for i in range(6000)]
+    stored = summary(useq.MDASequence(stage_positions=positions))
+    assert "left_out" in stored["mda_sequence"]
+    assert len(json.dumps(stored)) < MAX_SEQUENCE_BYTES

@@ -1,0 +1,57 @@
+"""Slots never overlap, stay inside the buffer, and an empty ring takes whatever fits."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acqstream.client.frame_ring import SLOT_ALIGNMENT, FrameRing, allocate_pages
+
+CAPACITY = 16 * SLOT_ALIGNMENT
+
+
+@given(st.lists(st.one_of(st.integers(1, CAPACITY + 1), st.none()), max_size=60))
+def test_slots_lie_apart_and_inside(steps):
+    ring, held = FrameRing(CAPACITY), deque()
+    for size in steps:
+        if size is None:
+            if held:
+                held.popleft()
+                ring.give_back()
+            continue
+        start = ring.place(size)
+        if start is None:
+            assert held or size > CAPACITY
+            continue
+        ring.take(start, size)
+        assert start % SLOT_ALIGNMENT == 0
+        assert start + size <= CAPACITY
+        assert all(start + size <= other or other + length <= start for other, length in held)
+        held.append((start, size))
+    assert len(ring) == len(held)
+    assert sum(size for _, size in held) <= ring.used_bytes <= ring.peak_bytes <= CAPACITY
+
+
+def test_place_takes_nothing():
+    ring = FrameRing(CAPACITY)
+    assert ring.place(CAPACITY) == ring.place(CAPACITY) == 0
+    assert ring.used_bytes == 0
+
+
+def test_a_full_ring_has_room_again_for_what_was_given_back():
+    ring = FrameRing(CAPACITY)
+    for start in (0, CAPACITY // 2):
+        assert ring.place(CAPACITY // 2) == start
+        ring.take(start, CAPACITY // 2)
+    assert ring.place(1) is None
+    ring.give_back()
+    assert ring.place(CAPACITY // 2) == 0
+    assert ring.place(CAPACITY // 2 + 1) is None
+
+
+def test_allocated_pages_are_zero_and_of_the_size_asked_for():
+    pages = allocate_pages(8192)
+    assert len(pages) == 8192
+    assert pages[:] == bytes(8192)

@@ -1,0 +1,276 @@
+"""Silence, lost frames, other connections: what a run does about them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from acqstream.client.producer import create
+from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.replies import Closed, Error
+from tests.client.fake_daemon import FakeDaemon
+
+GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
+
+
+def start(daemon, **arguments):
+    return create("cells", **{"endpoint": daemon.endpoint, "buffer_mb": 1, "patience_s": 0.6, **arguments})
+
+
+def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon):
+    with start(daemon, patience_s=0.3):
+        daemon.wait_for(lambda: [type(r).__name__ for r in daemon.requests].count("Ping") >= 4)
+    assert len(daemon.opens) == 1  # contact was never lost
+
+
+def test_frames_lost_with_the_connection_are_sent_again(daemon):
+    with start(daemon) as run:
+        for number in range(3):
+            run.put(GRAY, time=number)
+        daemon.wait_for(lambda: daemon.next == 3)
+        daemon.behavior.silent = True
+        for number in range(3, 8):
+            run.put(GRAY + number, time=number)
+        daemon.wait_for(lambda: type(daemon.requests[-1]).__name__ == "Hello")  # given up for lost
+        daemon.behavior.silent = False
+        daemon.wait_for(lambda: daemon.next == 8)
+    assert sorted(daemon.frames) == list(range(8))
+    assert daemon.frames[7][0].header.axes == {"time": 7}
+    assert daemon.opens[0] == (daemon.dataset_id, False)
+    assert set(daemon.opens[1:]) == {(daemon.dataset_id, True)}
+
+
+def test_a_daemon_that_does_not_know_the_connection_is_joined_again(daemon):
+    with start(daemon, patience_s=5.0) as run:
+        run.put(GRAY, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        daemon.peer, former = b"somebody else", daemon.peer
+        run.patch(display={"lut": 1})
+        run.put(GRAY, time=1)
+        daemon.wait_for(lambda: daemon.next == 2)
+        assert daemon.peer != former
+    assert [patch.display for patch in daemon.patches] == [{"lut": 1}]  # sent again too
+
+
+def test_only_patience_makes_silence_an_error(daemon):
+    reported = threading.Event()
+    run = start(daemon, on_error=lambda _: reported.set())
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    began = time.monotonic()
+    daemon.behavior.silent = True
+    assert reported.wait(5)
+    assert time.monotonic() - began > 0.5
+    with pytest.raises(DaemonUnavailable, match=r"no word from the daemon at tcp:.* for 0.6 s"):
+        run.put(GRAY, time=1)
+    with pytest.raises(DaemonUnavailable):
+        run.close()
+
+
+def test_silence_wakes_a_put_that_waits(daemon):
+    daemon.behavior.publish = False
+    run = start(daemon)
+    image = np.zeros((600, 1000), "u1")
+    run.put(image, time=0)
+    daemon.behavior.silent = True
+    with pytest.raises(DaemonUnavailable, match="frames from 0 on may not be stored"):
+        run.put(image, time=1)
+    with pytest.raises(DaemonUnavailable):
+        run.close()
+
+
+def test_a_daemon_that_was_restarted_refuses_to_go_on(daemon):
+    run = start(daemon)
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    daemon.behavior.resume_error = Error("unknown_ds", "no acquisition of that id")
+    daemon.peer = b"nobody"
+    run.put(GRAY, time=1)
+    with run._condition:
+        assert run._condition.wait_for(lambda: run._session.ended, 5)
+    for action in (lambda: run.put(GRAY, time=2), run.close):
+        with pytest.raises(AcquisitionFailed, match=r"no acquisition of that id \(unknown_ds\)"):
+            action()
+
+
+def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch):
+    run = start(daemon, patience_s=5.0)
+    monkeypatch.setattr(daemon, "_take_frame", lambda *_: daemon._reply(daemon.peer, Error("unknown_ds", "not mine")))
+    run.put(GRAY, time=0)
+    with run._condition:
+        assert run._condition.wait_for(lambda: run._session.ended, 5)
+    with pytest.raises(AcquisitionFailed, match="not mine"):
+        run.close()
+
+
+def test_what_the_daemon_lost_after_all_is_declared_and_told(daemon):
+    run = start(daemon, patience_s=5.0)
+    run.put(GRAY, time=0)
+    with run._condition:
+        assert run._condition.wait_for(lambda: run._session.cursors.published == 1, 5)
+    daemon.frames.clear()
+    daemon.next, daemon.peer = 0, b"nobody"
+    run.put(GRAY, time=1)
+    with pytest.raises(AcquisitionFailed, match=r"1 of 2 frames are missing: 0 \(lost by the daemon"):
+        run.close()
+    assert list(daemon.frames) == [1]
+    assert [(skip.number, skip.count) for skip in daemon.skips] == [(0, 1)]
+
+
+def test_a_daemon_that_wants_what_never_was_is_an_error(daemon):
+    run = start(daemon)
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    daemon.next, daemon.peer = 5, b"nobody"
+    run.put(GRAY, time=1)
+    with run._condition:
+        assert run._condition.wait_for(lambda: run._session.ended, 5)
+    with pytest.raises(ProtocolError, match="asks for frame 5"):
+        run.close()
+
+
+def test_every_connection_has_a_later_epoch(daemon):
+    with start(daemon, patience_s=5.0) as run:
+        for number in range(3):
+            run.put(GRAY, time=number)
+            daemon.wait_for(lambda wanted=number + 1: daemon.next == wanted)
+            daemon.peer = b"nobody"
+    assert len(daemon.epochs) > 3
+    assert daemon.epochs == list(range(len(daemon.epochs)))
+
+
+def test_a_daemon_that_ends_is_waited_for(daemon):
+    with start(daemon, patience_s=5.0) as run:
+        run.put(GRAY, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        daemon.behavior.resume_error = Error("shutting_down", "the daemon is shutting down")
+        daemon.say(Error("shutting_down", "the daemon was stopped", daemon.dataset_id), interrupted(daemon))
+        daemon.wait_for(lambda: len(daemon.opens) >= 3)
+        daemon.behavior.resume_error = None
+        run.put(GRAY, time=1)
+    assert sorted(daemon.frames) == [0, 1]
+    assert [warning.code for warning in run.warnings] == ["shutting_down"]
+
+
+def test_a_daemon_that_ends_and_stays_away_is_an_error_that_says_so(daemon):
+    reported = threading.Event()
+    run = start(daemon, on_error=lambda _: reported.set())
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    daemon.behavior.resume_error = interrupted(daemon)
+    daemon.say(Error("shutting_down", "the daemon was stopped", daemon.dataset_id), interrupted(daemon))
+    assert reported.wait(5)
+    with pytest.raises(DaemonUnavailable, match=r"for 0\.6 s.*it said: the daemon was stopped"):
+        run.close()
+
+
+def interrupted(daemon: FakeDaemon) -> Closed:
+    return Closed(Receipt(dataset_id=daemon.dataset_id, path="/data/cells", status="interrupted", stored=1))
+
+
+def test_time_in_which_the_program_was_stopped_is_not_silence(daemon, monkeypatch):
+    with start(daemon) as run:
+        run.put(GRAY, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        clock = time.monotonic
+        monkeypatch.setattr("acqstream.client.connection.time.monotonic", lambda: clock() + 3600)
+        run.put(GRAY, time=1)
+        daemon.wait_for(lambda: daemon.next == 2)
+    assert run.receipt is not None
+
+
+def test_an_earlier_run_is_gone_on_with(daemon):
+    daemon.next, daemon.stored_before, daemon.payload_bytes = 5, 5, 500
+    daemon.stored_id = "stored-dataset"
+    with start(daemon, resume=True) as run:
+        assert run.next == 5
+        run.put(GRAY, time=5)
+        run.skip(2, reason="no light")
+        run.put(GRAY, time=8)
+        daemon.wait_for(lambda: daemon.next == 9)
+        daemon.peer = b"nobody"
+        run.put(GRAY, time=9)
+    assert {frame.dataset_id for frame, _ in daemon.frames.values()} == {"stored-dataset"}
+    assert daemon.opens[1] == ("stored-dataset", True)
+    assert sorted(daemon.frames) == [5, 8, 9]
+
+
+def test_a_producer_started_again_waits_until_the_last_run_is_closed(daemon):
+    daemon.behavior.resume_error = Error("shutting_down", "cells is being closed; try again")
+    threading.Timer(0.15, lambda: setattr(daemon.behavior, "resume_error", None)).start()
+    with start(daemon, resume=True, patience_s=5.0) as run:
+        run.put(GRAY, time=0)
+    assert len(daemon.opens) > 1
+
+
+def test_contact_lost_while_closing(daemon):
+    daemon.behavior.answer_close = False
+    run = start(daemon)
+    run.put(GRAY, time=0)
+    closing = threading.Thread(target=run.close)
+    closing.start()
+    daemon.wait_for(lambda: any(type(request).__name__ == "Close" for request in daemon.requests))
+    daemon.behavior.answer_close = True
+    daemon.behavior.silent = True
+    daemon.wait_for(lambda: type(daemon.requests[-1]).__name__ == "Hello")
+    daemon.behavior.silent = False
+    closing.join(5)
+    assert run.receipt is not None
+    assert run.receipt.stored == 1
+
+
+def test_a_daemon_that_comes_late_is_found():
+    probe = FakeDaemon()
+    endpoint = probe.endpoint
+    probe.stop()
+    fakes = []
+    threading.Timer(0.05, lambda: fakes.append(FakeDaemon(endpoint))).start()
+    with create("x", endpoint=endpoint, patience_s=5.0, buffer_mb=1) as run:
+        run.put(GRAY)
+    fakes[0].stop()
+
+
+def test_a_local_daemon_is_reached_over_ipc(daemon, tmp_path):
+    daemon.behavior.ipc = f"ipc://{tmp_path}/d.sock"
+    daemon.bind_also(daemon.behavior.ipc)
+    with start(daemon) as run:
+        run.put(GRAY)
+        assert run._connection.endpoint == daemon.behavior.ipc
+    assert len(daemon.frames) == 1
+
+
+@pytest.mark.parametrize("why", ["absent", "too long", "other boot", "not wanted", "nobody listens"])
+def test_tcp_is_kept_where_ipc_is_not_possible(daemon, tmp_path, why):
+    path = tmp_path / ("x" * 100 if why == "too long" else "d.sock")
+    daemon.behavior.ipc = f"ipc://{path}"
+    if why != "absent":
+        path.touch()
+    if why == "other boot":
+        daemon.behavior.boot = "another"
+    with start(daemon, transport="tcp" if why == "not wanted" else "auto", patience_s=5.0) as run:
+        run.put(GRAY)
+        assert run._connection.endpoint == daemon.endpoint
+
+
+def test_insisting_on_ipc(daemon):
+    with pytest.raises(ConfigError, match="transport='ipc'"):
+        start(daemon, transport="ipc")
+
+
+def test_an_acquisition_that_ended_meanwhile_answers_with_its_receipt(daemon):
+    run = start(daemon, patience_s=5.0)
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    receipt = Receipt(dataset_id=daemon.dataset_id, path="/data/cells", status="canceled", reason="enough", stored=1)
+    daemon.behavior.resume_error = Closed(receipt)
+    daemon.peer = b"nobody"
+    run.put(GRAY, time=1)
+    with run._condition:
+        assert run._condition.wait_for(lambda: run._session.ended, 5)
+    with pytest.raises(AcquisitionFailed, match="ended the acquisition as canceled: enough"):
+        run.close()
+    assert run.receipt == receipt

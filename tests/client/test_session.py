@@ -1,0 +1,142 @@
+"""What a run knows of its acquisition, without any socket."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from acqstream.client.outbox import Outbox
+from acqstream.client.session import Ending, Session, is_interrupted
+from acqstream.errors import AcquisitionFailed
+from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.pixel_type import PixelType
+from acqstream.model.receipt import Receipt
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply
+from acqstream.protocol.request_fields import FrameFields
+
+WIDE = Limit(1000, 10**9)
+GRAY = PixelType("|u1", 1, 8)
+
+
+def opened(number: int = 0, *, received_bytes: int = 0, epoch: int = 0) -> Opened:
+    return Opened("stored", "cells", "/data/cells", number, WIDE, 2**20, number > 0, "direct", received_bytes, epoch)
+
+
+def closed(status: str) -> Closed:
+    return Closed(Receipt(dataset_id="stored", path="/data/cells", status=status))  # type: ignore[arg-type]
+
+
+def session_of(*sizes: int, published: int = 0) -> Session:
+    """An open session that has sent frames of these sizes, so many of them published."""
+    session = Session(Outbox(4096), 0.0)
+    session.open(opened(), same_machine=True, now=0.0)
+    for size in sizes:
+        start = session.outbox.place(size, 5)
+        assert start is not None
+        session.outbox.add_frame(
+            FrameFields(GRAY, (1, size), {"time": session.outbox.next}, None, None, 0), start, size
+        )
+    session.take_due(100)
+    session.receive(Ack("stored", Cursors(len(sizes), published, 0), WIDE), 1.0, 1.0)
+    return session
+
+
+def due(session: Session) -> list[int]:
+    return [message.number for message in session.take_due(100)]
+
+
+def test_a_session_that_goes_on_sends_what_the_daemon_lacks():
+    session = session_of(100, 100, 100, published=1)
+    session.open(opened(2, received_bytes=200, epoch=3), same_machine=True, now=5.0)
+    assert due(session) == [2]
+    assert (session.epoch, session.last_word, session.contact_lost) == (3, 5.0, False)
+
+
+def test_frames_that_are_not_held_any_more_are_declared_lost():
+    session = session_of(100, 100, 100, published=2)
+    session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=5.0)
+    gap, frame = session.take_due(100)
+    fields = msgpack.unpackb(gap.header)
+    assert (fields["t"], fields["ds"], fields["n"], fields["count"]) == ("skip", "stored", 1, 1)
+    assert "lost by the daemon" in fields["reason"]
+    assert frame.number == 2
+
+
+def test_an_epoch_never_goes_down():
+    session = session_of()
+    session.open(opened(epoch=1_000_000), same_machine=True, now=1.0)
+    session.open(opened(epoch=3), same_machine=True, now=2.0)
+    assert session.epoch == 1_000_000
+
+
+def test_the_end_of_the_daemon_is_not_the_end_of_the_run():
+    session = session_of(100)
+    warning = session.receive(Error("shutting_down", "the daemon was stopped", "stored"), 2.0, 2.0)
+    assert warning is not None
+    assert warning.code == "shutting_down"
+    assert not session.contact_lost  # what is under way may still be acknowledged
+    session.receive(closed("interrupted"), 3.0, 3.0)
+    assert session.contact_lost
+    assert (session.ended, session.failure, session.receipt) == (False, None, None)
+    assert "the daemon was stopped" in session.why_lost
+
+
+def test_a_close_is_sent_again_after_the_daemon_was_interrupted():
+    session = session_of(100)
+    session.ending, session.ending_sent = Ending("completed", ""), True
+    session.receive(closed("interrupted"), 3.0, 3.0)
+    assert not session.ended
+    session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=4.0)
+    assert session.close_is_due
+    session.receive(closed("completed"), 5.0, 5.0)
+    assert session.ended
+    assert session.failure is None
+
+
+def test_an_interrupted_end_after_an_error_is_the_end():
+    session = session_of(100)
+    session.receive(Error("stopped", "by the operator", "stored", fatal=True), 2.0, 2.0)
+    session.receive(closed("interrupted"), 3.0, 3.0)
+    assert session.ended
+    assert isinstance(session.failure, AcquisitionFailed)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (closed("interrupted"), True),
+        (closed("completed"), False),
+        (closed("failed"), False),
+        (Error("shutting_down", ""), True),
+        (Error("unknown_ds", ""), False),
+        (opened(), False),
+        (StatusReply({}), False),
+    ],
+)
+def test_what_says_that_the_daemon_ends(reply, expected):
+    assert is_interrupted(reply) is expected
+
+
+def test_time_that_is_forgiven_does_not_count_as_silence():
+    session = session_of(100)
+    session.forgive(14.0)
+    assert (session.last_word, session.released_at) == (15.0, 14.0)
+
+
+def test_display_settings_are_repeated_and_the_summary_before_frame_0_only():
+    session = session_of()
+    session.add_patch("summary", b"s")
+    session.add_patch("display", b"d")
+    assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
+    session.open(opened(epoch=1), same_machine=True, now=2.0)
+    assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
+    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 0}, None, None, 0), 0, 100)
+    session.open(opened(1, received_bytes=100, epoch=2), same_machine=True, now=3.0)
+    assert [kind for kind, _ in session.take_patches()] == ["display"]
+
+
+def test_what_is_due_after_going_on_keeps_its_order():
+    session = session_of(100, 100, 100, 100, published=1)
+    for number in (3, 1, 2, 1):
+        session.open(opened(number, received_bytes=100 * number, epoch=1), same_machine=True, now=2.0)
+        assert due(session) == list(range(number, 4))

@@ -1,0 +1,131 @@
+"""What holds for every test: it ends in time, and it leaves neither threads nor processes behind."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import hypothesis
+import psutil
+import pytest
+
+TIMEOUT_S = 60.0
+GRACE_S = 2.0  # for threads and processes that are on their way out
+FALLBACK_S = 10.0  # later than the watchdog's own end, for when no Python thread gets to run any more
+EXIT_HUNG = 3
+
+hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+class Watchdog:
+    """Ends the run, with the stacks of all threads, when a test takes longer than it may.
+
+    A hung test cannot be made to fail alone: its threads and locks would take the next ones with it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._changed = threading.Condition()
+        self._test = ""
+        self._deadline: float | None = None  # of time.monotonic, in seconds
+        threading.Thread(target=self._watch, name="test-watchdog", daemon=True).start()
+
+    def begin(self, test: str, timeout_s: float) -> None:
+        with self._changed:
+            self._test, self._deadline = test, time.monotonic() + timeout_s
+            self._changed.notify()
+        faulthandler.dump_traceback_later(timeout_s + FALLBACK_S, exit=True, file=self._stream)
+
+    def end(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        with self._changed:
+            self._deadline = None
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                left_s = None if self._deadline is None else self._deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    self._end_run()
+                self._changed.wait(left_s)
+
+    def _end_run(self) -> None:
+        print(f"\n\nHUNG: {self._test}; all threads:\n", file=self._stream, flush=True)
+        faulthandler.dump_traceback(file=self._stream, all_threads=True)
+        for child in psutil.Process().children(recursive=True):
+            print(f"ending child process {describe(child)}", file=self._stream, flush=True)
+            child.kill()
+        print(f"\n1 failed: {self._test} hung, the run ends here", file=self._stream, flush=True)
+        os._exit(EXIT_HUNG)
+
+
+watchdog_key = pytest.StashKey[Watchdog]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A copy of the real stderr: while a test runs, pytest has put a file in its place.
+    stream = os.fdopen(os.dup(sys.__stderr__.fileno()), "w") if sys.__stderr__ else sys.stderr
+    config.stash[watchdog_key] = Watchdog(stream)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    marker = item.get_closest_marker("timeout_s")
+    watchdog = item.config.stash[watchdog_key]
+    watchdog.begin(item.nodeid, float(marker.args[0]) if marker else TIMEOUT_S)
+    try:
+        return (yield)
+    finally:
+        watchdog.end()
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind() -> Iterator[None]:
+    """Threads and processes that the test started, or its own fixtures, have ended when they have.
+
+    What fixtures of a wider scope started before it may live on.
+    """
+    threads, children = set(running_threads()), {child.pid for child in child_processes()}
+    yield
+    left = settle(
+        lambda: (
+            [f"thread {thread.name}" for thread in running_threads() if thread not in threads]
+            + [f"process {describe(child)}" for child in child_processes() if child.pid not in children]
+        )
+    )
+    assert not left, f"left behind by the test: {', '.join(left)}"
+
+
+def running_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if not thread.daemon]
+
+
+def child_processes() -> list[psutil.Process]:
+    """Children of this process, without the one that multiprocessing keeps for itself until the end."""
+    return [child for child in psutil.Process().children() if "resource_tracker" not in describe(child)]
+
+
+def describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} ({process.status()}) {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return f"{process.pid}"
+
+
+def settle(leftovers: Callable[[], list[str]]) -> list[str]:
+    """What is still left when nothing is or the grace time is over."""
+    deadline = time.monotonic() + GRACE_S
+    while True:
+        left = leftovers()
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)

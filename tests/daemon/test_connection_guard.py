@@ -1,0 +1,138 @@
+"""The guard of connections, on a socket without a daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import zmq
+
+from acqstream.daemon import connection_guard
+from acqstream.daemon.connection_guard import ConnectionGuard
+from tests.live.raw_peer import RawPeer
+from tests.live.stored import until
+
+KIB = 2**10
+MIB = 2**20
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux only")
+
+
+@dataclass
+class Guarded:
+    router: zmq.Socket[bytes]
+    guard: ConnectionGuard
+    port: int
+    now_s: float = 0.0
+    messages: int = 0
+
+    def turn(self, *, is_taken: bool = True) -> None:
+        """As the daemon's loop, a moment later."""
+        self.now_s += connection_guard.CHECK_S
+        while is_taken and self.router.poll(0):
+            self.router.recv()
+            part = self.router.recv(copy=False)
+            self.guard.note(part)
+            self.messages += 1
+            while self.router.get(zmq.RCVMORE):
+                self.router.recv()
+        self.guard.check(self.now_s, is_drained=is_taken)
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+    monkeypatch.setattr(connection_guard, "MARGIN_BYTES", MIB)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.rcvhwm = 16
+    guard = ConnectionGuard(router, max_connections=4, max_message_bytes=MIB)
+    one = Guarded(router, guard, router.bind_to_random_port("tcp://127.0.0.1"))
+    yield one
+    guard.close()
+    context.destroy(linger=0)
+
+
+def turn_until(guarded: Guarded, condition: Callable[[], bool], what: str) -> None:
+    def is_reached() -> bool:
+        guarded.turn()
+        return condition()
+
+    until(is_reached, what)
+
+
+def wait_for_connections(guarded: Guarded, count: int) -> None:
+    turn_until(guarded, lambda: len(guarded.guard) == count, f"{count} connections")
+
+
+def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None:
+    with RawPeer(guarded.port) as endless, RawPeer(guarded.port) as good:
+        wait_for_connections(guarded, 2)
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    endless.send_part(bytes(64 * KIB), more=True)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+
+        def is_cut_off() -> bool:
+            good.send_part(bytes(100 * KIB), more=False)
+            guarded.turn()
+            return guarded.guard.cut_off == 1
+
+        until(is_cut_off, "the endless one is cut off")
+        thread.join(10)
+        assert not thread.is_alive()
+        wait_for_connections(guarded, 1)
+        before = guarded.messages
+        for _ in range(10):
+            good.send_part(bytes(100 * KIB), more=False)
+        turn_until(guarded, lambda: guarded.messages >= before + 10, "the other one goes on")
+        assert guarded.guard.cut_off == 1
+
+
+def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Guarded) -> None:
+    with RawPeer(guarded.port) as peer:
+        wait_for_connections(guarded, 1)
+
+        def send() -> None:
+            for _ in range(12):
+                peer.send_part(bytes(500 * KIB), more=False)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        thread.join(10)
+        for _ in range(connection_guard.CHECKS_BUSY - 2):
+            guarded.turn(is_taken=False)
+        turn_until(guarded, lambda: guarded.messages == 12, "all messages")
+    assert guarded.guard.cut_off == 0
+
+
+def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(RawPeer(guarded.port))
+        wait_for_connections(guarded, 4)
+        extra = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
+        turn_until(guarded, lambda: guarded.guard.refused == 1, "the fifth is refused")
+        with contextlib.suppress(ConnectionResetError):
+            while extra.recv(4096):
+                pass
+        assert len(guarded.guard) == 4
+    wait_for_connections(guarded, 0)
+    with RawPeer(guarded.port):
+        wait_for_connections(guarded, 1)
+    assert guarded.guard.refused == 1
+
+
+def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = RawPeer(guarded.port)
+    wait_for_connections(guarded, 1)
+    monkeypatch.setattr(guarded.guard, "_take_events", lambda _now_s: None)
+    peer.__exit__(None, None, None)
+    wait_for_connections(guarded, 0)

@@ -1,0 +1,116 @@
+"""The data directory: plain names, one holder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    opened = DataDirectory(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", ["a", "_a", "9", "cells.n5", "a-b_c.d", "A" * 100, "concert", "com", "nul_"])
+def test_plain_names(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "-rf",
+        "a/b",
+        "/etc",
+        "a\\b",
+        "a b",
+        "a\n",
+        "a\0",
+        "é",
+        "a:",
+        "a.",
+        "x" * 101,
+        "con",
+        "NUL",
+        "Aux.txt",
+        "com1",
+        "LPT9.tif",
+        "a" * 5000,
+    ],
+)
+def test_other_names_are_refused(directory: DataDirectory, name: str) -> None:
+    with pytest.raises(AcquisitionRefused) as info:
+        directory.choose(name, number_if_taken=True, in_use=set())
+    assert info.value.code == "bad_name"
+    assert repr(name)[:100] in str(info.value)
+    assert len(str(info.value)) < 400
+
+
+def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> None:
+    (directory.path / "Cells").mkdir()
+    for name, in_use in (("cells", set()), ("CELLS", set()), ("other", {"OTHER"})):
+        with pytest.raises(DatasetExists, match=name):
+            directory.choose(name, number_if_taken=False, in_use=in_use)
+    assert directory.choose("cells2", number_if_taken=False, in_use={"a"}) == directory.path / "cells2"
+
+
+def test_a_taken_name_gets_the_next_free_number(directory: DataDirectory) -> None:
+    for name in ("cells", "cells_1"):
+        (directory.path / name).mkdir()
+    (directory.path / "cells_2").write_text("a file takes a name too")
+    assert directory.choose("cells", number_if_taken=True, in_use=set()).name == "cells_3"
+    assert directory.choose("Cells", number_if_taken=True, in_use={"cells_3"}).name == "Cells_4"
+    assert directory.choose("free", number_if_taken=True, in_use=set()).name == "free"
+
+
+def test_a_number_that_makes_a_name_too_long_is_refused(directory: DataDirectory) -> None:
+    (directory.path / ("x" * 100)).mkdir()
+    with pytest.raises(AcquisitionRefused) as info:
+        directory.choose("x" * 100, number_if_taken=True, in_use=set())
+    assert info.value.code == "bad_name"
+
+
+def test_a_dangling_link_takes_a_name_and_is_no_dataset(directory: DataDirectory, tmp_path: Path) -> None:
+    (directory.path / "link").symlink_to(tmp_path / "nowhere")
+    (directory.path / "folder").mkdir()
+    (directory.path / "other").symlink_to(directory.path / "folder")
+    with pytest.raises(DatasetExists):
+        directory.choose("link", number_if_taken=False, in_use=set())
+    assert [path.name for path in directory.folders()] == ["folder"]
+
+
+def test_a_second_holder_is_refused_and_told_who_is_there(directory: DataDirectory) -> None:
+    with pytest.raises(DatasetLocked, match=str(os.getpid())):
+        DataDirectory(directory.path)
+
+
+def test_it_may_be_had_again_after_its_end(tmp_path: Path) -> None:
+    for _ in range(2):
+        DataDirectory(tmp_path).close()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="absent"):
+        DataDirectory(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file"):
+        DataDirectory(tmp_path / "file")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fixed").mkdir(mode=0o500)
+    with pytest.raises(ConfigError, match="not writable"):
+        DataDirectory(tmp_path / "fixed")

@@ -1,0 +1,169 @@
+"""What an `open` gets: something new, an interrupted dataset, a receipt, or no."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
+from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.receipt import Receipt, Status
+from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.pipeline.state_file import RECEIPT_NAME
+from acqstream.protocol.encoding import Encoding
+from tests.pipeline.make_frames import frames_of
+
+PEER = Peer(b"peer", Encoding.JSON)
+OWN, OTHER = "own-dataset", "other-dataset"
+
+
+class Desk:
+    """Openings in a data directory; what was opened is ended again by `end` or at the end of the test."""
+
+    def __init__(self, data: Path, **options: Any) -> None:
+        self.data = data
+        data.mkdir()
+        self._directory = DataDirectory(data)
+        self._openings = Openings(DaemonConfig(**options), self._directory, MemoryBudget(16 * 2**20), lambda: None)
+        self.running: list[Acquisition] = []
+
+    def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:
+        opened = self.answer(name, ds, **more)
+        assert isinstance(opened, Acquisition)
+        opened.log.wait_until_open()
+        return opened
+
+    def answer(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition | Receipt:
+        opened = self._openings.open(PEER, AcquisitionSpec(dataset_id=ds, name=name, **more), self.running)
+        if isinstance(opened, Acquisition):
+            self.running.append(opened)
+        return opened
+
+    def refusal(self, *arguments: Any, **more: Any) -> tuple[str, str]:
+        """Code and text of the error."""
+        with pytest.raises((AcquisitionRefused, DatasetExists, ProtocolError)) as caught:
+            self.answer(*arguments, **more)
+        error = caught.value
+        assert isinstance(error, AcqStreamError)
+        return error.code, str(error)
+
+    def end(self, status: Status = "interrupted") -> None:
+        for one in self.running:
+            one.log.close(status)
+            one.share.close()
+        self.running.clear()
+
+    def close(self) -> None:
+        self.end()
+        self._directory.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    one = Desk(tmp_path / "data", max_acquisitions=2)
+    yield one
+    one.close()
+
+
+def interrupted(desk: Desk, count: int = 3, **more: Any) -> None:
+    """A dataset with so many frames, interrupted."""
+    log = desk.open(**more).log
+    for frame in frames_of(count):
+        log.append(frame.header, frame.image)
+    desk.end()
+
+
+def test_a_producer_that_comes_back_gets_its_dataset(desk: Desk) -> None:
+    interrupted(desk, summary={"Interval_ms": 5})
+    one = desk.open(resume=True, epoch=1)
+    assert (one.dataset_id, one.epoch, one.is_resumed, one.log.received) == (OWN, 1, True, 3)
+    assert one.log.spec.summary["Interval_ms"] == 5
+
+
+def test_it_is_found_also_where_its_name_got_a_number(desk: Desk) -> None:
+    (desk.data / "cells").mkdir()
+    interrupted(desk, number_if_taken=True)
+    one = desk.open("cells", resume=True, epoch=4)
+    assert (one.name, one.epoch, one.log.received) == ("cells_1", 4, 3)
+
+
+def test_a_producer_that_was_started_again_gets_the_dataset_of_that_name(desk: Desk) -> None:
+    interrupted(desk)
+    one = desk.open("cells", OTHER, resume=True, summary={"another": 1})
+    assert (one.dataset_id, one.log.received, one.is_resumed) == (OWN, 3, True)
+    assert "another" not in one.log.spec.summary
+
+
+def test_a_name_that_is_free_begins_a_dataset(desk: Desk) -> None:
+    one = desk.open(resume=True)
+    assert (one.dataset_id, one.log.received, one.is_resumed) == (OWN, 0, False)
+
+
+def test_what_is_not_here_cannot_be_come_back_to(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.refusal("cells", OTHER, resume=True, epoch=1)[0] == "unknown_ds"
+    assert desk.refusal("absent", OTHER, resume=True, epoch=1)[0] == "unknown_ds"
+    assert desk.refusal("../cells", OWN, resume=True, epoch=1)[0] == "bad_name"
+    assert sorted(path.name for path in desk.data.iterdir() if path.is_dir()) == ["cells"]
+
+
+def test_without_resume_the_name_is_taken(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.refusal("cells", OTHER)[0] == "name_taken"
+
+
+@pytest.mark.parametrize("status", ["completed", "canceled", "error"])
+def test_a_finished_dataset_answers_its_producer_with_the_receipt(desk: Desk, status: Status) -> None:
+    receipt = desk.open().log
+    desk.end(status)
+    assert desk.answer(resume=True, epoch=1) == receipt.receipt
+    code, text = desk.refusal("cells", OTHER, resume=True)
+    assert code == "name_taken"
+    assert "cannot be resumed" in text
+
+
+def test_a_finished_dataset_without_a_receipt_is_refused(desk: Desk) -> None:
+    desk.open()
+    desk.end("completed")
+    (desk.data / "cells" / RECEIPT_NAME).unlink()
+    assert desk.refusal(resume=True, epoch=1)[0] == "name_taken"
+
+
+def test_a_folder_of_somebody_else_is_left_alone(desk: Desk) -> None:
+    (desk.data / "cells").mkdir()
+    code, text = desk.refusal(resume=True)
+    assert code == "name_taken"
+    assert "was not written by acqstream" in text
+
+
+def test_a_takeover_fences_the_producer_before_for_good(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.open(resume=True, epoch=7).epoch == 7
+    desk.end()
+    assert desk.open("cells", OTHER, resume=True).epoch == 7 + TAKEOVER_EPOCHS
+    desk.end()
+    assert desk.refusal(resume=True, epoch=8) == ("denied", "another producer has gone on with cells")
+    assert desk.open(resume=True, epoch=8 + TAKEOVER_EPOCHS).epoch == 8 + TAKEOVER_EPOCHS
+    assert json.loads((desk.data / "cells" / "acqstream.json").read_bytes())["request"]["epoch"] == 8 + TAKEOVER_EPOCHS
+
+
+def test_a_client_that_keeps_no_count_is_let_through(desk: Desk) -> None:
+    interrupted(desk)
+    desk.open("cells", OTHER, resume=True)
+    desk.end()
+    assert desk.open(resume=True).epoch == TAKEOVER_EPOCHS
+
+
+def test_acquisitions_are_bounded(desk: Desk) -> None:
+    interrupted(desk)
+    desk.open("one", "dataset-one")
+    desk.open("two", "dataset-two")
+    assert desk.refusal(resume=True, epoch=1)[0] == "denied"

@@ -1,0 +1,179 @@
+"""What the service manager hears, and when it hears no sign of life."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from acqstream.daemon.service import Service, ServiceManager, StallWatch, status_line
+from acqstream.model.cursors import Cursors
+from acqstream.model.state import AcquisitionState
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets")
+
+WATCHDOG_S = 8.0
+ABSTRACT = pytest.param("@", marks=pytest.mark.skipif(sys.platform != "linux", reason="abstract names"))
+
+
+@dataclass
+class FakeLog:
+    state: AcquisitionState = AcquisitionState.RUNNING
+    is_finished: bool = False
+    received: int = 0
+    published: int = 0
+
+    def cursors(self) -> Cursors:
+        return Cursors(self.received, self.published, 0)
+
+    def queued(self) -> tuple[int, int]:
+        return self.received - self.published, 0
+
+
+@dataclass
+class FakeAcquisition:
+    dataset_id: str = "a"
+    bytes_per_s: float = 0.0
+    log: FakeLog = field(default_factory=FakeLog)
+
+
+class Manager:
+    """The socket that a service manager would hold."""
+
+    def __init__(self, name: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + name[1:] if name.startswith("@") else name)
+        self._socket.setblocking(False)
+        self.environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
+
+    def heard(self) -> list[str]:
+        lines: list[str] = []
+        while True:
+            try:
+                lines += self._socket.recv(4096).decode().splitlines()
+            except BlockingIOError:
+                return lines
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["/", ABSTRACT])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    one = Manager(str(tmp_path / "s") if request.param == "/" else f"@acqstream-test-{os.getpid()}")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def service(manager: Manager, tmp_path: Path) -> Iterator[Service]:
+    one = Service(tmp_path, manager.environment)
+    yield one
+    one.close()
+
+
+def test_ready_status_and_end_are_told_once(service: Service, manager: Manager) -> None:
+    service.look_after([], 10.0, is_stopping=False)
+    first = manager.heard()
+    assert first[0] == "READY=1"
+    assert first[1].startswith("STATUS=idle, ")
+    assert first[2] == "WATCHDOG=1"
+    service.look_after([], 10.1, is_stopping=False)
+    assert manager.heard() == []
+    acquisition = FakeAcquisition(bytes_per_s=5e6)
+    service.look_after([acquisition], 11.5, is_stopping=False)
+    (line,) = manager.heard()
+    assert line.startswith("STATUS=1 dataset, 5 MB/s, ")
+    service.look_after([acquisition], 11.6, is_stopping=True)
+    assert manager.heard()[0] == "STOPPING=1"
+    service.look_after([acquisition], 11.7, is_stopping=True)
+    assert manager.heard() == []
+
+
+def test_time_for_recovery_is_asked_for_folder_by_folder(service: Service, manager: Manager) -> None:
+    folders = service.starting([Path("/data/a"), Path("/data/b")])
+    assert next(folders) == Path("/data/a")
+    extend, status = manager.heard()
+    assert extend.startswith("EXTEND_TIMEOUT_USEC=")
+    assert status == "STATUS=looking at /data/a"
+    assert list(folders) == [Path("/data/b")]
+
+
+def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, first_s: int, last_s: int) -> list[int]:
+    """At which of these seconds the watchdog was fed."""
+    times = []
+    for now_s in range(first_s, last_s):
+        service.look_after([acquisition], now_s, is_stopping=False)
+        if "WATCHDOG=1" in manager.heard():
+            times.append(now_s)
+    return times
+
+
+def test_the_watchdog_is_fed_at_half_its_time_while_logs_have_nothing_to_do(service: Service, manager: Manager) -> None:
+    assert feedings(service, manager, FakeAcquisition(), 100, 117) == [100, 104, 108, 112, 116]
+
+
+def test_a_log_that_stands_still_is_alive_below_the_bound_and_not_beyond(service: Service, manager: Manager) -> None:
+    acquisition = FakeAcquisition(log=FakeLog(received=3, published=1))
+    assert feedings(service, manager, acquisition, 100, 120) == [100, 104]  # the bound is 6 s
+    acquisition.log.published = 2
+    assert feedings(service, manager, acquisition, 120, 125) == [120, 124]
+
+
+@pytest.mark.parametrize(
+    ("log", "is_stalled"),
+    [
+        (FakeLog(), False),
+        (FakeLog(received=1), True),
+        (FakeLog(state=AcquisitionState.OPENING), True),
+        (FakeLog(state=AcquisitionState.CLOSING), True),
+        (FakeLog(state=AcquisitionState.PAUSED, received=1), False),
+        (FakeLog(state=AcquisitionState.COMPLETE, is_finished=True), False),
+    ],
+)
+def test_who_owes_progress(log: FakeLog, is_stalled: bool) -> None:
+    watch = StallWatch(5.0)
+    assert watch.stalled([FakeAcquisition(log=log)], 0.0) == []
+    assert watch.stalled([FakeAcquisition(log=log)], 5.0) == []
+    assert watch.stalled([FakeAcquisition(log=log)], 5.1) == (["a"] if is_stalled else [])
+
+
+@pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}])
+def test_without_a_manager_nothing_is_said(environment: dict[str, str]) -> None:
+    manager = ServiceManager(environment)
+    assert not manager.is_there
+    assert not manager.tell("READY=1")
+
+
+def test_a_manager_that_went_away_ends_nothing(tmp_path: Path) -> None:
+    service = Service(tmp_path, {"NOTIFY_SOCKET": str(tmp_path / "absent")})
+    service.look_after([], 10.0, is_stopping=False)
+    service.look_after([], 20.0, is_stopping=True)
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"WATCHDOG_USEC": "2500000"}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_who_is_watched_and_how_closely(tmp_path: Path, more: dict[str, str], expected: float | None) -> None:
+    manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "s"), **more})
+    assert manager.watchdog_s == expected
+    manager.close()
+
+
+def test_the_status_is_one_line_for_people() -> None:
+    assert status_line(3, 812e6, int(4.1 * 3600 * 812e6)) == "3 datasets, 812 MB/s, 4.1 h of disk left"
+    assert status_line(1, 0.0, 5 * 10**11) == "1 dataset, 0 MB/s, 500 GB of disk left"
+    assert status_line(0, 0.0, None) == "idle"

@@ -1,0 +1,88 @@
+"""The files in systemd/: units that systemd accepts, and a configuration that names every option."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.daemon.config import DaemonConfig, load_config
+
+FOLDER = Path(__file__).resolve().parents[2] / "systemd"
+SYSTEM, USER = FOLDER / "acqstream.service", FOLDER / "user" / "acqstream.service"
+EXPOSURE = 20  # tenths; 96 is an empty unit
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(path, encoding="utf-8")
+    return parser
+
+
+def analyze(tmp_path: Path, source: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and output for a copy of the unit whose program exists on this machine."""
+    copy = tmp_path / source.name
+    text, count = re.subn(r"^ExecStart=\S+", "ExecStart=/bin/true", source.read_text("utf-8"), flags=re.MULTILINE)
+    assert count == 1
+    copy.write_text(text, "utf-8")
+    command = ["systemd-analyze", *arguments, str(copy)]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize(("path", "options"), [(SYSTEM, []), (USER, ["--user"])], ids=["system", "user"])
+def test_systemd_has_nothing_to_say_about_the_units(tmp_path: Path, path: Path, options: list[str]) -> None:
+    assert analyze(tmp_path, path, *options, "verify") == (0, "")
+
+
+@needs_systemd
+def test_the_system_service_is_exposed_little(tmp_path: Path) -> None:
+    code, output = analyze(tmp_path, SYSTEM, "security", "--offline=true", f"--threshold={EXPOSURE}")
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("path", [SYSTEM, USER], ids=["system", "user"])
+def test_units_rely_on_what_the_daemon_does(path: Path) -> None:
+    service = unit(path)["Service"]
+    assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
+    assert int(service["RestartPreventExitStatus"]) == ExitCode.CONFIGURATION
+    assert int(service["WatchdogSec"].removesuffix("s")) >= 60
+
+
+def test_the_group_may_change_what_the_service_writes() -> None:
+    assert unit(SYSTEM)["Service"]["UMask"] == "0007"
+    assert "d /srv/acqstream 2770 acqstream acqstream" in (FOLDER / "tmpfiles.d" / "acqstream.conf").read_text("utf-8")
+
+
+def test_the_configuration_names_every_option_once_and_no_other() -> None:
+    text = (FOLDER / "acqstream.toml").read_text(encoding="utf-8")
+    keys = re.findall(r"^(?:# )?([a-z_]+) = ", text, re.MULTILINE)
+    assert sorted(keys) == sorted(DaemonConfig.model_fields)
+
+
+def test_the_configuration_and_its_examples_can_be_loaded(tmp_path: Path) -> None:
+    text = (FOLDER / "acqstream.toml").read_text(encoding="utf-8")
+    assert load_config(FOLDER / "acqstream.toml").data == Path("/srv/acqstream")
+    everything = re.sub(r"^# ([a-z_]+ = )", r"\1", text, flags=re.MULTILINE)
+    assert set(tomllib.loads(everything)) == set(DaemonConfig.model_fields)
+    path = tmp_path / "everything.toml"
+    path.write_text(everything, encoding="utf-8")
+    load_config(path)
+
+
+def test_the_page_tells_every_exit_code_of_the_daemon() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for code in (ExitCode.OK, ExitCode.ERROR, ExitCode.INCOMPLETE, ExitCode.STORAGE, ExitCode.CONFIGURATION):
+        assert f"| {code.value} |" in page

@@ -1,0 +1,124 @@
+"""A level as an array, against numpy's own indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import acqstream
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.level import Level
+from acqstream.errors import DatasetError
+from tests.formats.ndtiff.ndtiff_bytes import Folder, image
+
+TIMES, CHANNELS = 4, ["b", "a", "c"]
+SHAPE = (TIMES, len(CHANNELS), 3, 4)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Level, NDArray[Any]]]:
+    """Times -1 to 2, channels in order of first appearance, one frame missing, and the array they make."""
+    folder = Folder(tmp_path_factory.mktemp("level") / "data")
+    array = np.zeros(SHAPE, "<u2")
+    for t in range(TIMES):
+        for c, channel in enumerate(CHANNELS):
+            if (t, c) != (2, 1):
+                array[t, c] = image(10 * t + c)
+                folder.add({"time": t - 1, "channel": channel}, array[t, c])
+    with acqstream.open(folder.path) as ds:
+        yield ds.levels[0], array
+
+
+def selectors(size: int) -> st.SearchStrategy[Any]:
+    return st.one_of(st.slices(size), st.integers(-size, size - 1), st.integers(0, size - 1).map(np.int64))
+
+
+SELECTIONS = st.tuples(*map(selectors, SHAPE)).flatmap(
+    lambda full: st.one_of(
+        st.just(full),
+        st.integers(0, 4).map(lambda n: full[:n]),
+        st.integers(0, 4).map(lambda n: (..., *full[n:])),
+        st.integers(0, 3).map(lambda n: (*full[:n], ..., *full[n + 1 :])),
+    )
+)
+
+
+@given(SELECTIONS)
+def test_selections_are_those_of_numpy(whole: tuple[Level, NDArray[Any]], selection: Any) -> None:
+    level, array = whole
+    found = level.read(selection)
+    assert found.shape == array[selection].shape
+    assert found.dtype == array.dtype
+    assert np.array_equal(found, array[selection])
+
+
+def test_all_of_it(whole: tuple[Level, NDArray[Any]]) -> None:
+    level, array = whole
+    assert (level.axes, level.shape) == (("time", "channel", "y", "x"), SHAPE)
+    for found in (level.read(), level.read(...), level.read(slice(None)), level.read(())):
+        assert np.array_equal(found, array)
+
+
+@pytest.mark.parametrize("selection", [4, (0, -4), (0, 0, 3), (0, 0, 0, -5), (0,) * 5, (..., 0, ...)])
+def test_selections_that_do_not_fit(whole: tuple[Level, NDArray[Any]], selection: Any) -> None:
+    level, array = whole
+    for source in (level.read, array.__getitem__):
+        with pytest.raises(IndexError):
+            source(selection)
+
+
+def test_only_selected_frames_are_read(whole: tuple[Level, NDArray[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    level, _ = whole
+    asked: list[int] = []
+    read = level._reader.read_pixels
+
+    def note_and_read(row: int) -> NDArray[Any]:
+        asked.append(row)
+        return read(row)
+
+    monkeypatch.setattr(level._reader, "read_pixels", note_and_read)
+    level.read((slice(1, 2), slice(None, None, 2), 0, slice(0, 2)))
+    assert asked == [3, 5]
+    level.read((slice(3, 3), ...))
+    assert len(asked) == 2
+
+
+def test_frames_of_another_shape_or_dtype_are_named(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    for t, other in enumerate([image(0), image(1, (2, 4)), image(2, (3, 4), "|u1")]):
+        folder.add({"time": t}, other)
+    with acqstream.open(folder.path) as ds:
+        assert ds.levels[0].read(0).shape == (3, 4)
+        for t in (1, 2):
+            with pytest.raises(DatasetError, match=rf"frame {{'time': {t}}} has shape"):
+                ds.levels[0].read(t)
+
+
+def open_rgb(path: Path) -> Dataset:
+    folder = Folder(path)
+    folder.add({"row": 0, "column": 0}, image(0, (2, 4, 3), "|u1"))
+    folder.add({"row": 1, "column": -1}, image(1, (2, 4, 3), "|u1"))
+    return acqstream.open(folder.path)
+
+
+def test_rgb_has_an_axis_more(tmp_path: Path) -> None:
+    with open_rgb(tmp_path / "data") as ds:
+        level = ds.levels[0]
+        assert (level.axes, level.shape) == (("row", "column", "y", "x", "c"), (2, 2, 2, 4, 3))
+        assert np.array_equal(level.read((1, 0, ..., 2)), image(1, (2, 4, 3), "|u1")[..., 2])
+        assert not level.read((0, 0)).any()
+
+
+def test_a_frame_without_axes_is_the_array(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({}, image(3))
+    with acqstream.open(folder.path) as ds:
+        assert np.array_equal(ds.levels[0].read(), image(3))
+        assert np.array_equal(ds.read_frame(), image(3))

@@ -1,0 +1,144 @@
+"""A real daemon in a process of its own, on loopback, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from acqstream.client.status import fetch_status
+from acqstream.errors import DaemonUnavailable
+
+START_S = 30.0
+END_S = 30.0
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class DaemonProcess:
+    """`acqstream serve` on `data`, started by `start` (or `with`), ended by `stop` or `kill`.
+
+    options are further keys of the configuration file.
+    """
+
+    def __init__(self, data: Path, *, port: int | None = None, **options: object) -> None:
+        self.data = data
+        self.port = port or free_port()
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+        self.log_path = data.parent / f"daemon-{self.port}.log"
+        self.config_path = data.parent / f"daemon-{self.port}.toml"
+        settings = {"memory_mb": 64, "runtime": str(data.parent / "run"), **options}
+        lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
+        self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def ipc(self) -> str:
+        """The ipc endpoint beside tcp."""
+        return f"ipc://{self.data.parent / 'run' / f'{self.port}.sock'}"
+
+    def start(self) -> DaemonProcess:
+        """Start it and wait until it answers."""
+        self.launch()
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        while True:
+            assert self._process.poll() is None, f"the daemon ended at once: {self.output()}"
+            try:
+                fetch_status(self.endpoint, timeout_s=1.0)
+            except DaemonUnavailable:
+                assert time.monotonic() < deadline, f"the daemon does not answer: {self.output()}"
+            else:
+                return self
+
+    def launch(self) -> None:
+        """Start it and do not wait: it may end at once."""
+        self.data.mkdir(exist_ok=True)
+        self.launch_on(self.data)
+
+    def launch_on(self, data: Path) -> None:
+        """As `launch`, on a data directory that may not be one."""
+        command = [sys.executable, "-m", "acqstream", "serve", "--config", str(self.config_path)]
+        command += ["--data", str(data), "--endpoint", self.endpoint]
+        with self.log_path.open("ab") as log:
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; the exit code."""
+        assert self._process is not None
+        code = self._process.wait(END_S)
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(END_S)
+        self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, but silent."""
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the daemon now."""
+        rss: int = psutil.Process(self.pid).memory_info().rss
+        return rss
+
+    def output(self) -> str:
+        """What it printed so far."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def __enter__(self) -> DaemonProcess:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        if value is not None:
+            value.add_note(f"the daemon said:\n{self.output()}")
+            self.go_on()
+            self.kill()
+            return
+        code = self.stop()
+        assert code == 0, f"the daemon ended with {code}: {self.output()}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,46 @@
+"""A peer that speaks ZMTP 3 by hand over tcp, to send what no ZeroMQ library would."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from types import TracebackType
+from typing import Self
+
+GREETING = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL" + bytes(48)
+READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+MORE, LONG = 1, 2
+
+
+class RawPeer:
+    """A DEALER after its handshake."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket.sendall(GREETING + b"\x04" + bytes([len(READY)]) + READY)
+        heard, more = b"", b"any"
+        while more and b"ROUTER" not in heard:  # a message before its READY would count as a broken handshake
+            more = self.socket.recv(4096)
+            heard += more
+
+    def send_part(self, content: bytes, *, more: bool) -> None:
+        self.announce(len(content), more=more)
+        self.socket.sendall(content)
+
+    def announce(self, length: int, *, more: bool = False) -> None:
+        """The head of a part, without its content."""
+        self.socket.sendall(bytes([LONG | (MORE if more else 0)]) + length.to_bytes(8, "big"))
+
+    def wait_until_closed(self) -> None:
+        """Until the daemon hangs up; what it says before is dropped."""
+        with contextlib.suppress(ConnectionResetError):
+            while self.socket.recv(65536):
+                pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()

@@ -1,0 +1,72 @@
+"""What is in a dataset, as our reader and an independent one see it, against what was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ndstorage
+import numpy as np
+
+import acqstream
+from acqstream.simulate import pattern
+
+Shape = tuple[int, ...]
+WAIT_S = 20.0
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """Wait until `condition` gives something true, and return that."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.005)
+    return value
+
+
+def image_of(number: int, shape: Shape) -> np.ndarray:
+    return pattern.frame(number, shape, "uint16")
+
+
+def state_of(path: Path | str) -> dict[str, Any]:
+    """acqstream.json of a dataset."""
+    content: dict[str, Any] = json.loads((Path(path) / "acqstream.json").read_bytes())
+    return content
+
+
+@contextlib.contextmanager
+def ndstorage_dataset(path: Path | str) -> Iterator[Any]:
+    """The dataset as ndstorage opens it."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        dataset = ndstorage.Dataset(str(path))
+    try:
+        yield dataset
+    finally:
+        dataset.close()
+
+
+def check_frames(
+    path: Path | str, shape_of: Callable[[int], Shape], *, least: int = 0, oracle: bool = True, first: int = 0
+) -> int:
+    """Frames in order of `time`, each once, every pixel right; how many there are (at least `least`).
+
+    first: added to `time`, it is the number of the pattern.
+    """
+    with acqstream.open(path) as dataset:
+        keys = dataset.keys()
+        times = [key["time"] for key in keys]
+        assert times == list(range(len(times)))
+        assert len(times) >= least, f"{path}: {len(times)} frames, {least} were acknowledged"
+        for number in range(len(times)):
+            assert np.array_equal(dataset.read_frame(time=number), image_of(first + number, shape_of(number))), number
+    if oracle and times:
+        with ndstorage_dataset(path) as dataset:
+            assert len(dataset.get_image_coordinates_list()) == len(times)
+            for number in range(len(times)):
+                assert np.array_equal(dataset.read_image(time=number), image_of(first + number, shape_of(number)))
+    return len(times)

@@ -1,0 +1,103 @@
+"""kill -9 of the daemon at random moments: what it had acknowledged is there, before recovery and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import acqstream
+from acqstream.errors import DaemonUnavailable
+from acqstream.model.state import AcquisitionState
+from acqstream.pipeline.journal import JOURNAL_NAME, decode_journal_header
+from tests.live.daemon_process import DaemonProcess
+from tests.live.stored import check_frames, image_of, state_of
+
+PATIENCE_S = 0.4
+LATEST_KILL_S = 0.4
+FRAME_INTERVAL_S = 0.002  # bounds what has to be read again
+SEED = int(os.environ.get("ACQSTREAM_TEST_SEED") or random.randrange(2**32))
+
+
+def shape_of(number: int) -> tuple[int, int]:
+    return (256, 256) if number % 3 else (600, 700)
+
+
+def published_when_killed(daemon: DaemonProcess, name: str, delay_s: float) -> int:
+    """Send frames until the daemon is gone; how many it had acknowledged as published."""
+    killer = threading.Timer(delay_s, daemon.kill)
+    killer.start()
+    run = None
+    try:
+        with contextlib.suppress(DaemonUnavailable):
+            run = acqstream.create(name, endpoint=daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=20)
+            number = 0
+            while True:
+                run.put(image_of(number, shape_of(number)), time=number)
+                number += 1
+                time.sleep(FRAME_INTERVAL_S)
+    finally:
+        killer.join()
+        if run is not None:
+            with contextlib.suppress(DaemonUnavailable):
+                run.close("error", reason="the daemon was killed")
+    return run.progress.published if run is not None else 0
+
+
+def check_before_recovery(path: Path, published: int) -> None:
+    if not (path / "NDTiff.index").exists() and not published:
+        return  # killed while the dataset was being made
+    with contextlib.suppress(acqstream.AcqStreamError) if not published else contextlib.nullcontext():
+        with acqstream.open(path) as dataset:
+            assert not dataset.complete
+        check_frames(path, shape_of, least=published)
+
+
+def check_after_recovery(path: Path, published: int) -> None:
+    if not (path / "acqstream.json").exists():  # killed while the dataset was being made: `opened` was never said
+        assert not published
+        assert not list(path.glob("*.tif"))
+        return
+    assert state_of(path)["state"] == "INTERRUPTED"
+    assert decode_journal_header((path / JOURNAL_NAME).read_bytes(), "").clean
+    assert not list(path.glob("*.part"))
+    if not published and not list(path.glob("*.tif")):
+        return
+    with acqstream.open(path) as dataset:
+        assert dataset.state is AcquisitionState.INTERRUPTED
+    check_frames(path, shape_of, least=published)
+
+
+def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    counts = []
+    with DaemonProcess(tmp_path / "data") as daemon:
+        for round_number in range(kills):
+            name = f"cells{round_number}"
+            delay_s = chance.uniform(0.0, LATEST_KILL_S if round_number % 4 else 0.03)
+            try:
+                counts.append(published_when_killed(daemon, name, delay_s))
+                check_before_recovery(daemon.data / name, counts[-1])
+                daemon.start()
+                check_after_recovery(daemon.data / name, counts[-1])
+            except BaseException as error:
+                error.add_note(f"round {round_number}, killed after {delay_s:.4f} s, seed {seed}")
+                raise
+    assert any(counts)
+
+
+@pytest.mark.parametrize("seed", [SEED])  # part of the name, so that it is told in any case
+def test_five_kills(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, 5, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(180)
+@pytest.mark.parametrize("seed", [SEED])
+def test_fifteen_more_kills(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, 15, seed + 1)

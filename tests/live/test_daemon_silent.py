@@ -1,0 +1,81 @@
+"""The daemon is stopped for a while (SIGSTOP): connected, but without a word."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import acqstream
+from acqstream.errors import AcqStreamError, DaemonUnavailable
+from tests.live.daemon_process import DaemonProcess
+from tests.live.stored import check_frames, image_of
+
+pytestmark = pytest.mark.slow
+
+SHAPE = (256, 256)
+SILENCE_S = 3.0
+PATIENCE_S = 2.0
+
+
+def test_silence_shorter_than_the_patience_costs_nothing(daemon: DaemonProcess) -> None:
+    errors: list[AcqStreamError] = []
+    with acqstream.create("cells", endpoint=daemon.endpoint, patience_s=10, buffer_mb=8, on_error=errors.append) as run:
+        for number in range(300):
+            if number == 100:
+                daemon.pause()
+                threading.Timer(SILENCE_S, daemon.go_on).start()
+            run.put(image_of(number, SHAPE), time=number)
+    assert errors == []
+    assert run.receipt is not None
+    assert run.receipt.complete
+    assert check_frames(run.path, lambda _: SHAPE) == 300
+
+
+def test_silence_longer_than_the_patience_is_an_error_in_time(daemon: DaemonProcess) -> None:
+    errors: list[AcqStreamError] = []
+    told = threading.Event()
+
+    def on_error(error: AcqStreamError) -> None:
+        errors.append(error)
+        told.set()
+
+    run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=8, on_error=on_error)
+    try:
+        for number in range(50):
+            run.put(image_of(number, SHAPE), time=number)
+        daemon.pause()
+        began_s = time.monotonic()
+        with pytest.raises(DaemonUnavailable) as info:
+            while True:
+                number += 1
+                run.put(image_of(number, SHAPE), time=number)
+        assert time.monotonic() - began_s < PATIENCE_S + 1.0
+        assert told.wait(1.0)
+        assert errors == [info.value]
+        with pytest.raises(DaemonUnavailable):
+            run.put(image_of(0, SHAPE), time=-1)  # for ever after
+        began_s = time.monotonic()
+        with pytest.raises(DaemonUnavailable):
+            run.close()
+        assert time.monotonic() - began_s < 1.0
+    finally:
+        daemon.go_on()
+    assert daemon.stop() == 0
+    assert check_frames(run.path, lambda _: SHAPE, least=run.progress.published) <= number
+
+
+def test_the_error_comes_without_another_put(daemon: DaemonProcess) -> None:
+    told = threading.Event()
+    run = acqstream.create(
+        "cells", endpoint=daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=8, on_error=lambda _: told.set()
+    )
+    run.put(image_of(0, SHAPE), time=0)
+    daemon.pause()
+    try:
+        assert told.wait(PATIENCE_S + 1.0)
+        with pytest.raises(DaemonUnavailable):
+            run.close()
+    finally:
+        daemon.go_on()

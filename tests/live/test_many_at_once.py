@@ -1,0 +1,90 @@
+"""Several producers and acquisitions at the same time, in one memory budget."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+import acqstream
+from acqstream.client.status import fetch_status
+from tests.live import programs
+from tests.live.daemon_process import DaemonProcess
+from tests.live.stored import check_frames, image_of
+
+SHAPES = {"small": (64, 64), "odd": (33, 57), "large": (600, 700), "wide": (16, 2048)}
+FRAMES = 150
+MIB = 2**20
+BESIDE_BYTES = 150 * MIB  # interpreter, libraries, what the sockets hold
+
+
+def test_four_acquisitions_of_two_producers_over_tcp_and_ipc(daemon: DaemonProcess) -> None:
+    all_open = threading.Barrier(len(SHAPES) + 1)
+
+    def produce(name: str) -> str:
+        is_ipc = name in ("small", "large")
+        endpoint = daemon.ipc if is_ipc else daemon.endpoint
+        run = acqstream.create(name, endpoint=endpoint, transport="ipc" if is_ipc else "tcp", buffer_mb=8)
+        with run:
+            all_open.wait(20)
+            for number in range(FRAMES):
+                run.put(image_of(number, SHAPES[name]), time=number)
+        assert run.receipt is not None
+        assert run.receipt.complete
+        assert run.receipt.stored == FRAMES
+        return run.path
+
+    process = programs.start(programs.PRODUCER, daemon.endpoint, "process", str(FRAMES), "close")
+    try:
+        with ThreadPoolExecutor(len(SHAPES)) as pool:
+            running = {name: pool.submit(produce, name) for name in SHAPES}
+            all_open.wait(20)
+            status = fetch_status(daemon.endpoint)
+            paths = {name: one.result(40) for name, one in running.items()}
+        process_path = programs.line_of(process)
+        assert programs.end(process) == (0, "")
+    finally:
+        programs.kill(process)
+
+    assert {one.name for one in status.acquisitions} >= set(SHAPES)
+    assert status.memory_used_bytes <= status.memory_budget_bytes == 64 * 2**20
+    after = fetch_status(daemon.endpoint)
+    assert (after.acquisitions, after.memory_used_bytes) == ((), 0)
+    assert 0 < after.memory_peak_bytes <= after.memory_budget_bytes
+    paths["process"] = process_path
+    for name, shape in {**SHAPES, "process": (128, 128)}.items():
+        assert check_frames(paths[name], dict.fromkeys(range(FRAMES), shape).__getitem__) == FRAMES
+
+
+@pytest.mark.slow
+def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
+    """Of different kinds of frames, over tcp and ipc: all equal, and memory stays within what was granted."""
+    shapes = [(64, 64), (33, 57), (600, 700), (16, 2048), (512, 512), (256, 256), (1, 1), (700, 600)]
+    with DaemonProcess(tmp_path / "data", memory_mb=128) as daemon:
+        all_open = threading.Barrier(len(shapes) + 1)
+
+        def produce(number: int) -> str:
+            endpoint, shape = (daemon.ipc, daemon.endpoint)[number % 2], shapes[number]
+            with acqstream.create(f"run{number}", endpoint=endpoint, frame=(shape, "uint16"), buffer_mb=16) as run:
+                all_open.wait(20)
+                for time in range(FRAMES):
+                    run.put(image_of(time, shape), time=time)
+            assert run.receipt is not None
+            assert run.receipt.complete
+            return run.path
+
+        with ThreadPoolExecutor(len(shapes)) as pool:
+            running = [pool.submit(produce, number) for number in range(len(shapes))]
+            all_open.wait(20)
+            granted = fetch_status(daemon.endpoint).memory_used_bytes
+            most = 0
+            while not all(one.done() for one in running):
+                most = max(most, daemon.rss_bytes())
+                wait(running, timeout=0.02, return_when=FIRST_COMPLETED)
+            paths = [one.result() for one in running]
+        assert granted <= 128 * MIB
+        assert most <= 128 * MIB + granted + BESIDE_BYTES
+    for path, shape in zip(paths, shapes, strict=True):
+        assert check_frames(path, dict.fromkeys(range(FRAMES), shape).__getitem__, oracle=False) == FRAMES

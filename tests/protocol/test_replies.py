@@ -1,0 +1,85 @@
+"""The daemon's messages, both ways through both encodings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acqstream.errors import ProtocolError
+from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.protocol.encoding import Encoding, decode_header, encode_header
+from acqstream.protocol.replies import (
+    Ack,
+    Closed,
+    Error,
+    Opened,
+    StatusReply,
+    UnknownReply,
+    Warn,
+    Welcome,
+    parse_reply,
+)
+
+RECEIPT = Receipt(
+    dataset_id="b0e1",
+    path="/data/x",
+    status="error",
+    reason="r",
+    sent=5,
+    stored=3,
+    skipped=1,
+    missing=(MissingFrames(1, 2, "lost"),),
+)
+REPLIES = [
+    Welcome(1, "acqstream 1", ("ndtiff",), ("|u1", "<u2"), 2**20, 2**28, "boot", "ipc:///x", ""),
+    Opened("b0e1", "x", "/data/x", 7, Limit(10, 2**40), 2**20, True, "direct"),
+    Ack("b0e1", Cursors(5, 4, 3), Limit(10, 2**40)),
+    Warn("b0e1", "disk_low", "2 GB"),
+    Error("disk_full", "no space", "b0e1", 4, 28, fatal=True),
+    Error("bad_header", "what?"),
+    Closed(RECEIPT),
+    StatusReply({"state": "RUNNING", "free_bytes": 5}, "b0e1"),
+    StatusReply({"acquisitions": []}),
+]
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: type(reply).__name__)
+@pytest.mark.parametrize("encoding", Encoding)
+def test_both_ways(reply, encoding):
+    assert parse_reply(decode_header(encode_header(reply.fields(), encoding))[0]) == reply
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: type(reply).__name__)
+def test_news_is_ignored(reply):
+    known = parse_reply({**reply.fields(), "news": {"a": 1}})
+    assert known == reply or isinstance(reply, StatusReply)
+
+
+def test_unknown_types_are_no_error():
+    assert isinstance(parse_reply({"t": "weather"}), UnknownReply)
+    assert isinstance(parse_reply({}), UnknownReply)
+
+
+@pytest.mark.parametrize(
+    "reply", [r for r in REPLIES if not isinstance(r, StatusReply)], ids=lambda r: type(r).__name__
+)
+def test_a_lacking_field_is_named(reply):
+    with pytest.raises(ProtocolError, match=f"daemon's '{reply.fields()['t']}'"):
+        parse_reply({"t": reply.fields()["t"]})
+
+
+JUNK: st.SearchStrategy = (
+    st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2) | st.just({})
+)
+
+
+@given(st.sampled_from(REPLIES), st.data())
+def test_no_reply_raises_anything_else(reply, data):
+    fields = dict(reply.fields())
+    fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(JUNK)
+    try:
+        parse_reply(fields)
+    except ProtocolError:
+        return

@@ -1,0 +1,211 @@
+"""Requests: what is understood, what is refused and how it is named, and that nothing else can happen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.pixel_type import PixelType
+from acqstream.protocol.encoding import Encoding, decode_header, encode_header
+from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, Stop, parse_request
+
+DS = "b0e1"
+FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}
+OPEN = {"t": "open", "ds": DS, "name": "cells"}
+
+UNDERSTOOD: dict[str, tuple[dict, object]] = {
+    "stop": ({"t": "stop", "name": "cells"}, Stop("cells")),
+    "hello": ({"t": "hello", "v": 1, "client": {"name": "x"}}, Hello(1, {"name": "x"})),
+    "short hello": ({"t": "hello", "v": 1}, Hello(1, {})),
+    "open": (OPEN, Open(AcquisitionSpec(dataset_id=DS, name="cells"))),
+    "full open": (
+        {
+            **OPEN,
+            "summary": {"a": [1.5, None]},
+            "frame": {"dt": "|u1", "sh": [4, 5, 3]},
+            "axes": [{"name": "z", "size": 5, "labels": ["a"]}, {"name": "t"}],
+            "expect": 10,
+            "durability": "close",
+            "duplicates": "replace",
+            "on_exists": "number",
+            "resume": True,
+            "mirrors": [],
+            "news": 1,
+        },
+        Open(
+            AcquisitionSpec(
+                dataset_id=DS,
+                name="cells",
+                summary={"a": [1.5, None]},
+                frame_bytes=60,
+                axes=(AxisSpec("z", 5, labels=("a",)), AxisSpec("t")),
+                expect=10,
+                durability="close",
+                replace_duplicates=True,
+                number_if_taken=True,
+                resume=True,
+            )
+        ),
+    ),
+    "open with seconds": (
+        {**OPEN, "durability": 2},
+        Open(AcquisitionSpec(dataset_id=DS, name="cells", durability=2.0)),
+    ),
+    "frame": (
+        FRAME,
+        Frame(DS, FrameHeader(7, PixelType("<u2", 1, 16), 2, 3, {"time": 0}, b'{"Axes":{"time":0}}')),
+    ),
+    "full frame": (
+        {**FRAME, "bits": 12, "tns": 5, "meta": {"a": "µ"}, "sum": {"xxh3": "00000000000000ff"}},
+        Frame(
+            DS,
+            FrameHeader(7, PixelType("<u2", 1, 12), 2, 3, {"time": 0}, b'{"a":"\\u00b5","Axes":{"time":0}}', 255, 5),
+        ),
+    ),
+    "rgb frame": (
+        {**FRAME, "dt": "|u1", "sh": [2, 3, 3]},
+        Frame(DS, FrameHeader(7, PixelType("|u1", 3, 8), 2, 3, {"time": 0}, b'{"Axes":{"time":0}}')),
+    ),
+    "skip": ({"t": "skip", "ds": DS, "n": 3, "count": 2, "reason": "x"}, Skip(DS, 3, 2, "x")),
+    "short skip": ({"t": "skip", "ds": DS, "n": 3}, Skip(DS, 3, 1, "")),
+    "patch": ({"t": "patch", "ds": DS, "display": {"a": 1}}, Patch(DS, None, {"a": 1})),
+    "close": ({"t": "close", "ds": DS, "n": 4, "status": "error", "reason": "r"}, Close(DS, 4, "error", "r")),
+    "short close": ({"t": "close", "ds": DS, "n": 4}, Close(DS, 4, "completed", "")),
+    "ping": ({"t": "ping"}, Ping(None)),
+    "ping of one": ({"t": "ping", "ds": DS}, Ping(DS)),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), UNDERSTOOD.values(), ids=UNDERSTOOD)
+@pytest.mark.parametrize("encoding", Encoding)
+def test_requests_are_understood(fields, expected, encoding):
+    decoded, _ = decode_header(encode_header(fields, encoding))
+    assert parse_request(decoded) == expected
+
+
+REFUSED = [
+    ({}, "bad_header", "message type"),
+    ({"t": 7}, "bad_header", "message type"),
+    ({"t": ["frame"]}, "bad_header", "message type"),
+    ({"t": "film"}, "bad_header", "message type"),
+    ({"t": "hello"}, "bad_header", "'v'"),
+    ({"t": "hello", "v": 2}, "bad_version", "version 2"),
+    ({"t": "hello", "v": 1, "client": []}, "bad_header", "'client'"),
+    ({**OPEN, "ds": "x y z"}, "bad_header", "'ds'"),
+    ({**OPEN, "name": 5}, "bad_header", "'name'"),
+    ({**OPEN, "summary": []}, "bad_header", "'summary'"),
+    ({**OPEN, "summary": {"a": b"raw"}}, "bad_header", "'summary'"),
+    ({**OPEN, "summary": {"a": float("nan")}}, "bad_header", "'summary'"),
+    ({**OPEN, "frame": {"dt": "<f4", "sh": [2, 3]}}, "dtype_unsupported", "'frame'"),
+    ({**OPEN, "frame": 3}, "bad_header", "'frame'"),
+    ({**OPEN, "axes": [3]}, "bad_header", "'axes'"),
+    ({**OPEN, "axes": [{"name": "a b"}]}, "bad_header", "a b"),
+    ({**OPEN, "expect": -1}, "bad_header", "'expect'"),
+    ({**OPEN, "durability": 0}, "bad_header", "'durability'"),
+    ({**OPEN, "durability": True}, "bad_header", "'durability'"),
+    ({**OPEN, "duplicates": "keep"}, "bad_header", "'duplicates'"),
+    ({**OPEN, "on_exists": 3}, "bad_header", "'on_exists'"),
+    ({**OPEN, "mirrors": ["n5"]}, "unsupported", "mirrors"),
+    ({**OPEN, "tiles": {}}, "unsupported", "tiles"),
+    ({**FRAME, "ds": None}, "bad_header", "'ds'"),
+    ({**FRAME, "n": -1}, "bad_header", "'n'"),
+    ({**FRAME, "n": True}, "bad_header", "'n'"),
+    ({**FRAME, "n": 1.0}, "bad_header", "'n'"),
+    ({"t": "skip", "ds": DS, "n": 0, "count": 0}, "bad_header", "'count'"),
+    ({"t": "skip", "ds": DS, "n": 0, "count": 10**6 + 1}, "bad_header", "'count'"),
+    ({"t": "patch", "ds": DS}, "bad_header", "summary"),
+    ({"t": "close", "ds": DS, "n": 0, "status": "done"}, "bad_header", "'status'"),
+    ({"t": "ping", "ds": "?"}, "bad_header", "'ds'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "text"), REFUSED)
+def test_requests_are_refused_by_name(fields, code, text):
+    with pytest.raises(ProtocolError, match=text) as info:
+        parse_request(fields)
+    assert info.value.code == code
+
+
+REFUSED_LATER = [
+    {"t": "patch", "ds": DS, "summary": {"a": b"raw"}},
+    {"t": "patch", "ds": DS, "display": {"a": float("nan")}},
+    {"t": "skip", "ds": DS, "n": 0, "reason": "\ud800"},
+    {"t": "close", "ds": DS, "n": 0, "reason": "\ud800"},
+]
+
+
+@pytest.mark.parametrize("fields", REFUSED_LATER)
+def test_what_cannot_be_stored_or_answered_is_refused_at_the_door(fields):
+    with pytest.raises(ProtocolError):
+        parse_request(fields)
+
+
+REFUSED_FRAMES = [
+    ({"dt": 5}, "bad_header"),
+    ({"sh": "2x3"}, "bad_header"),
+    ({"sh": [1, 2, 3, 4, 5]}, "bad_header"),
+    ({"dt": ">u2"}, "dtype_unsupported"),
+    ({"dt": "<f4"}, "dtype_unsupported"),
+    ({"sh": [2]}, "dtype_unsupported"),
+    ({"sh": [2, 0]}, "dtype_unsupported"),
+    ({"sh": [2, -3]}, "dtype_unsupported"),
+    ({"sh": [2, 2.0]}, "dtype_unsupported"),
+    ({"sh": [2, [3]]}, "dtype_unsupported"),
+    ({"sh": [2, 3, 3]}, "dtype_unsupported"),
+    ({"bits": 9}, "dtype_unsupported"),
+    ({"ax": None}, "bad_header"),
+    ({"ax": {"z": 1.5}}, "bad_header"),
+    ({"ax": {"z": True}}, "bad_header"),
+    ({"ax": {str(i): i for i in range(20)}}, "bad_header"),
+    ({"meta": {"a": b"x"}}, "bad_header"),
+    ({"meta": [1]}, "bad_header"),
+    ({"meta": {"a": float("inf")}}, "bad_header"),
+    ({"sum": {"xxh3": "12"}}, "bad_header"),
+    ({"sum": {"xxh3": "zz" * 8}}, "bad_header"),
+    ({"sum": 7}, "bad_header"),
+    ({"tns": "now"}, "bad_header"),
+]
+
+
+@pytest.mark.parametrize(("change", "code"), REFUSED_FRAMES)
+def test_a_bad_frame_is_named_by_its_number(change, code):
+    with pytest.raises(FrameRefused) as info:
+        parse_request({**FRAME, **change})
+    assert (info.value.number, info.value.code) == (7, code)
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=6)
+    | st.binary(max_size=3)
+    | st.sampled_from(["frame", "<u2", "|u1", DS, "completed", 7, 1, 16]),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=4), children, max_size=4),
+    max_leaves=8,
+)
+NAMES = sorted({name for fields, _ in UNDERSTOOD.values() for name in fields})
+
+
+@given(st.sampled_from([fields for fields, _ in UNDERSTOOD.values()]), st.dictionaries(st.sampled_from(NAMES), JUNK))
+def test_no_fields_raise_anything_else(fields, changes):
+    try:
+        parse_request({**fields, **changes})
+    except (ProtocolError, FrameRefused):
+        return
+
+
+@given(st.sampled_from([encode_header(fields, e) for fields, _ in UNDERSTOOD.values() for e in Encoding]), st.data())
+def test_no_damaged_header_raises_anything_else(raw, data):
+    damaged = bytearray(raw)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        parse_request(decode_header(bytes(damaged))[0])
+    except (ProtocolError, FrameRefused):
+        return

@@ -1,0 +1,26 @@
+"""What lies between two values of a sender's counter."""
+
+from __future__ import annotations
+
+import pytest
+
+from acqstream.receive.stream_counter import MOST_LOST, StreamCounter
+
+
+@pytest.mark.parametrize(
+    ("last", "frame", "lost"),
+    [
+        (None, 500, 0),
+        (4, 5, 0),
+        (4, 8, 3),
+        (4, 4, None),
+        (4, 0, None),
+        (4, None, 0),
+        (4, 5 + MOST_LOST, MOST_LOST),
+        (4, 6 + MOST_LOST, None),
+    ],
+)
+def test_lost_frames_and_new_beginnings(last, frame, lost):
+    counter = StreamCounter()
+    counter.advance(last)
+    assert counter.lost_before(frame) == lost

@@ -1,0 +1,42 @@
+"""The lock file pins everything that the environment of tools/run.py contains."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_PINNED = {"acqstream", "pip"}  # ourselves, and what came with the Python
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    assert all(len(pair) == 2 for pair in pairs), "every line is a comment or name==version"
+    return {canonical(name): version for name, version in pairs}
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="not the environment of tools/run.py")
+def test_every_installed_package_is_pinned():
+    installed = {canonical(found.name): found.version for found in distributions()}
+    pinned = pins()
+    loose = {
+        f"{name}=={version}"
+        for name, version in installed.items()
+        if name not in NOT_PINNED and pinned.get(name) != version
+    }
+    assert not loose, f"pin these in requirements/constraints.txt: {', '.join(sorted(loose))}"
+
+
+def test_names_are_pinned_once():
+    lines = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    names = [canonical(line.split("==")[0]) for line in lines if not line.startswith("#")]
+    assert sorted(set(names)) == sorted(names)

@@ -1,0 +1,62 @@
+"""One writer per data directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acqstream.errors import DatasetLocked, StorageError
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+
+HOLD = """
+import sys
+from acqstream.storage.lock import DirectoryLock
+with DirectoryLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+ASK = """
+import sys
+from acqstream.errors import DatasetLocked
+from acqstream.storage.lock import DirectoryLock
+try:
+    DirectoryLock(sys.argv[1])
+except DatasetLocked as error:
+    print(error)
+"""
+
+
+def test_another_process_is_refused_with_the_holder_named(tmp_path: Path) -> None:
+    with DirectoryLock(str(tmp_path)):
+        asked = subprocess.run([sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert f"{tmp_path} is in use by acqstream pid {os.getpid()} on" in asked.stdout
+
+
+def test_the_lock_goes_with_the_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(DatasetLocked, match=f"pid {holder.pid} "):
+            DirectoryLock(str(tmp_path))
+        holder.kill()
+        holder.wait()
+    with DirectoryLock(str(tmp_path)):
+        assert f"pid {os.getpid()} " in (tmp_path / LOCK_NAME).read_text()
+
+
+def test_a_second_lock_in_the_same_process_is_refused(tmp_path: Path) -> None:
+    first = DirectoryLock(str(tmp_path))
+    with pytest.raises(DatasetLocked):
+        DirectoryLock(str(tmp_path))
+    first.close()
+    DirectoryLock(str(tmp_path)).close()
+
+
+def test_a_missing_directory_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        DirectoryLock(str(tmp_path / "missing"))

@@ -1,0 +1,123 @@
+"""Disk calls, and writing all of something through calls that do less."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from acqstream.storage.disk import LocalDisk, write_all
+from tests.storage.scripted_disk import ScriptedDisk
+
+BLOCK = 4096
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+def parts(*lengths: int) -> list[bytes]:
+    counter = itertools.count()
+    return [bytes(next(counter) % 251 for _ in range(length)) for length in lengths]
+
+
+@pytest.mark.parametrize("most", [(), (1,), (10,), (11, 1, 300), (40, 60), (99,)])
+def test_short_writes_are_continued(path: str, most: tuple[int, ...]) -> None:
+    disk = ScriptedDisk()
+    disk.shorten(*most)
+    fd = disk.open(path, create=True)
+    buffers = parts(10, 0, 30, 60)
+    assert write_all(disk, fd, [memoryview(buffer) for buffer in buffers], 7) == 107
+    disk.close(fd)
+    assert Path(path).read_bytes()[7:] == b"".join(buffers)
+    assert len(disk.of("pwritev")) == len(most) + (sum(most) < 100)
+
+
+@pytest.mark.parametrize("most", [(BLOCK,), (5000,), (100,), (4095, 8191), (2 * BLOCK + 1,)])
+def test_a_continued_direct_write_starts_on_a_block(path: str, most: tuple[int, ...]) -> None:
+    disk = ScriptedDisk()
+    disk.shorten(*most)
+    fd = disk.open(path, create=True)
+    buffers = parts(2 * BLOCK, BLOCK, 3 * BLOCK)
+    assert write_all(disk, fd, buffers, BLOCK, step=BLOCK) == 7 * BLOCK
+    disk.close(fd)
+    assert Path(path).read_bytes()[BLOCK:] == b"".join(buffers)
+    assert all(call.offset % BLOCK == call.length % BLOCK == 0 for call in disk.of("pwritev"))
+
+
+@pytest.mark.parametrize(("most", "step"), [((0,), 1), ((10, 0), 1), ((-1,), 1), ((100, 100), BLOCK)])
+def test_a_disk_that_takes_nothing_is_an_error(path: str, most: tuple[int, ...], step: int) -> None:
+    disk = ScriptedDisk()
+    disk.shorten(*most)
+    fd = disk.open(path, create=True)
+    with pytest.raises(OSError, match="took no bytes"):
+        write_all(disk, fd, [bytes(BLOCK)], 0, step=step)
+    disk.close(fd)
+
+
+def test_an_error_in_a_continued_write_comes_out(path: str) -> None:
+    disk = ScriptedDisk()
+    disk.shorten(10)
+    disk.fail("pwritev", 2, errno.ENOSPC)
+    fd = disk.open(path, create=True)
+    with pytest.raises(OSError, match="No space left"):
+        write_all(disk, fd, [bytes(100)], 0)
+    disk.close(fd)
+
+
+def test_more_buffers_than_one_call_takes(path: str) -> None:
+    disk = LocalDisk()
+    fd = disk.open(path, create=True)
+    buffers = parts(*[3] * 3000)
+    write_all(disk, fd, buffers, 0)
+    assert disk.pread(fd, 10_000, 0) == b"".join(buffers)
+    disk.close(fd)
+
+
+def test_creating_never_takes_an_existing_file(path: str) -> None:
+    disk = LocalDisk()
+    disk.close(disk.open(path, create=True))
+    with pytest.raises(FileExistsError):
+        disk.open(path, create=True)
+    disk.close(disk.open(path, create=False))
+    with pytest.raises(FileNotFoundError):
+        disk.open(path + "x", create=False)
+
+
+def test_reserving_does_not_change_the_length(path: str) -> None:
+    disk = LocalDisk()
+    fd = disk.open(path, create=True)
+    if not disk.reserve(fd, 0, 2**20):
+        pytest.skip("this file system cannot reserve")
+    assert disk.size(fd) == 0
+    assert os.stat(path).st_blocks * 512 >= 2**20
+    disk.truncate(fd, 0)
+    assert os.stat(path).st_blocks == 0
+    disk.close(fd)
+
+
+def test_where_reserving_fails_for_want_of_space_it_says_so(path: str) -> None:
+    disk = LocalDisk()
+    fd = disk.open(path, create=True)
+    try:
+        with pytest.raises(OSError, match=r"No space left|File too large"):
+            if not disk.reserve(fd, 0, 2**50):
+                pytest.skip("this file system cannot reserve")
+    finally:
+        disk.truncate(fd, 0)
+        disk.close(fd)
+
+
+def test_platforms_without_positional_calls(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pwritev", "pread", "fdatasync"):
+        monkeypatch.delattr(os, name, raising=False)
+    disk = LocalDisk()
+    fd = disk.open(path, create=True)
+    assert write_all(disk, fd, [b"abc", b"", b"defg"], 2) == 9
+    disk.fdatasync(fd)
+    assert disk.pread(fd, 100, 0) == b"\0\0abcdefg"
+    disk.close(fd)

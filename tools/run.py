@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""One command for everything, from a bare Python 3.11 or newer on.
+
+    python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
+    python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
+
+It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; both are kept
+until one of the files they come from changes. Standard library only.
+
+Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
+5 packages could not be installed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "made-from.txt"
+INSTALL_LOG = VENV / "install.log"
+PROJECT = ROOT / "pyproject.toml"
+CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+EXTRAS = "test,dev"
+
+OLDEST_PYTHON = (3, 11)
+NEWER_NAMES = ("python3.14", "python3.13", "python3.12", "python3.11")
+
+EXIT_USAGE = 2
+EXIT_PYTHON_TOO_OLD = 3
+EXIT_NO_VENV = 4
+EXIT_INSTALL_FAILED = 5
+EXIT_TIMED_OUT = 124
+EXIT_INTERRUPTED = 130
+
+VENV_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 1800
+CHECK_TIMEOUT_S = 900
+TEST_TIMEOUT_S = 3600
+DEMO_TIMEOUT_S = 300
+
+TOO_OLD = """\
+acqstream needs Python 3.11 or newer; this is {found} ({executable}).
+Install one beside it (Debian, Ubuntu: apt install python3.12 python3.12-venv; Windows, macOS: https://www.python.org)
+and run: python3.12 tools/run.py {arguments}"""
+
+NO_VENV = """\
+{executable} cannot make a virtual environment:
+{error}
+Debian and Ubuntu keep that in a package of its own: apt install python{version}-venv
+Elsewhere install a complete Python from https://www.python.org and run it with: PYTHON tools/run.py"""
+
+NO_INDEX = """\
+pip cannot reach its package index, or that lacks what requirements/constraints.txt pins.
+Behind a proxy, set HTTPS_PROXY; for another index, PIP_INDEX_URL. Without any network: on a machine that has one,
+with the same system and Python, run in a copy of this folder
+    python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[{extras}]"
+copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
+
+NETWORK_SIGNS = (
+    "Failed to establish a new connection",
+    "Temporary failure in name resolution",
+    "getaddrinfo failed",
+    "Max retries exceeded",
+    "NewConnectionError",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "ProxyError",
+    "CERTIFICATE_VERIFY_FAILED",
+)
+
+
+class StepFailed(Exception):
+    """A step ended with this exit code; the text says why and what to do."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+# ------------------------------------------------------------------------------------------------------ the environment
+
+
+def ensure_python() -> None:
+    """Go on in a newer Python if this one is too old and another one is installed."""
+    if sys.version_info >= OLDEST_PYTHON:
+        return
+    for name in NEWER_NAMES:
+        found = shutil.which(name)
+        if found:
+            sys.exit(subprocess.call([found, *sys.argv]))
+    found_version = ".".join(str(part) for part in sys.version_info[:3])
+    text = TOO_OLD.format(found=found_version, executable=sys.executable, arguments=" ".join(sys.argv[1:]))
+    raise StepFailed(text, EXIT_PYTHON_TOO_OLD)
+
+
+def environment_key() -> str:
+    """What the environment was made from: both files, this Python, and the folder, which scripts in it name."""
+    digest = hashlib.sha256()
+    for part in (PROJECT.read_bytes(), CONSTRAINTS.read_bytes()):
+        digest.update(hashlib.sha256(part).digest())
+    digest.update(f"{sys.version}\n{sys.base_prefix}\n{ROOT}\n{EXTRAS}".encode())
+    return digest.hexdigest()
+
+
+def venv_python() -> Path:
+    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def ensure_environment() -> Path:
+    """Python of an environment that holds the project and all that its tests need."""
+    key = environment_key()
+    with only_one_run():
+        if STAMP.is_file() and STAMP.read_text() == key and venv_python().is_file():
+            return venv_python()
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        say(f"environment: making {VENV} with Python {version} (once; a minute or a few)")
+        started = time.monotonic()
+        make_venv()
+        install_project()
+        STAMP.write_text(key)
+        say(f"environment: ready after {time.monotonic() - started:.0f} s")
+    return venv_python()
+
+
+@contextlib.contextmanager
+def only_one_run() -> Iterator[None]:
+    """Two runs at once do not make the environment at once. Systems without fcntl go without."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(ROOT / ".venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make_venv() -> None:
+    if VENV.exists():
+        shutil.rmtree(VENV)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    code, output = run_quietly([sys.executable, "-m", "venv", str(VENV)], VENV_TIMEOUT_S)
+    if code:
+        text = NO_VENV.format(executable=sys.executable, error=last_lines(output, 6), version=version)
+        raise StepFailed(text, EXIT_NO_VENV)
+
+
+def install_project() -> None:
+    """The project, editable, with its extras. Built with the setuptools pinned, not with whatever is newest today."""
+    pip = [
+        str(venv_python()),
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "-c",
+        str(CONSTRAINTS),
+    ]
+    # The first needs nothing but the index: if it fails, that is out of reach or lacks what is pinned.
+    install([*pip, "setuptools"], hint=NO_INDEX.format(extras=EXTRAS))
+    install([*pip, "--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]"])
+
+
+def install(command: list[str], hint: str = "") -> None:
+    code, output = run_quietly(command, INSTALL_TIMEOUT_S)
+    with INSTALL_LOG.open("a", encoding="utf-8") as log:
+        log.write(output)
+    if code == 0:
+        return
+    text = (
+        f"{last_lines(output, 12)}\npackages could not be installed (pip's exit code {code}); all of it: {INSTALL_LOG}"
+    )
+    if not hint and any(sign in output for sign in NETWORK_SIGNS):
+        hint = NO_INDEX.format(extras=EXTRAS)
+    raise StepFailed(f"{text}\n{hint}".rstrip(), EXIT_INSTALL_FAILED)
+
+
+# ------------------------------------------------------------------------------------------------------------ the verbs
+
+
+def run_tests(python: Path, arguments: list[str]) -> int:
+    """All checks, then pytest, whose summary is the last thing printed."""
+    checks = {
+        "ruff check": ["-m", "ruff", "check", "--quiet", "."],
+        "ruff format": ["-m", "ruff", "format", "--check", "--quiet", "."],
+        "mypy --strict": ["-m", "mypy", "--no-error-summary"],
+        "import contracts": ["-c", "from importlinter.cli import lint_imports_command as main; main(['--no-logo'])"],
+    }
+    for name, command in checks.items():
+        started = time.monotonic()
+        code, output = run_quietly([str(python), *command], CHECK_TIMEOUT_S)
+        say(f"{name}: {'failed' if code else 'ok'} ({time.monotonic() - started:.1f} s)")
+        if code:
+            raise StepFailed(f"{output.strip()}\n{name} failed with exit code {code}", code)
+    say("pytest:")
+    return run_openly([str(python), "-m", "pytest", *arguments], TEST_TIMEOUT_S)
+
+
+def run_demo(python: Path, arguments: list[str]) -> int:
+    return run_openly([str(python), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
+
+
+VERBS = {"test": run_tests, "demo": run_demo}
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def last_lines(text: str, count: int) -> str:
+    return "\n".join(text.strip().splitlines()[-count:])
+
+
+def child_environment() -> dict[str, str]:
+    """Nothing from the user's own site-packages or PYTHONPATH gets in."""
+    inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    return {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
+
+
+def run_quietly(command: list[str], timeout_s: int) -> tuple[int, str]:
+    """Exit code and all output of a command."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.output.decode("utf-8", "replace") if isinstance(error.output, bytes) else error.output or ""
+        return EXIT_TIMED_OUT, f"{output}\nno end after {timeout_s} s: {' '.join(command)}"
+    return done.returncode, done.stdout
+
+
+def run_openly(command: list[str], timeout_s: int) -> int:
+    """Exit code of a command that prints for itself."""
+    try:
+        return subprocess.run(command, cwd=ROOT, env=child_environment(), timeout=timeout_s, check=False).returncode
+    except subprocess.TimeoutExpired:
+        say(f"no end after {timeout_s} s: {' '.join(command)}")
+        return EXIT_TIMED_OUT
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] not in VERBS:
+        print(__doc__, file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        ensure_python()
+        return VERBS[sys.argv[1]](ensure_environment(), sys.argv[2:])
+    except StepFailed as failure:
+        sys.stdout.flush()
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
