@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -10,10 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from acqstream import __version__
 from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import Endpoints
@@ -27,7 +25,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.protocol import requests
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Warn, Welcome
+from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Welcome
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
@@ -52,7 +50,7 @@ class Office:
         self._config = config
         self._directory = directory
         self._endpoints = endpoints
-        self._send = send
+        self._announcer = Announcer(send, endpoints, config.grace_s)
         self._budget = MemoryBudget(config.memory_mb * 2**20)
         self._openings = Openings(config, directory, self._budget, wake)
         self._receipts: OrderedDict[str, Receipt] = OrderedDict()
@@ -67,7 +65,7 @@ class Office:
         try:
             match request:
                 case requests.Hello():
-                    self._send(peer, self._welcome())
+                    self._announcer.send(peer, self._welcome())
                 case requests.Open():
                     self._open(peer, request)
                 case requests.Ping():
@@ -81,7 +79,7 @@ class Office:
                 case requests.Stop():
                     self._stop(peer, request.name)
         except AcqStreamError as error:
-            self._answer_error(peer, getattr(request, "dataset_id", None), error)
+            self._announcer.answer_error(peer, getattr(request, "dataset_id", None), error)
 
     def refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
         """A message that cannot be taken. A producer's own bad frame ends its acquisition; nobody else's does."""
@@ -91,14 +89,14 @@ class Office:
         if is_own and acquisition is not None and fields.get("t") in ("frame", "frames", "skip"):
             self._end_refused(acquisition, error)
             return
-        self._answer_error(peer, dataset_id, error)
+        self._announcer.answer_error(peer, dataset_id, error)
 
     def _end_refused(self, acquisition: Acquisition, error: AcqStreamError) -> None:
         """The producer sent what cannot be taken. What follows it on the way is dropped; the first error was told."""
         if self._end(acquisition, Event.REFUSED, "error", str(error)):
             acquisition.is_error_told = True
             number = getattr(error, "number", None)
-            self._tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True))
+            self._announcer.tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True))
 
     def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
         """A fault in the daemon met a message: it ends the sender's acquisition, and nothing else."""
@@ -109,7 +107,7 @@ class Office:
         if acquisition is not None and acquisition.peer.identity == peer.identity:
             self._end_refused(acquisition, fault)
         else:
-            self._answer_error(peer, dataset_id, fault)
+            self._announcer.answer_error(peer, dataset_id, fault)
 
     def find(self, peer: Peer, dataset_id: str) -> Acquisition:
         """The peer's own running acquisition. Raises ProtocolError unknown_ds or denied."""
@@ -122,7 +120,7 @@ class Office:
 
     def acknowledge(self, acquisition: Acquisition) -> None:
         """Tell the producer again where it stands."""
-        self._tell_cursors(acquisition, time.monotonic(), force=True)
+        self._announcer.tell_cursors(acquisition, time.monotonic(), force=True)
 
     def note_frame(self, acquisition: Acquisition, header: FrameHeader) -> None:
         """After a frame was received: warn when the shape changes for the first time."""
@@ -156,13 +154,13 @@ class Office:
             return
         receipt = self._receipts.get(spec.dataset_id)
         if receipt is not None and receipt.status != "interrupted":
-            self._send(peer, Closed(receipt))  # it ended while the producer was away
+            self._announcer.send(peer, Closed(receipt))  # it ended while the producer was away
             return
         if self._is_stopping:
             raise AcquisitionRefused("the daemon is shutting down", code="shutting_down")
         opened = self._openings.open(peer, spec, self.acquisitions.values())
         if isinstance(opened, Receipt):  # it ended before this daemon began
-            self._send(peer, Closed(opened))
+            self._announcer.send(peer, Closed(opened))
             return
         self._receipts.pop(opened.dataset_id, None)
         self.acquisitions[opened.dataset_id] = opened
@@ -186,7 +184,7 @@ class Office:
         acquisition.is_resumed = True
         acquisition.session.on(Event.FOUND, time.monotonic())
         if acquisition.session.state is not AcquisitionState.OPENING:
-            self._tell(acquisition, self._opened(acquisition))
+            self._announcer.tell(acquisition, self._opened(acquisition))
             self.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
 
     def _opened(self, acquisition: Acquisition) -> Opened:
@@ -208,7 +206,7 @@ class Office:
     def _ping(self, peer: Peer, request: requests.Ping) -> None:
         if request.dataset_id is not None:
             acquisition = self.find(peer, request.dataset_id)
-            self._send(peer, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+            self._announcer.send(peer, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
             return
         free = self._free()
         values = {
@@ -223,12 +221,12 @@ class Office:
             "free_bytes": free,
             "acquisitions": [{**one.status(free), "ds": one.dataset_id} for one in self.acquisitions.values()],
         }
-        self._send(peer, StatusReply(values))
+        self._announcer.send(peer, StatusReply(values))
 
     def _close(self, peer: Peer, request: requests.Close) -> None:
         receipt = self._receipts.get(request.dataset_id)
         if receipt is not None:
-            self._send(peer, Closed(receipt))
+            self._announcer.send(peer, Closed(receipt))
             return
         acquisition = self.find(peer, request.dataset_id)
         status = request.status
@@ -266,7 +264,7 @@ class Office:
         reason = "stopped by the operator"
         if self._end(acquisition, Event.STOP, "canceled", reason):
             acquisition.is_error_told = True
-            self._tell(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
+            self._announcer.tell(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
 
     # Looking after what runs.
 
@@ -283,7 +281,7 @@ class Office:
             if self._end(acquisition, Event.STOP, "interrupted", "the daemon was stopped"):
                 text = "the daemon was stopped; what it acknowledged is stored"
                 acquisition.is_error_told = True
-                self._tell(acquisition, Error("shutting_down", text, acquisition.dataset_id))
+                self._announcer.tell(acquisition, Error("shutting_down", text, acquisition.dataset_id))
 
     def look_after(self, now_s: float) -> None:
         """One turn: news for producers, once a second a sign of life, ends of acquisitions."""
@@ -302,19 +300,16 @@ class Office:
         ):
             session.on(Event.OPENED, now_s)
             logger.info("opened %s for acquisition %s", log.folder, acquisition.dataset_id)
-            self._tell(acquisition, self._opened(acquisition))
-            self._announce(acquisition, {"t": "opened", "name": acquisition.name, "path": log.folder})
+            self._announcer.tell(acquisition, self._opened(acquisition))
+            self._announcer.announce(acquisition, {"t": "opened", "name": acquisition.name, "path": log.folder})
         if log.error is not None and not acquisition.is_error_told:
-            self._tell_error(acquisition, log.error, now_s)
+            self._announcer.tell_error(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
-            self._tell_cursors(acquisition, now_s)
-        for code, text, _ in log.warnings[acquisition.warnings_told :]:
-            acquisition.warnings_told += 1
-            logger.warning("%s: %s: %s", acquisition.name, code, text)
-            self._tell(acquisition, Warn(acquisition.dataset_id, code, text))
+            self._announcer.tell_cursors(acquisition, now_s)
+        self._announcer.tell_warnings(acquisition)
         if is_status_due:
             acquisition.measure_rate(now_s)
-            self._tell(acquisition, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+            self._announcer.tell(acquisition, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
         if session.is_grace_over(now_s):
             self._end(acquisition, Event.GRACE_OVER, "interrupted", "the producer was lost and did not come back")
         if log.is_finished:
@@ -326,23 +321,15 @@ class Office:
         acquisition.log.begin_close(status, reason)
         return True
 
-    def _tell_error(self, acquisition: Acquisition, error: AcqStreamError, now_s: float) -> None:
-        acquisition.is_error_told = True
-        acquisition.session.on(Event.FAILED, now_s, ("failed", str(error)))
-        logger.error("%s: %s", acquisition.name, error)
-        number = getattr(error, "number", None)
-        errno = error.errno if isinstance(error, OSError) else None
-        self._tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, errno, fatal=True))
-
     def _dismiss(self, acquisition: Acquisition) -> None:
         """The log has ended: last acknowledgement, receipt, memory back."""
         receipt = acquisition.log.receipt
         assert receipt is not None
         self.acknowledge(acquisition)
-        self._tell(acquisition, Closed(receipt))
+        self._announcer.tell(acquisition, Closed(receipt))
         for asker in acquisition.stop_askers:
-            self._send(asker, Closed(receipt))
-        self._announce(acquisition, {"t": "closed", "status": receipt.status})
+            self._announcer.send(asker, Closed(receipt))
+        self._announcer.announce(acquisition, {"t": "closed", "status": receipt.status})
         logger.info(
             "closed %s: %s, %d frames stored, %d missing",
             receipt.path,
@@ -355,33 +342,6 @@ class Office:
             self._receipts.popitem(last=False)
         acquisition.share.close()
         del self.acquisitions[acquisition.dataset_id]
-
-    def _tell(self, acquisition: Acquisition, reply: Reply) -> None:
-        """Send to the acquisition's producer; note if it cannot be reached."""
-        if not self._send(acquisition.peer, reply) and acquisition.session.lost_at_s is None:
-            logger.warning("%s: its producer is lost; waiting %g s for it", acquisition.name, self._config.grace_s)
-            acquisition.session.on(Event.LOST, time.monotonic())
-
-    def _tell_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
-        """Tell producer and readers how far it is, if that is news (force: in any case)."""
-        published = acquisition.told[0].published
-        ack = acquisition.ack(now_s, force=force)
-        if ack is None:
-            return
-        self._tell(acquisition, ack)
-        if ack.cursors.published != published:
-            self._announce(acquisition, {"t": "published", "published": ack.cursors.published})
-
-    def _announce(self, acquisition: Acquisition, event: dict[str, Any]) -> None:
-        topic = acquisition.dataset_id.encode()
-        body = json.dumps({**event, "ds": acquisition.dataset_id}).encode()
-        # XPUB drops for slow subscribers; it never blocks.
-        self._endpoints.events.send_multipart([topic, body], zmq.DONTWAIT)
-
-    def _answer_error(self, peer: Peer, dataset_id: str | None, error: AcqStreamError) -> None:
-        number = getattr(error, "number", None)
-        errno = error.errno if isinstance(error, OSError) else None
-        self._send(peer, Error(error.code, str(error), dataset_id, number, errno))
 
     def _free(self) -> int | None:
         """Free space, None where it cannot be told: a disk that went away must not end the loop."""
