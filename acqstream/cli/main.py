@@ -12,11 +12,14 @@ from acqstream.cli.bench import bench
 from acqstream.cli.exit_code import error_line, exit_code_of
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
+from acqstream.cli.mirror import mirror
 from acqstream.cli.receive import receive
+from acqstream.cli.repair import repair
 from acqstream.cli.serve import serve
 from acqstream.cli.simulate import simulate
 from acqstream.cli.status import status
 from acqstream.cli.stop import stop
+from acqstream.cli.verify import verify
 from acqstream.errors import AcqStreamError
 
 _EXIT_CODES = """Exit codes: 0 all is well; 1 an error, told on stderr; 2 wrong usage; 3 incomplete data;
@@ -33,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (serve, simulate, receive, status, stop, info, bench, keys):
+for verb in (serve, simulate, receive, status, stop, info, verify, repair, mirror, bench, keys):
     app.command(epilog=_EXIT_CODES)(verb)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from acqstream.cli.exit_code import ExitCode
+
 
 def serve(
     *,
@@ -21,6 +23,8 @@ def serve(
     It runs until SIGTERM or Ctrl-C; running acquisitions are finished first.
     """
     from acqstream.daemon.config import load_config
+    from acqstream.daemon.outcome import Outcome
     from acqstream.daemon.server import serve as run_daemon
 
-    raise typer.Exit(run_daemon(load_config(config, data=data, endpoints=endpoint or None)))
+    codes = {Outcome.WELL: ExitCode.OK, Outcome.STORAGE: ExitCode.STORAGE, Outcome.FAULT: ExitCode.ERROR}
+    raise typer.Exit(codes[run_daemon(load_config(config, data=data, endpoints=endpoint or None))])

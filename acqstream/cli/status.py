@@ -42,13 +42,24 @@ def _print_daemon(answer: DaemonStatus, endpoint: str) -> None:
         f"memory {size_text(answer.memory_used_bytes)} of {size_text(answer.memory_budget_bytes)} used, "
         f"at most {size_text(answer.memory_peak_bytes)}"
     )
+    _print_mirrors(answer)
     if not answer.acquisitions:
         print("no acquisition is running")
         return
     _print_table(answer.acquisitions)
     for acquisition in answer.acquisitions:
+        if acquisition.paused:
+            print(f"{acquisition.name}: PAUSED: {acquisition.paused}")
+        if acquisition.stall:
+            print(f"{acquisition.name}: the disk stands still: {acquisition.stall}")
         for code, text, _ in acquisition.warnings:
             print(f"{acquisition.name}: warning {code}: {text}")
+
+
+def _print_mirrors(answer: DaemonStatus) -> None:
+    for one in answer.views.get("mirrors", ()):
+        reason = f" ({one['reason']})" if one["reason"] else ""
+        print(f"mirror {one['mirror']} of {one['path']}: {one['state']}, {one['behind']:,} frames behind{reason}")
 
 
 def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:

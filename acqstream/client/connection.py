@@ -229,6 +229,7 @@ class Connection:
             now = time.monotonic()
             if self._silent(link, now):
                 return
+            self._check_space(now)
             self._send_due(link)
             with self.condition:
                 if self.session.has_due() and not self._blocked:
@@ -256,6 +257,12 @@ class Connection:
             self._pinged_at = now
             link.send(encode_request("ping", ds=self.dataset_id))
         return quiet_s > self.settings.silence_s
+
+    def _check_space(self, now: float) -> None:
+        with self.condition:
+            self.session.check_space(self.settings.patience_s, now)
+            if self.session.failure is not None:
+                self.condition.notify_all()
 
     def _next_timer(self) -> float:
         return min(_LONGEST_WAIT_S, max(0.001, self.settings.silence_s / 4))

@@ -162,9 +162,10 @@ class Run:
         now = time.monotonic()
         left = max(since, self._session.released_at) + self._settings.patience_s - now
         silent = now - self._session.last_word > self._settings.silence_s
-        if left <= 0 and not silent:
+        is_decided_elsewhere = silent or bool(self._session.paused_why)
+        if left <= 0 and not is_decided_elsewhere:
             raise WriterBehind(self._what_is_behind(why))
-        # Where the daemon is silent the connection's thread decides, within the patience.
+        # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
         self._condition.wait(left if left > 0 else self._settings.silence_s)
 
     def _what_is_behind(self, why: str) -> str:
@@ -288,7 +289,8 @@ class Run:
     def _ask_for_end(self, status: str, reason: str) -> None:
         with self._condition:
             if self._session.ending is None:
-                self._session.ending = Ending(status, reason[:_MOST_REASON_CHARACTERS])
+                drops_unsent = status != "completed" and bool(self._session.paused_why)
+                self._session.ending = Ending(status, reason[:_MOST_REASON_CHARACTERS], drops_unsent)
             self._connection.wake()
             self._condition.notify_all()  # a waiting put
 

@@ -5,12 +5,14 @@ Pure: no socket, no clock. Not for several threads at a time: the run's conditio
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from dataclasses import dataclass
 
 from acqstream.client.daemon_errors import failure
 from acqstream.client.outbox import HeldMessage, Outbox
-from acqstream.errors import AcqStreamError, AcquisitionFailed
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, UnknownReply, Warn
@@ -38,7 +40,8 @@ class Progress:
     """How far a run is. The first four count frames from the first on, skipped ones included.
 
     behind_bytes are pixel bytes held here because they are not safe yet. free_bytes is the space left on the daemon's
-    disk, None before the first status.
+    disk, None before the first status; seconds_left is how long it lasts at the present rate, None where that is
+    unknown.
     """
 
     sent: int
@@ -47,6 +50,7 @@ class Progress:
     durable: int
     behind_bytes: int
     free_bytes: int | None
+    seconds_left: float | None = None
 
 
 def is_interrupted(reply: Reply) -> bool:
@@ -58,10 +62,11 @@ def is_interrupted(reply: Reply) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the producer said at its close."""
+    """What the producer said at its close. drops_unsent: what waits for the window is not sent any more."""
 
     status: str
     reason: str
+    drops_unsent: bool = False
 
 
 class Session:
@@ -85,7 +90,11 @@ class Session:
         self.epoch = 0
         self.free_bytes: int | None = None
         self.daemon_state = ""
+        self.paused_why = ""  # the daemon waits for space on its disk
+        self._paused_at = now
+        self.seconds_left: float | None = None
         self.warnings: deque[RunWarning] = deque(maxlen=MAX_WARNINGS)
+        self._is_out_of_space = False
         self._lost_in_a_row = 0
         self._patches: dict[str, bytes] = {}  # the latest of each kind: sent again after a lost connection
         self._unsent_patches: list[str] = []
@@ -106,6 +115,7 @@ class Session:
         self.limit = opened.limit
         self.ending_sent = False
         self.contact_lost = False
+        self.paused_why = ""
         self.last_word = self.released_at = now
 
     def _rewind(self, opened: Opened) -> None:
@@ -129,7 +139,7 @@ class Session:
         if isinstance(reply, Ack):
             self._acknowledge(reply, now)
         elif isinstance(reply, StatusReply):
-            self._note_status(reply)
+            self._note_status(reply, now)
         elif isinstance(reply, Warn):
             return self.warn(reply.code, reply.text, wall_time)
         elif isinstance(reply, Closed):
@@ -146,12 +156,17 @@ class Session:
         if self.outbox.release(safe):
             self.released_at = now
 
-    def _note_status(self, status: StatusReply) -> None:
+    def _note_status(self, status: StatusReply, now: float) -> None:
         if self.opened is None or status.dataset_id != self.opened.dataset_id:
             return  # of the whole daemon: a sign of life
         free = status.values.get("free_bytes")
         self.free_bytes = free if isinstance(free, int) else self.free_bytes
         self.daemon_state = str(status.values.get("state", self.daemon_state))
+        was_paused, self.paused_why = bool(self.paused_why), str(status.values.get("paused", ""))
+        if self.paused_why and not was_paused:
+            self._paused_at = now
+        seconds = status.values.get("seconds_left")
+        self.seconds_left = seconds if isinstance(seconds, int | float) else None
 
     def _refuse(self, error: Error, wall_time: float) -> RunWarning | None:
         if error.fatal:
@@ -194,6 +209,23 @@ class Session:
         if self.failure is None:
             self.failure = error
 
+    def check_space(self, patience_s: float, now: float) -> None:
+        """Fail, and close, when the daemon waits for space for longer than the patience and frames are not safe."""
+        outbox = self.outbox
+        is_ending = self.ending is not None and self.ending.status != "completed"
+        if not self.paused_why or self.failure is not None or is_ending or outbox.first_held == outbox.next:
+            return
+        if now - max(self._paused_at, self.released_at) < patience_s:
+            return
+        waited = f"the daemon has been waiting for space for {patience_s:g} s: {self.paused_why}"
+        why = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {waited}")
+        error = DiskFull(why, self.opened.path if self.opened else "", "frames are not stored")
+        error.number = self.cursors.published
+        self.fail(error)
+        self._is_out_of_space = True
+        self.ending = Ending("error", str(error), drops_unsent=True)
+        self.ending_sent = False
+
     def add_patch(self, kind: str, header: bytes) -> None:
         """Send late metadata: a "summary" or "display" patch."""
         self._patches[kind] = header
@@ -208,18 +240,27 @@ class Session:
 
     def take_due(self, most: int) -> list[HeldMessage]:
         """Frames and skips to send now, at most so many; none once the run has failed."""
-        return [] if self.failure is not None else self.outbox.take_due(self.limit, most)
+        if self.failure is not None or self._drops_unsent:
+            return []
+        return self.outbox.take_due(self.limit, most)
 
     def has_due(self) -> bool:
         """True when something could be sent now."""
         if self.failure is not None:
-            return False
-        return bool(self._unsent_patches) or self.close_is_due or self.outbox.has_due(self.limit)
+            return self.close_is_due
+        is_frame_due = not self._drops_unsent and self.outbox.has_due(self.limit)
+        return bool(self._unsent_patches) or self.close_is_due or is_frame_due
 
     @property
     def close_is_due(self) -> bool:
         """True when all frames were sent and `close` was not."""
-        return self.failure is None and self.ending is not None and not self.ending_sent and self.outbox.all_sent
+        if self.ending is None or self.ending_sent:
+            return False
+        return self._is_out_of_space or (self.failure is None and (self.ending.drops_unsent or self.outbox.all_sent))
+
+    @property
+    def _drops_unsent(self) -> bool:
+        return self.ending is not None and self.ending.drops_unsent
 
     def progress(self) -> Progress:
         cursors = self.cursors
@@ -230,4 +271,5 @@ class Session:
             cursors.durable,
             self.outbox.held_payload_bytes,
             self.free_bytes,
+            self.seconds_left,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import zmq
@@ -23,8 +23,10 @@ _WIRE_NAMES = {"dataset_id": "ds"}
 class AcquisitionStatus:
     """One acquisition. received, published, durable, skipped and queue_frames count frames.
 
-    bytes_per_s is the rate of the last seconds, seconds_left how long the free space lasts at it (None: unknown). io
-    says how files are written. warnings are (code, text, time in ISO 8601).
+    bytes_per_s is the rate of the last seconds; seconds_left and frames_left tell how long the free space lasts (None:
+    unknown). paused says why no frames are taken for want of space, stall which disk call stands still; both are empty
+    while all is well. io says how files are written. warnings are (code, text, time in ISO 8601). mirrors: how far each
+    is, by name, with the fields of docs/protocol.md.
     """
 
     name: str = ""
@@ -41,8 +43,12 @@ class AcquisitionStatus:
     bytes_per_s: float = 0.0
     free_bytes: int | None = None
     seconds_left: float | None = None
+    frames_left: int | None = None
+    paused: str = ""
+    stall: str = ""
     io: str = ""
     warnings: tuple[tuple[str, str, str], ...] = ()
+    mirrors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,7 +56,11 @@ class AcquisitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
-    """A whole daemon. data is its data directory; memory_budget_bytes bounds what it takes for pixels."""
+    """A whole daemon. data is its data directory; memory_budget_bytes bounds what it takes for pixels.
+
+    space is "enough", "low" or "full": the free space beside what is kept in reserve.
+    views is the process that makes mirrors, and all mirrors that are not complete, with the fields of docs/protocol.md.
+    """
 
     endpoint: str
     version: str = ""
@@ -61,7 +71,9 @@ class DaemonStatus:
     memory_used_bytes: int = 0
     memory_peak_bytes: int = 0
     free_bytes: int | None = None
+    space: str = ""
     acquisitions: tuple[AcquisitionStatus, ...] = ()
+    views: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as for JSON."""
@@ -111,7 +123,7 @@ def _parse_status(endpoint: str, values: Mapping[str, Any]) -> DaemonStatus:
 
 
 def _known(kind: type[AcquisitionStatus | DaemonStatus], values: Mapping[str, Any]) -> dict[str, Any]:
-    wire_names = {field.name: _WIRE_NAMES.get(field.name, field.name) for field in fields(kind)}
+    wire_names = {one.name: _WIRE_NAMES.get(one.name, one.name) for one in fields(kind)}
     known = {name: values[wire] for name, wire in wire_names.items() if wire in values}
     if "warnings" in known:
         known["warnings"] = tuple((str(code), str(text), str(when)) for code, text, when, *_ in known["warnings"])

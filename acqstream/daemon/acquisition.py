@@ -6,10 +6,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.space import Level, Space
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.memory_budget import Share
+from acqstream.pipeline.writer import BATCH_BYTES
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack
 from acqstream.protocol.session import Session
@@ -32,6 +35,7 @@ class Acquisition:
     session: Session
     log: Log
     share: Share
+    views: AcquisitionViews
     peer: Peer
     name: str
     epoch: int = 0
@@ -43,6 +47,8 @@ class Acquisition:
     stop_askers: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
     shape: tuple[int, ...] | None = None  # of the first frame
     is_shape_change_told: bool = False
+    is_low_told: bool = False
+    is_paused_told: bool = False
     _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
     bytes_per_s: float = 0.0
 
@@ -52,8 +58,11 @@ class Acquisition:
 
     @property
     def state(self) -> AcquisitionState:
-        """The session's state, or the final one once the log has ended."""
-        return self.log.state if self.log.is_finished else self.session.state
+        """The session's state; PAUSED while its log waits for space, the final one once that has ended."""
+        if self.log.is_finished:
+            return self.log.state
+        is_paused = self.session.state is AcquisitionState.RUNNING and self.log.state is AcquisitionState.PAUSED
+        return AcquisitionState.PAUSED if is_paused else self.session.state
 
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:
         """An acknowledgement, if there is news worth a message."""
@@ -73,17 +82,40 @@ class Acquisition:
         """News that was held back to save messages."""
         return self.log.cursors() != self.told[0]
 
+    @property
+    def has_backlog(self) -> bool:
+        """More than a batch waits to be written: views keep off the disk."""
+        if self.log.state is AcquisitionState.PAUSED:
+            return False
+        return self.log.queued()[1] > min(BATCH_BYTES, self.share.length // 4)
+
     def measure_rate(self, now_s: float) -> None:
         """Update bytes_per_s; called about once a second."""
         then, bytes_then = self._rate
         self.bytes_per_s = (self.log.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
         self._rate = (now_s, self.log.payload_bytes)
 
-    def status(self, free_bytes: int | None) -> dict[str, Any]:
+    @property
+    def reserved_bytes(self) -> int:
+        return self.log.reserved_bytes
+
+    def note_space(self, space: Space) -> bool:
+        """Hold the window while there is too little space, and warn once. Whether that paused it or let it go on."""
+        if space.level is not Level.ENOUGH and not self.is_low_told:
+            seconds = space.seconds_left(self.bytes_per_s)
+            lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
+            self.log.notes.warn("disk_low", space.text() + lasts)
+        self.is_low_told = space.level is not Level.ENOUGH
+        self.log.hold(space.text() if space.level is Level.FULL else "")
+        was_paused, self.is_paused_told = self.is_paused_told, bool(self.log.paused_why)
+        return was_paused != self.is_paused_told
+
+    def status(self, space: Space) -> dict[str, Any]:
         """Fields of a `status` message about this acquisition."""
         cursors = self.log.cursors()
         queue_frames, queue_bytes = self.log.queued()
-        is_filling = free_bytes is not None and self.bytes_per_s > 0
+        seconds = space.seconds_left(self.bytes_per_s)
+        frame_bytes = self.log.payload_bytes / max(1, cursors.published - self.log.skipped)
         return {
             "name": self.name,
             "path": self.log.folder,
@@ -96,10 +128,14 @@ class Acquisition:
             "queue_frames": queue_frames,
             "queue_bytes": queue_bytes,
             "bytes_per_s": round(self.bytes_per_s),
-            "free_bytes": free_bytes,
-            "seconds_left": round((free_bytes or 0) / self.bytes_per_s) if is_filling else None,
+            "free_bytes": space.free_bytes,
+            "seconds_left": round(seconds) if seconds is not None else None,
+            "frames_left": space.frames_left(frame_bytes),
+            "paused": self.log.paused_why,
+            "stall": self.log.stall,
             "io": self.log.io,
             "memory_bytes": self.share.length,
             "memory_peak_bytes": self.log.memory_peak_bytes,
+            "mirrors": self.views.status(cursors.published - self.log.skipped),
             "warnings": [list(warning) for warning in self.log.warnings],
         }

@@ -57,6 +57,18 @@ class DaemonConfig(BaseModel):
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")
     max_connections: int = Field(default=256, ge=1, le=10000, description="Connections at once, of all programs.")
+    reserve_mb: int = Field(
+        default=512, ge=0, description="Free space, in MiB, below which no more frames are asked for: runs are paused."
+    )
+    ballast_mb: int = Field(
+        default=64, ge=0, description="Space, in MiB, kept by a file and given up last, for closing what runs."
+    )
+    low_space_minutes: float = Field(
+        default=10.0, ge=0, description="Warn when the space lasts for less than so many minutes at the present rate."
+    )
+    stop_timeout_s: float = Field(
+        default=300.0, ge=0, description="How long the daemon takes at most to finish what runs when it is stopped."
+    )
     grace_s: float = Field(
         default=60.0, ge=0, le=86400, description="How long a lost producer may stay away before its run is finished."
     )

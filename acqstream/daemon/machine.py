@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import uuid
 from pathlib import Path
 
@@ -15,8 +14,3 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return uuid.uuid4().hex
-
-
-def free_bytes(path: Path) -> int:
-    """Space left for this user on the file system of `path`."""
-    return shutil.disk_usage(path).free

@@ -15,8 +15,12 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.machine import boot_id, free_bytes
+from acqstream.daemon.machine import boot_id
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
+from acqstream.daemon.outcome import Outcome, outcome_of
+from acqstream.daemon.space import Space
+from acqstream.daemon.unfinished_views import go_on_with_views
+from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader
@@ -27,6 +31,7 @@ from acqstream.protocol import requests
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Welcome
 from acqstream.protocol.session import Event
+from acqstream.storage.disk import Disk
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -45,6 +50,7 @@ class Office:
         endpoints: Endpoints,
         wake: Callable[[], None],
         send: Callable[[Peer, Reply], bool],
+        disk: Disk,
     ) -> None:
         self.acquisitions: dict[str, Acquisition] = {}
         self._config = config
@@ -52,11 +58,16 @@ class Office:
         self._endpoints = endpoints
         self._announcer = Announcer(send, endpoints, config.grace_s)
         self._budget = MemoryBudget(config.memory_mb * 2**20)
-        self._openings = Openings(config, directory, self._budget, wake)
+        self.space = Space(config, disk, wake)
+        self.space.start()
+        self.views = ViewProcess(self._budget.memory)
+        go_on_with_views(self.views, directory.folders())
+        self._openings = Openings(config, directory, self._budget, self.space, disk, wake, views=self.views)
         self._receipts: OrderedDict[str, Receipt] = OrderedDict()
         self._started_s = time.monotonic()
         self._status_at_s = 0.0
         self._is_stopping = False
+        self.outcome = Outcome.WELL
 
     # Requests.
 
@@ -129,7 +140,7 @@ class Office:
         elif header.shape != acquisition.shape and not acquisition.is_shape_change_told:
             acquisition.is_shape_change_told = True  # one that alternates would fill every status with warnings
             text = f"frame {header.number} has shape {header.shape}, before it was {acquisition.shape}"
-            acquisition.log.note_warning("shape_changed", f"{text}; further changes are not reported")
+            acquisition.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
 
     def _welcome(self) -> Welcome:
         return Welcome(
@@ -206,9 +217,8 @@ class Office:
     def _ping(self, peer: Peer, request: requests.Ping) -> None:
         if request.dataset_id is not None:
             acquisition = self.find(peer, request.dataset_id)
-            self._announcer.send(peer, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+            self._announcer.send(peer, StatusReply(acquisition.status(self.space), acquisition.dataset_id))
             return
-        free = self._free()
         values = {
             "version": __version__,
             "boot": boot_id(),
@@ -218,8 +228,10 @@ class Office:
             "memory_budget_bytes": self._budget.budget_bytes,
             "memory_used_bytes": self._budget.used_bytes,
             "memory_peak_bytes": self._budget.peak_bytes,
-            "free_bytes": free,
-            "acquisitions": [{**one.status(free), "ds": one.dataset_id} for one in self.acquisitions.values()],
+            "free_bytes": self.space.free_bytes,
+            "space": str(self.space.level),
+            "views": self.views.status(),
+            "acquisitions": [{**one.status(self.space), "ds": one.dataset_id} for one in self.acquisitions.values()],
         }
         self._announcer.send(peer, StatusReply(values))
 
@@ -232,6 +244,8 @@ class Office:
         status = request.status
         if acquisition.session.on(Event.CLOSE, time.monotonic(), (status, request.reason)):
             acquisition.log.begin_close(status, request.reason, sent=request.number)
+        elif status != "completed":
+            acquisition.log.give_up(status, request.reason)  # it closes already, and waits for space
 
     def _skip(self, peer: Peer, request: requests.Skip) -> None:
         acquisition = self.find(peer, request.dataset_id)
@@ -268,6 +282,15 @@ class Office:
 
     # Looking after what runs.
 
+    def abandon_all(self, why: str) -> None:
+        """The daemon ends without what still runs: say which frames are not stored. Their producers still have them."""
+        for acquisition in self.acquisitions.values():
+            cursors, stall = acquisition.log.cursors(), acquisition.log.stall
+            frames = f"frames {cursors.published} to {cursors.received - 1} were received and are not stored"
+            cause = f" ({stall})" if stall else ""
+            logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)
+            self.outcome = max(self.outcome, Outcome.STORAGE)
+
     def poll_ms(self, idle_ms: int) -> int:
         """How long the loop may sleep."""
         if any(one.is_ack_pending() for one in self.acquisitions.values()):
@@ -277,7 +300,9 @@ class Office:
     def stop_all(self) -> None:
         """The daemon is ending: finish every acquisition with what has been received, so that it can be resumed."""
         self._is_stopping = True
+        self.views.stop()
         for acquisition in self.acquisitions.values():
+            acquisition.log.give_up("interrupted", "the daemon was stopped")
             if self._end(acquisition, Event.STOP, "interrupted", "the daemon was stopped"):
                 text = "the daemon was stopped; what it acknowledged is stored"
                 acquisition.is_error_told = True
@@ -288,8 +313,10 @@ class Office:
         is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
         if is_status_due:
             self._status_at_s = now_s
+        self.space.running = tuple(self.acquisitions.values())
         for acquisition in list(self.acquisitions.values()):
             self._look_after(acquisition, now_s, is_status_due=is_status_due)
+        self.views.look_after(now_s, lambda: any(one.has_backlog for one in self.acquisitions.values()))
 
     def _look_after(self, acquisition: Acquisition, now_s: float, *, is_status_due: bool) -> None:
         session, log = acquisition.session, acquisition.log
@@ -299,6 +326,7 @@ class Office:
             and log.error is None
         ):
             session.on(Event.OPENED, now_s)
+            acquisition.views.begin(log.folder)
             logger.info("opened %s for acquisition %s", log.folder, acquisition.dataset_id)
             self._announcer.tell(acquisition, self._opened(acquisition))
             self._announcer.announce(acquisition, {"t": "opened", "name": acquisition.name, "path": log.folder})
@@ -306,12 +334,15 @@ class Office:
             self._announcer.tell_error(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             self._announcer.tell_cursors(acquisition, now_s)
+        is_status_due |= acquisition.note_space(self.space)
         self._announcer.tell_warnings(acquisition)
         if is_status_due:
             acquisition.measure_rate(now_s)
-            self._announcer.tell(acquisition, StatusReply(acquisition.status(self._free()), acquisition.dataset_id))
+            self._announcer.tell(acquisition, StatusReply(acquisition.status(self.space), acquisition.dataset_id))
         if session.is_grace_over(now_s):
-            self._end(acquisition, Event.GRACE_OVER, "interrupted", "the producer was lost and did not come back")
+            reason = "the producer was lost and did not come back"
+            acquisition.log.give_up("interrupted", reason)
+            self._end(acquisition, Event.GRACE_OVER, "interrupted", reason)
         if log.is_finished:
             self._dismiss(acquisition)
 
@@ -325,6 +356,7 @@ class Office:
         """The log has ended: last acknowledgement, receipt, memory back."""
         receipt = acquisition.log.receipt
         assert receipt is not None
+        self.outcome = max(self.outcome, outcome_of(acquisition.log.error))
         self.acknowledge(acquisition)
         self._announcer.tell(acquisition, Closed(receipt))
         for asker in acquisition.stop_askers:
@@ -340,12 +372,6 @@ class Office:
         self._receipts[acquisition.dataset_id] = receipt
         while len(self._receipts) > MAX_RECEIPTS_KEPT:
             self._receipts.popitem(last=False)
+        acquisition.views.end()
         acquisition.share.close()
         del self.acquisitions[acquisition.dataset_id]
-
-    def _free(self) -> int | None:
-        """Free space, None where it cannot be told: a disk that went away must not end the loop."""
-        try:
-            return free_bytes(self._directory.path)
-        except OSError:
-            return None

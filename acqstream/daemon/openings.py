@@ -12,17 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
-from acqstream.daemon.machine import free_bytes
+from acqstream.daemon.space import Level, Space
+from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcquisitionRefused, CorruptDataset, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.log_views import LogViews
 from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.pipeline.state_file import DatasetState, read_receipt, read_state
 from acqstream.protocol.session import Session
+from acqstream.storage.disk import Disk
 
 TAKEOVER_EPOCHS = 1_000_000
 """More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
@@ -32,12 +36,23 @@ class Openings:
     """Decides what an `open` gets, and takes memory for it. wake is called by the logs' threads."""
 
     def __init__(
-        self, config: DaemonConfig, directory: DataDirectory, budget: MemoryBudget, wake: Callable[[], None]
+        self,
+        config: DaemonConfig,
+        directory: DataDirectory,
+        budget: MemoryBudget,
+        space: Space,
+        disk: Disk,
+        wake: Callable[[], None],
+        *,
+        views: ViewProcess,
     ) -> None:
         self._config = config
         self._directory = directory
         self._budget = budget
+        self._space = space
+        self._disk = disk
         self._wake = wake
+        self._views = views
 
     def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
         """A new acquisition, or an interrupted one gone on with where `spec.resume` asks for it.
@@ -51,6 +66,8 @@ class Openings:
             receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
+        if spec.mirrors and self._views.unavailable_reason:
+            raise AcquisitionRefused(f"no mirrors here: {self._views.unavailable_reason}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
             raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
         if found is not None:
@@ -85,11 +102,13 @@ class Openings:
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
         epoch = _next_epoch(spec, state)
-        state = replace(state, request={**state.request, "epoch": epoch})
+        mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *spec.mirrors]))
+        state = replace(state, request={**state.request, "epoch": epoch, "mirrors": mirrors})
         summary = state.request.get("summary")
         stored = replace(
             spec,
             epoch=epoch,
+            mirrors=mirrors,
             dataset_id=state.dataset_id,
             name=state.name,
             summary=summary if isinstance(summary, dict) else {},
@@ -99,15 +118,30 @@ class Openings:
 
     def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
         share = self._budget.lend(spec.frame_bytes)
-        log = Log(folder, spec, memory=share.view, on_change=self._wake, resume=resume)
+        views = AcquisitionViews(self._views, spec.mirrors, share)
+        log = Log(
+            folder,
+            spec,
+            memory=share.view,
+            disk=self._disk,
+            on_change=self._wake,
+            resume=resume,
+            free_reserve=self._space.ballast.give_up,
+            views=LogViews(views.table, views.texts),
+        )
         session = Session(grace_s=self._config.grace_s)
-        return Acquisition(session, log, share, peer, folder.name, epoch=spec.epoch, is_resumed=resume is not None)
+        is_resumed = resume is not None
+        return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
 
     def _check_space(self, spec: AcquisitionSpec) -> None:
-        free = free_bytes(self._directory.path)
+        free = self._space.free_bytes
+        if free is None:
+            return  # creating the dataset tells what is wrong with the disk
+        if self._space.level is Level.FULL:
+            raise AcquisitionRefused(self._space.text(), code="disk_full")
         needed = (spec.expect or 0) * (spec.frame_bytes or 0)
-        if needed > free:
-            text = f"{spec.expect} frames need {needed} bytes, {free} are free in {self._directory.path}"
+        if needed > free - self._space.reserve_bytes:
+            text = f"{spec.expect} frames need {needed} bytes, {self._space.text()}"
             raise AcquisitionRefused(text, code="disk_full")
 
 

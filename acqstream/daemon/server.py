@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
+from functools import partial
 from typing import Any
 
 import zmq
@@ -20,6 +22,7 @@ from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.office import Office
+from acqstream.daemon.outcome import Outcome
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.service import Service
 from acqstream.daemon.wakeup import Wakeup
@@ -29,6 +32,7 @@ from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.replies import Reply
 from acqstream.protocol.requests import Frame, parse_request
 from acqstream.storage.allocator import keep_large_blocks
+from acqstream.storage.disk import Disk, LocalDisk
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -42,9 +46,9 @@ FAREWELL_MS = 1000  # for last replies to leave when the daemon ends
 class Server:
     """One daemon. `run` until `stop` (any thread, or a signal handler)."""
 
-    def __init__(self, config: DaemonConfig) -> None:
+    def __init__(self, config: DaemonConfig, disk: Disk | None = None) -> None:
         self.directory = DataDirectory(config.data)
-        self._service = Service(self.directory.path)
+        self._service = Service()
         try:
             recover_all(self._service.starting(self.directory.folders()))
             self.endpoints = Endpoints(config)
@@ -59,17 +63,26 @@ class Server:
             max_connections=config.max_connections,
             max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
         )
-        self._office = Office(config, self.directory, self.endpoints, self._wakeup.wake, self._send)
+        self._office = Office(
+            config, self.directory, self.endpoints, self._wakeup.wake, self._send, disk or LocalDisk()
+        )
         self._reception = Reception(self._socket, self._office, max_payload_bytes=config.max_payload_mb * 2**20)
+        self._stop_timeout_s = config.stop_timeout_s
         self._is_stopping = False
+        self._stop_by_s = float("inf")
 
     def stop(self) -> None:
-        """Finish all acquisitions, then leave `run`."""
+        """Finish all acquisitions, then leave `run`; asked for a second time, leave it at once."""
+        self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else self._stop_timeout_s)
         self._is_stopping = True
         self._wakeup.wake()
 
-    def run(self) -> int:
-        """Serve until stopped; 0 when every acquisition was finished."""
+    def note_fault(self) -> None:
+        """An unexpected error ended a thread: what runs goes on as far as it can, the daemon will not end well."""
+        self._office.outcome = Outcome.FAULT
+
+    def run(self) -> Outcome:
+        """Serve until stopped; how it went."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self.endpoints.events, zmq.POLLIN)
@@ -89,16 +102,26 @@ class Server:
                 if self._is_stopping:
                     office.stop_all()
                 office.look_after(time.monotonic())
-                self._service.look_after(office.acquisitions.values(), time.monotonic(), is_stopping=self._is_stopping)
+                self._service.look_after(
+                    office.acquisitions.values(),
+                    time.monotonic(),
+                    is_stopping=self._is_stopping,
+                    free_bytes=office.space.free_bytes,
+                )
                 if self._is_stopping and not office.acquisitions:
                     self._hear_out(poller)
-                    return 0
+                    return office.outcome
+                if time.monotonic() >= self._stop_by_s:
+                    office.abandon_all("the time to stop is over")
+                    return office.outcome
         finally:
             self.close()
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
         self._guard.close()
+        self._office.views.close()
+        self._office.space.close(is_disk_well=not self._office.acquisitions)
         self.endpoints.close(FAREWELL_MS)
         self._wakeup.close()
         self._service.close()
@@ -161,12 +184,21 @@ class Server:
         return True
 
 
-def serve(config: DaemonConfig) -> int:
-    """Run a daemon until SIGTERM or SIGINT; the exit code. Raises ConfigError or DatasetLocked before it starts."""
+def serve(config: DaemonConfig) -> Outcome:
+    """Run a daemon until SIGTERM or SIGINT; how it went. Raises ConfigError or DatasetLocked before it starts."""
     keep_large_blocks(KEPT_HEAP_BYTES)
     raise_descriptor_limit()
     server = Server(config)
+    threading.excepthook = partial(_note_thread_error, server)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda _number, _frame: server.stop())
     logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
     return server.run()
+
+
+def _note_thread_error(server: Server, fault: threading.ExceptHookArgs) -> None:
+    """The edge of every thread: what got so far was not expected."""
+    name = fault.thread.name if fault.thread is not None else "a thread"
+    details = (fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback)
+    logger.error("thread %s ended with an unexpected error", name, exc_info=details)
+    server.note_fault()

@@ -9,10 +9,8 @@ import logging
 import os
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Protocol, TypeVar
 
-from acqstream.daemon.machine import free_bytes
 from acqstream.model.cursors import Cursors
 from acqstream.model.state import AcquisitionState
 
@@ -122,9 +120,8 @@ def _has_work(log: LogProgress) -> bool:
 class Service:
     """The daemon's side of the conversation. Used by the loop only, whose every turn calls `look_after`."""
 
-    def __init__(self, data: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._manager = ServiceManager(os.environ if environment is None else environment)
-        self._data = data
         self._is_ready = False
         self._is_stopping = False
         self._status = ""
@@ -141,7 +138,14 @@ class Service:
             self._manager.tell(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}", f"STATUS=looking at {folder}")
             yield folder
 
-    def look_after(self, acquisitions: Collection[RunningAcquisition], now_s: float, *, is_stopping: bool) -> None:
+    def look_after(
+        self,
+        acquisitions: Collection[RunningAcquisition],
+        now_s: float,
+        *,
+        is_stopping: bool,
+        free_bytes: int | None,
+    ) -> None:
         """One turn of the loop has come so far: tell what is news, and feed the watchdog if all are well."""
         if not self._manager.is_there:
             return
@@ -151,7 +155,7 @@ class Service:
             self._is_stopping = self._manager.tell("STOPPING=1", "STATUS=finishing what runs")
         if now_s - self._status_at_s >= STATUS_INTERVAL_S:
             self._status_at_s = now_s
-            self._tell_status(acquisitions)
+            self._tell_status(acquisitions, free_bytes)
             self._watch_logs(acquisitions, now_s)
         if self._watch is not None and not self._stalled and now_s - self._fed_at_s >= self._feed_every_s:
             self._fed_at_s = now_s
@@ -160,8 +164,8 @@ class Service:
     def close(self) -> None:
         self._manager.close()
 
-    def _tell_status(self, acquisitions: Collection[RunningAcquisition]) -> None:
-        text = status_line(len(acquisitions), sum(one.bytes_per_s for one in acquisitions), _free(self._data))
+    def _tell_status(self, acquisitions: Collection[RunningAcquisition], free_bytes: int | None) -> None:
+        text = status_line(len(acquisitions), sum(one.bytes_per_s for one in acquisitions), free_bytes)
         if text != self._status and self._manager.tell(f"STATUS={text}"):
             self._status = text
 
@@ -184,10 +188,3 @@ def status_line(datasets: int, bytes_per_s: float, free: int | None) -> str:
     elif free is not None:
         parts.append(f"{free / 1e9:.0f} GB of disk left")
     return ", ".join(parts)
-
-
-def _free(path: Path) -> int | None:
-    try:
-        return free_bytes(path)
-    except OSError:
-        return None  # a disk that went away must not end the loop

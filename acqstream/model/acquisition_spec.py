@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
+VIEW_NAMES = ("null",)  # what can be asked for as a mirror; how: acqstream.pipeline.view_registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class AcquisitionSpec:
     is the payload of the frames to come, where known. expect is the number of frames to come, where known.
     durability says when journal and
     index are forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
-    epoch counts the connections of a producer to its acquisition, 0 being the first.
+    epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make.
     """
 
     dataset_id: str
@@ -43,3 +44,4 @@ class AcquisitionSpec:
     number_if_taken: bool = False
     resume: bool = False
     epoch: int = 0
+    mirrors: tuple[str, ...] = ()

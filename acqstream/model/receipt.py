@@ -18,6 +18,16 @@ class MissingFrames:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A disk call on a file that stood still for so many seconds. began_at is ISO 8601 in UTC."""
+
+    call: str
+    file: str
+    began_at: str
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """How an acquisition ended.
@@ -25,6 +35,10 @@ class Receipt:
     sent is the producer's own count at `close` (None if it never said); stored counts frames in the dataset; skipped
     counts frame numbers declared as never coming; missing lists all numbers without pixels. payload_bytes are pixel
     bytes stored. status is how it ended and reason why, where there is one.
+
+    root_sha256 stands for the whole list of frames: SHA-256, in hex digits, of all journal records in their order,
+    each of which has the checksum of a frame's pixels. Empty where the journal could not be kept. stalls are the times
+    when the disk stood still. settings are how it was written, versions what wrote it.
     """
 
     dataset_id: str
@@ -40,6 +54,10 @@ class Receipt:
     started_at: str = ""
     finished_at: str = ""
     mirrors: Mapping[str, str] = field(default_factory=dict)
+    root_sha256: str = ""
+    stalls: tuple[Stall, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -56,4 +74,5 @@ class Receipt:
         """The inverse of `as_dict`; unknown keys are ignored."""
         known = {name: values[name] for name in Receipt.__dataclass_fields__ if name in values}
         known["missing"] = tuple(MissingFrames(**entry) for entry in known.get("missing", ()))
+        known["stalls"] = tuple(Stall(**entry) for entry in known.get("stalls", ()))
         return Receipt(**known)

@@ -6,6 +6,7 @@ The order is the promise: an entry in the index never points at bytes that a pow
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from acqstream.formats.ndtiff.layout import index_pixel_type
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.pipeline import journal
 from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
 from acqstream.storage.append_file import AppendFile
 
@@ -39,12 +41,22 @@ class Batch:
         return [entry for entry in self.entries if isinstance(entry, Group)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEvents:
+    """What a committer tells, from its own thread."""
+
+    published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
+    durable: Callable[[int], None]  # next frame number
+    idle: Callable[[], None]  # a batch was dealt with
+    warning: Callable[[str, str], None]  # code and text of trouble that loses nothing
+    error: Callable[[BaseException], None]  # ends the thread
+
+
 class Committer:
     """One commit at a time; the writer goes on beside it.
 
-    on_published(entries, next_number) and on_durable(next_number) are called from this thread; on_idle whenever a
-    batch was dealt with. A failed sync leaves the batch in `failed` for the writer to write elsewhere; every other
-    error goes to on_error and ends the thread.
+    A failed sync leaves the batch in `failed` for the writer to write elsewhere; a full disk is waited for at the gate;
+    every other error ends the thread. records_hash is over all journal records published.
     """
 
     def __init__(
@@ -56,18 +68,17 @@ class Committer:
         layout: Callable[[], FrameLayout],
         durability: DurabilityMode,
         stack_limit_bytes: int,
-        on_published: Callable[[Sequence[Group | Gap], int], None],
-        on_durable: Callable[[int], None],
-        on_idle: Callable[[], None],
-        on_error: Callable[[BaseException], None],
+        gate: SpaceGate,
+        events: CommitEvents,
     ) -> None:
         self._journal, self._index = files
         self._stacks = stacks
         self._layout = layout
         self._durability = durability
         self._prepare_at_bytes = int(PREPARE_AT_SHARE * stack_limit_bytes)
-        self._on_published, self._on_durable = on_published, on_durable
-        self._on_idle, self._on_error = on_idle, on_error
+        self._gate = gate
+        self._events = events
+        self.records_hash = hashlib.sha256()
         self._condition = threading.Condition()
         self._batch: Batch | None = None
         self._task: Callable[[], None] | None = None
@@ -83,9 +94,10 @@ class Committer:
     def is_idle(self) -> bool:
         return self._batch is None
 
-    def go_on_at(self, number: int) -> None:
+    def go_on_at(self, number: int, records: bytes) -> None:
         """Before the first batch: everything below `number` was published and forced in an earlier run."""
         self.published = self._durable = number
+        self.records_hash.update(records)
 
     def take_failed(self) -> Batch | None:
         """The batch whose stack could not be forced, if any, to be written elsewhere."""
@@ -117,10 +129,10 @@ class Committer:
             while self._step():
                 pass
         except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
-            self._on_error(error)
+            self._events.error(error)
         finally:
             self._batch = None
-            self._on_idle()
+            self._events.idle()
 
     def _step(self) -> bool:
         with self._condition:
@@ -131,7 +143,7 @@ class Committer:
         if batch is not None:
             self._commit(batch)
             self._batch = None
-            self._on_idle()
+            self._events.idle()
         if task is not None:
             task()
         if self._is_force_due() or (stopping and self._durable < self.published):
@@ -153,7 +165,7 @@ class Committer:
             raise refused
         if batch.stack is not None:
             if batch.is_last_of_stack:
-                self._stacks.finish(batch.stack)
+                self._finish(batch.stack)
             elif batch.stack.file.end > self._prepare_at_bytes:
                 with contextlib.suppress(StorageError):  # `begin` makes it then, or tells
                     self._stacks.prepare()
@@ -161,18 +173,26 @@ class Committer:
     def _publish(self, batch: Batch) -> None:
         records, pages = _records(batch)
         journal_end = self._journal.end
-        self._journal.append(records)
+        self._gate.run(lambda: self._journal.append(records))
         if pages and batch.stack is not None:
+            entries = self._layout().index_entries(pages, batch.stack.name)
             try:
-                self._index.append(self._layout().index_entries(pages, batch.stack.name))
+                self._gate.run(lambda: self._index.append(entries))
             except StorageError:
                 self._journal.cut(journal_end)
                 raise
             batch.stack.last_page = pages[-1]
+        self.records_hash.update(records)
         self.published = batch.next_number
-        self._on_published(batch.entries, batch.next_number)
+        self._events.published(batch.entries, batch.next_number)
         if self._durability == "batch":
             self._force()
+
+    def _finish(self, stack: Stack) -> None:
+        try:
+            self._stacks.finish(stack)
+        except StorageError as error:  # its frames are published; tried again at the end
+            self._events.warning("io_error", f"{error}; tried again at the end")
 
     def _force(self) -> None:
         """Force journal and index: everything published so far is durable."""
@@ -181,7 +201,7 @@ class Committer:
         self._index.sync()
         self._forced_at_s = time.monotonic()
         self._durable = published
-        self._on_durable(published)
+        self._events.durable(published)
 
     def _is_force_due(self) -> bool:
         wait_s = self._force_in_s()
@@ -207,7 +227,7 @@ def _wait_for_checksums(batch: Batch) -> FrameRefused | None:
     return None
 
 
-def _records(batch: Batch) -> tuple[list[bytes], list[Page]]:
+def _records(batch: Batch) -> tuple[bytes, list[Page]]:
     """Journal records of the batch, and the pages to publish in the index."""
     records: list[bytes] = []
     pages: list[Page] = []
@@ -232,4 +252,4 @@ def _records(batch: Batch) -> tuple[list[bytes], list[Page]]:
                 )
             )
         pages += entry.pages
-    return [b"".join(records)], pages
+    return b"".join(records), pages

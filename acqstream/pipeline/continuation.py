@@ -31,13 +31,14 @@ _LOST_REASON = "skipped before the writer was interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What the log needs to know to go on. Ends are file lengths in bytes.
+    """What the log needs to know to go on. records are the journal's; ends are file lengths in bytes.
 
     stack_header is empty while there is no frame: the first one then begins stack 0. summary is empty where no stack
     file keeps it.
     """
 
     next_number: int
+    records: bytes
     next_stack: int
     journal_end: int
     index_end: int
@@ -73,6 +74,7 @@ def read_continuation(
     summary, header = _header(folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
     return Continuation(
         next_number=len(records),
+        records=records.tobytes(),
         next_stack=_next_stack(folder, layout) if is_frame.any() else 0,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
         index_end=entries.consumed,

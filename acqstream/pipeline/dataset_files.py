@@ -96,23 +96,32 @@ class DatasetFiles:
         except OSError as error:
             raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
 
-    def close(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
-        """Write receipt and final state, mark the journal clean and close everything. Raises StorageError."""
+    def force(self) -> None:
+        """Force journal and index. Done already, unless the run ended with an error. Raises StorageError."""
+        self.journal.sync()
+        self.index.sync()
+
+    def write_end(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
+        """Write receipt and final state, mark the journal clean. May be tried again. Raises StorageError."""
+        if state is not AcquisitionState.INTERRUPTED:
+            content = dump_ascii(receipt.as_dict())
+            replace_file(self._disk, os.path.join(self._folder, RECEIPT_NAME), content)
+        final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
+        write_state(self._disk, self._folder, final)
+        self.journal.rewrite(0, journal.encode_journal_header(self._state.dataset_id, clean=True))
+        self.journal.sync()
+
+    def close(self) -> None:
+        """Close the files and give up the lock. Raises StorageError."""
         try:
-            self.journal.sync()  # done already, unless the run ended with an error
-            self.index.sync()
-            if state is not AcquisitionState.INTERRUPTED:
-                content = dump_ascii(receipt.as_dict())
-                replace_file(self._disk, os.path.join(self._folder, RECEIPT_NAME), content)
-            final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
-            write_state(self._disk, self._folder, final)
-            self.journal.rewrite(0, journal.encode_journal_header(self._state.dataset_id, clean=True))
-            self.journal.sync()
+            self.index.close()
+        except OSError as error:
+            raise StorageError.wrap(error, self.index.path, "cannot close") from error
         finally:
             try:
-                self.index.close()
-            finally:
                 self.journal.close()
+            except OSError as error:
+                raise StorageError.wrap(error, self.journal.path, "cannot close") from error
 
 
 def _unlink(disk: Disk, path: str) -> None:

@@ -99,6 +99,7 @@ class Intake:
         self.received = 0
         self.received_payload_bytes = 0
         self.closing = False
+        self.is_held = False  # the window stays where it is: there is no space on the disk
         self.axis_order: Sequence[str] = ()
         self.stack_header = b""
         self._ring = ring
@@ -259,6 +260,8 @@ class Intake:
 
     def _grant(self) -> tuple[int, int]:
         """Frames and payload bytes that may come besides those received."""
+        if self.is_held:
+            return 0, 0
         ring = self._ring
         was_stopped, self._is_stopped = self._is_stopped, ring.beside_bytes > ring.size_bytes * _STOP_BESIDE
         if self._is_stopped:

@@ -40,7 +40,7 @@ _HEADER = struct.Struct("<8sII64sI")
 _RECORD = struct.Struct("<QIIQQQIII8x")
 _CRC = struct.Struct("<I")
 _MAGIC = b"ACQJRNL1"
-_DTYPE = np.dtype(
+RECORD_DTYPE = np.dtype(
     {
         "names": [
             "number",
@@ -120,7 +120,7 @@ def decode_records(content: bytes) -> NDArray[np.void]:
     A record is valid if its CRC holds and its number is its position; the first invalid one ends the list.
     """
     count = len(content) // RECORD_BYTES
-    records = np.frombuffer(content, dtype=_DTYPE, count=count)
+    records = np.frombuffer(content, dtype=RECORD_DTYPE, count=count)
     in_order = records["number"] == np.arange(count, dtype=np.uint64)
     good = count if in_order.all() else int(np.argmin(in_order))
     for position in range(good):

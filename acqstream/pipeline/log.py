@@ -13,33 +13,25 @@ of them ends the acquisition; what was published stays.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any
 
-from acqstream.errors import AcqStreamError, AcquisitionFailed, FrameRefused, WriterBehind
+from acqstream.errors import AcqStreamError, AcquisitionFailed, WriterBehind
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.checksums import ChecksumWorker
-from acqstream.pipeline.committer import Committer
-from acqstream.pipeline.continuation import Continuation
-from acqstream.pipeline.dataset_files import DatasetFiles
-from acqstream.pipeline.group import Gap, Group
-from acqstream.pipeline.intake import Intake, RunSlot, Slot
-from acqstream.pipeline.key_set import KeySet
-from acqstream.pipeline.ring import Ring
-from acqstream.pipeline.stacks import Stacks
-from acqstream.pipeline.state_file import END_STATES, DatasetState, now_text
-from acqstream.pipeline.tally import Tally
-from acqstream.pipeline.writer import Writer
-from acqstream.storage.atomic import replace_file
+from acqstream.pipeline.ending import Ending
+from acqstream.pipeline.intake import RunSlot, Slot
+from acqstream.pipeline.log_views import NO_VIEWS, LogViews
+from acqstream.pipeline.notes import stall_text
+from acqstream.pipeline.recording import Recording
+from acqstream.pipeline.space_gate import RETRY_S
+from acqstream.pipeline.state_file import DatasetState
 from acqstream.storage.disk import Disk, LocalDisk
 
 
@@ -53,7 +45,8 @@ class Log:
     folder must not exist, it is made by the writing thread (`wait_until_open`); with resume, the state of an
     interrupted dataset, it is that dataset's, and frames go on at its next number. memory is block-aligned and the
     log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved, and must
-    only wake somebody. stack_limit_bytes is lowered in tests only.
+    only wake somebody. free_reserve gives up space kept for the end, see SpaceGate. stack_limit_bytes is lowered in
+    tests only.
     """
 
     def __init__(
@@ -67,34 +60,27 @@ class Log:
         stack_limit_bytes: int = ndtiff.STACK_LIMIT_BYTES,
         settings: Mapping[str, Any] | None = None,
         resume: DatasetState | None = None,
+        free_reserve: Callable[[], None] = _ignore,
+        views: LogViews = NO_VIEWS,
     ) -> None:
         self.folder = os.fspath(folder)
         self.spec = spec
-        self.error: AcqStreamError | None = None
-        self.receipt: Receipt | None = None
-        self.warnings: list[tuple[str, str, str]] = []  # code, text, time; bounded by the few things that warn
-        self._disk = disk or LocalDisk()
-        self._on_change = on_change
-        self._stack_limit_bytes = stack_limit_bytes
-        self._state = resume or DatasetState.of(spec, settings or {})
-        self._phase = AcquisitionState.OPENING
-        self._changed = threading.Condition()
-        self._published = 0
-        self._durable = 0
-        self._tally = Tally()
-        self._ending: tuple[Status, str, int | None] = ("completed", "", None)
-        self._summary = dict(spec.summary)
-        self._ring = Ring(memory)
-        self._keys = None if spec.replace_duplicates else KeySet()
-        self._checksums = ChecksumWorker(spec.name, self._fail)
-        self._intake = Intake(self._layout(), self._ring, keys=self._keys, on_closed=self._checksums.submit)
-        self._intake.axis_order = tuple(axis.name for axis in spec.axes)
-        self._writer: Writer | None = None
-        self._io = ""  # of the first stack file, before it is begun
-        self._committer: Committer | None = None
-        self._display: bytes | None = None
-        self._thread = threading.Thread(target=self._run, name=f"write-{spec.name}", daemon=True)
-        self._thread.start()
+        recording = self._recording = Recording(
+            self.folder,
+            spec,
+            memory=memory,
+            disk=disk or LocalDisk(),
+            on_change=on_change,
+            stack_limit_bytes=stack_limit_bytes,
+            state=resume or DatasetState.of(spec, settings or {}),
+            free_reserve=free_reserve,
+            views=views,
+        )
+        self._intake = recording.intake
+        self._gate = recording.gate
+        self._changed = recording.changed
+        self.notes = recording.notes
+        recording.thread.start()
 
     # What a producer does.
 
@@ -114,13 +100,15 @@ class Log:
     def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
         """Copy one frame into the log, waiting for room if need be. pixels: C-contiguous buffer of the payload.
 
-        Raises WriterBehind if there is no room within timeout_s.
+        Raises WriterBehind if there is no room within timeout_s, DiskFull if that is for want of space on the disk.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not self._has_room(header):
                 self._raise_error()
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    if self._gate.error is not None:
+                        raise self._gate.error
                     raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
         slot = self.reserve(header)
         slot.pixels[:] = memoryview(pixels).cast("B")
@@ -136,37 +124,55 @@ class Log:
         with self._intake.condition:
             if self._intake.stack_header:
                 raise AcquisitionFailed("the summary is fixed: frame 0 has come", code="too_late")
-            self._summary.update(summary)
-            self._intake.layout = self._layout()
+            self._recording.summary.update(summary)
+            self._intake.layout = self._recording.layout()
 
     def set_display(self, settings: Mapping[str, Any]) -> None:
         """Replace the display settings beside the stacks, soon; trouble with them is a warning."""
         self._raise_error()
-        self._display = ndtiff.display_settings_bytes(settings)
-        if self._committer is not None:
-            self._committer.run_later(self._write_display)
-
-    def _write_display(self) -> None:
-        if self._display is not None:
-            content, path = self._display, os.path.join(self.folder, ndtiff.DISPLAY_SETTINGS_NAME)
-            self._attempt(lambda: replace_file(self._disk, path, content))
+        self._recording.display.set(settings)
+        if self._recording.committer is not None:
+            self._recording.committer.run_later(self._recording.display.write)
 
     def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
         """No more frames: publish what was received, finish the files. `is_finished` tells when."""
         with self._intake.condition:
             if self._intake.closing:
                 return
-            self._ending = (status, reason, sent)
+            self._recording.ending = Ending(status, reason, sent)
             self._intake.closing = True
-            if self._phase is AcquisitionState.RUNNING:
-                self._phase = AcquisitionState.CLOSING
+            if self._recording.phase is AcquisitionState.RUNNING:
+                self._recording.phase = AcquisitionState.CLOSING
             self._intake.condition.notify_all()
+        if status != "completed":
+            self.give_up(status, reason)
 
-    def close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> Receipt:
-        """`begin_close`, then wait for the receipt. Raises the acquisition's first error."""
+    def give_up(self, status: Status, reason: str) -> None:
+        """Where the disk is full: do not wait for space any more. What was to be completed then ends as `status`.
+
+        Frames that are not on the disk by now are left out; the receipt tells which.
+        """
+        self._recording.ending.given_up = self._recording.ending.given_up or (status, reason)
+        self._gate.give_up()
+
+    def close(
+        self, status: Status = "completed", reason: str = "", *, sent: int | None = None, patience_s: float = 10.0
+    ) -> Receipt:
+        """`begin_close`, then wait for the receipt; on a full disk for patience_s.
+
+        Raises the acquisition's first error, DiskFull if frames had to be left out.
+        """
         self.begin_close(status, reason, sent=sent)
-        self._thread.join()
+        waiting_since = time.monotonic()
+        while self._recording.thread.is_alive():
+            self._recording.thread.join(RETRY_S)
+            if self._gate.error is None:
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since > patience_s:
+                self.give_up("error", f"no space for {patience_s:g} s")
         self._raise_error()
+        if self._recording.no_space is not None:
+            raise self._recording.no_space
         assert self.receipt is not None
         return self.receipt
 
@@ -180,13 +186,51 @@ class Log:
             self.close()
         else:
             self.begin_close("error", f"{type(value).__name__}: {value}")
-            self._thread.join()
+            self.wait_until_finished()
 
     # What anybody may ask.
 
     @property
+    def error(self) -> AcqStreamError | None:
+        """What broke the acquisition; None while nothing did."""
+        return self._recording.error
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """How it ended; None before."""
+        return self._recording.receipt
+
+    @property
     def state(self) -> AcquisitionState:
-        return self._phase
+        is_paused = self._recording.phase is AcquisitionState.RUNNING and self.paused_why
+        return AcquisitionState.PAUSED if is_paused else self._recording.phase
+
+    @property
+    def paused_why(self) -> str:
+        """Why no frames are taken for want of space; empty while they are."""
+        return self._recording.paused_why
+
+    @property
+    def stall(self) -> str:
+        """Which disk call is standing still, and for how long; empty while none is."""
+        slow = self._recording.disk.standing_still()
+        return stall_text(slow, "takes") if slow is not None else ""
+
+    @property
+    def warnings(self) -> Sequence[tuple[str, str, str]]:
+        """Code, text and time of what the operator should know."""
+        return self.notes.warnings
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Space on the disk that is reserved for this acquisition and not written yet."""
+        return self._recording.stacks.reserved_bytes
+
+    def hold(self, why: str) -> None:
+        """Give no more frames leave to come, for want of space; with an empty `why` go on."""
+        if why != self._recording.held_why:
+            self._recording.held_why = why
+            self._recording.note_space()
 
     @property
     def is_finished(self) -> bool:
@@ -196,8 +240,7 @@ class Log:
     @property
     def io(self) -> str:
         """ "direct" or "buffered"; "" while the acquisition is opening."""
-        stack = self._writer.stack if self._writer is not None else None
-        return stack.file.io if stack is not None else self._io
+        return self._recording.io
 
     @property
     def received(self) -> int:
@@ -211,19 +254,19 @@ class Log:
     @property
     def payload_bytes(self) -> int:
         """Pixel bytes published."""
-        return self._tally.payload_bytes
+        return self._recording.tally.payload_bytes
 
     @property
     def skipped(self) -> int:
         """Frame numbers declared as never coming."""
-        return self._tally.skipped
+        return self._recording.tally.skipped
 
     @property
     def memory_peak_bytes(self) -> int:
-        return self._ring.peak_bytes + self._ring.beside_peak_bytes
+        return self._recording.ring.peak_bytes + self._recording.ring.beside_peak_bytes
 
     def cursors(self) -> Cursors:
-        return Cursors(self._intake.received, self._published, self._durable)
+        return Cursors(self._intake.received, self._recording.published, self._recording.durable)
 
     def limit(self) -> Limit:
         """The window: which frames `reserve` will take without blocking."""
@@ -231,168 +274,32 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        frames = self._intake.received - self._published
-        return frames, self._intake.received_payload_bytes - self._tally.payload_bytes
+        frames = self._intake.received - self._recording.published
+        return frames, self._intake.received_payload_bytes - self._recording.tally.payload_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Until the dataset's files are there. Raises what kept them from being made."""
         with self._changed:
-            self._changed.wait_for(lambda: self._phase is not AcquisitionState.OPENING, timeout_s)
+            self._changed.wait_for(lambda: self._recording.phase is not AcquisitionState.OPENING, timeout_s)
         self._raise_error()
+
+    def wait_until_finished(self, timeout_s: float | None = None) -> bool:
+        """Until the receipt is there and the log's threads have ended; False if that did not happen in time."""
+        self._recording.thread.join(timeout_s)
+        return not self._recording.thread.is_alive()
 
     def wait_for_published(self, count: int, timeout_s: float = 30.0) -> bool:
         """Until `count` frames are published; False if that did not happen in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._published >= count or self.is_finished, timeout_s)
-            return self._published >= count
-
-    # The log's own threads.
-
-    def _run(self) -> None:
-        files: DatasetFiles | None = None
-        stacks = Stacks(self._disk, self.folder, lambda: self._intake.layout, limit_bytes=self._stack_limit_bytes)
-        try:
-            files, continuation = self._open_files()
-            if continuation is not None:
-                stacks.go_on_at(continuation.next_stack)
-            stacks.prepare()
-            self._io = stacks.prepared_io
-            committer = self._committer = self._make_committer(files, stacks)
-            committer.go_on_at(self._published)
-            committer.run_later(self._write_display)  # settings that came before the files
-            self._writer = Writer(
-                self._intake,
-                stacks,
-                committer,
-                batch_bytes=self._ring.size_bytes // 2,
-                on_warning=self.note_warning,
-            )
-            self._set_phase(AcquisitionState.RUNNING)
-            self._writer.run()
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
-            self._fail(error)
-        self._checksums.stop()
-        if self._committer is not None:
-            self._committer.stop()
-        self._finish(files, stacks)
-
-    def _open_files(self) -> tuple[DatasetFiles, Continuation | None]:
-        if self._state.state is not AcquisitionState.INTERRUPTED:
-            return DatasetFiles.create(self._disk, self.folder, self._state), None
-        files, continuation = DatasetFiles.open(self._disk, self.folder, self._state, self._layout(), self._keys)
-        if continuation.summary:
-            self._summary = continuation.summary
-            self._intake.layout = self._layout()
-        self._tally = continuation.tally
-        self._published = self._durable = continuation.next_number
-        self._intake.go_on_from(continuation)
-        return files, continuation
-
-    def _make_committer(self, files: DatasetFiles, stacks: Stacks) -> Committer:
-        return Committer(
-            self.spec.name,
-            files=(files.journal, files.index),
-            stacks=stacks,
-            layout=lambda: self._intake.layout,
-            durability=self.spec.durability,
-            stack_limit_bytes=self._stack_limit_bytes,
-            on_published=self._note_published,
-            on_durable=self._note_durable,
-            on_idle=self._wake_writer,
-            on_error=self._fail,
-        )
-
-    def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:
-        self._tally.add(entries)
-        self._intake.release(entries, next_number)
-        self._published = next_number
-        self._notify()
-
-    def _note_durable(self, next_number: int) -> None:
-        self._durable = next_number
-        self._notify()
-
-    def _finish(self, files: DatasetFiles | None, stacks: Stacks) -> None:
-        """Close everything; on a failing disk as much as it allows, each trouble a warning."""
-        status, reason, sent = self._ending
-        if self.error is not None:
-            status = "error" if isinstance(self.error, FrameRefused) else "failed"
-            reason = str(self.error)
-        for stack in stacks.unfinished():
-            self._attempt(partial(stacks.finish, stack))
-        if files is not None and self._intake.stack_header == b"":
-            self._attempt(lambda: self._write_empty_stack(stacks))
-        self._attempt(stacks.discard_prepared)
-        receipt = self._tally.receipt(
-            self.spec.dataset_id,
-            os.path.abspath(self.folder),
-            ending=(status, reason, sent),
-            published=self._published,
-            received=self._intake.received,
-            started_at=self._state.started_at,
-        )
-        state = END_STATES[status]
-        if files is not None:
-            self._attempt(lambda: files.close(receipt, state, tuple(self._tally.gaps)))
-        self._phase = state
-        self.receipt = receipt
-        self._notify()
-
-    def _write_empty_stack(self, stacks: Stacks) -> None:
-        """A dataset without frames still keeps its summary: readers take it from the first stack's header."""
-        stacks.finish(stacks.begin(self._intake.layout.stack_header(self._intake.axis_order)))
-
-    def note_warning(self, code: str, text: str) -> None:
-        """Note something that the operator should know; the daemon passes it on."""
-        self.warnings.append((code, text, now_text()))
-        self._notify()
-
-    def _attempt(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (OSError, AcqStreamError) as error:
-            self.note_warning("io_error", str(error))
-
-    def _fail(self, error: BaseException) -> None:
-        """Keep the first error and stop the writer; nothing after it is published."""
-        with self._changed:
-            if self.error is None:
-                if not isinstance(error, AcqStreamError):
-                    text = f"unexpected {type(error).__name__}: {error}"
-                    wrapped = AcquisitionFailed(text, number=self._published)
-                    wrapped.__cause__ = error
-                    error = wrapped
-                self.error = error
-        if self._writer is not None:
-            self._writer.stopped.set()
-        with self._intake.condition:
-            self._intake.closing = True
-            self._intake.condition.notify_all()
-        self._notify()
+            self._changed.wait_for(lambda: self._recording.published >= count or self.is_finished, timeout_s)
+            return self._recording.published >= count
 
     def _raise_error(self) -> None:
         if self.error is not None:
             raise self.error
 
-    def _set_phase(self, phase: AcquisitionState) -> None:
-        with self._intake.condition:
-            self._phase = AcquisitionState.CLOSING if self._intake.closing else phase
-        self._notify()
-
-    def _wake_writer(self) -> None:
-        with self._intake.condition:
-            self._intake.condition.notify_all()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-        self._on_change()
-
     def _has_room(self, header: FrameHeader) -> bool:
         limit = self._intake.limit()
         total = self._intake.received_payload_bytes + header.payload_bytes
-        is_empty = self._published == self._intake.received
+        is_empty = self._recording.published == self._intake.received
         return is_empty or (header.number < limit.number and total <= limit.payload_bytes)
-
-    def _layout(self) -> ndtiff.NDTiffLayout:
-        return ndtiff.NDTiffLayout(self.spec.name, self._summary, stack_limit_bytes=self._stack_limit_bytes)

@@ -32,7 +32,7 @@ class MemoryBudget:
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes - budget_bytes % SHARE_STEP_BYTES
         self.peak_bytes = 0
-        self._memory = PageMemory(self.budget_bytes)
+        self.memory = PageMemory(self.budget_bytes, shared=True)  # with the process of the views
         self._shares: list[Share] = []
 
     @property
@@ -54,7 +54,7 @@ class MemoryBudget:
                 f"{len(self._shares)} acquisitions run; raise memory_mb or finish one",
                 code="denied",
             )
-        share = Share(self, offset, wanted, self._memory.view[offset : offset + wanted])
+        share = Share(self, offset, wanted, self.memory.view[offset : offset + wanted])
         self._shares.append(share)
         self._shares.sort(key=lambda one: one.offset)
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)

@@ -2,26 +2,36 @@
 
 File offset and memory address of a group are congruent modulo the block size because both start on a block. A span
 never crosses the ring's end. The ring itself takes no lock: the log calls it under its own.
+
+Every byte of a span has a virtual position: where it would lie if the ring never wrapped, lost ends included. Modulo
+the ring's size it is the offset; a byte keeps its content until its position plus the ring's size is claimed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from acqstream.formats.base import align_up
 from acqstream.storage.memory import PageMemory
 
+_CLAIM_SHARE = 64  # of the ring: claimed ahead, so that a group growing frame by frame seldom claims
+
 
 class Span:
-    """A run of bytes in the ring (or beside it), used by one group until released."""
+    """A run of bytes in the ring (or beside it), used by one group until released.
 
-    __slots__ = ("_view", "beside", "length", "offset")
+    position is the virtual position of its first byte; without meaning beside the ring.
+    """
 
-    def __init__(self, view: memoryview, offset: int, length: int, *, beside: bool) -> None:
+    __slots__ = ("_view", "beside", "length", "offset", "position")
+
+    def __init__(self, view: memoryview, offset: int, length: int, *, beside: bool, position: int = -1) -> None:
         self._view = view
         self.offset = offset
         self.length = length
         self.beside = beside
+        self.position = position
 
     @property
     def memory(self) -> memoryview:
@@ -34,12 +44,19 @@ class Ring:
 
     What does not fit goes into memory of its own, beside the ring: the window keeps that rare (metadata far larger
     than before), `beside_peak_bytes` shows it.
+
+    on_claim is for readers that look at the ring without holding anything in it: it gets the virtual position up to
+    which bytes may be overwritten, before they are. With it the whole ring is used in turn, so that what was released
+    lasts long; without it the same, cache-warm memory is used again as soon as all spans are released.
     """
 
-    def __init__(self, region: memoryview) -> None:
+    def __init__(self, region: memoryview, on_claim: Callable[[int], None] | None = None) -> None:
         self._region = region
         self._spans: deque[Span] = deque()
         self._head = 0  # where the next span starts
+        self._position = 0  # of the head, virtual
+        self._on_claim = on_claim
+        self._claimed = 0
         self.size_bytes = len(region)
         self.peak_bytes = 0
         self.beside_bytes = 0
@@ -60,9 +77,13 @@ class Ring:
         offset = self._room_for(length)
         if offset is None:
             return self._allocate_beside(length)
-        span = Span(self._region, offset, length, beside=False)
+        if offset != self._head:
+            self._position += self.size_bytes - self._head  # a lost end
+        span = Span(self._region, offset, length, beside=False, position=self._position)
         self._head = offset + length
+        self._position += length
         self._spans.append(span)
+        self._claim()
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return span
 
@@ -78,8 +99,10 @@ class Ring:
         bound = oldest.offset if oldest.offset > span.offset else self.size_bytes
         if end > bound or (oldest.offset > span.offset and end == bound):
             return False
+        self._position += length - span.length
         span.length = length
         self._head = end
+        self._claim()
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return True
 
@@ -91,8 +114,15 @@ class Ring:
         span.length = -span.length  # released, in place
         while self._spans and self._spans[0].length < 0:
             self._spans.popleft()
-        if not self._spans:
-            self._head = 0
+        if not self._spans and self._on_claim is None:
+            self._head = self._position = 0
+
+    def _claim(self) -> None:
+        """Announce that bytes up to the head, and a little more of what is free, may be overwritten."""
+        if self._on_claim is not None and self._position > self._claimed:
+            free_end = self._spans[0].position + self.size_bytes
+            self._claimed = min(self._position + self.size_bytes // _CLAIM_SHARE, free_end)
+            self._on_claim(self._claimed)
 
     def _oldest(self) -> Span | None:
         return self._spans[0] if self._spans else None
@@ -100,6 +130,8 @@ class Ring:
     def _room_for(self, length: int) -> int | None:
         oldest = self._oldest()
         if oldest is None:
+            if self._head + length <= self.size_bytes:
+                return self._head
             return 0 if length <= self.size_bytes else None
         if self._head > oldest.offset:  # free: behind the head, and before the oldest
             if self._head + length <= self.size_bytes:

@@ -55,6 +55,12 @@ class Stacks:
         with self._lock:
             return self._prepared.io if self._prepared is not None else ""
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Space reserved and not written yet; it does not count as free on the disk."""
+        files = [stack.file for stack in self._unfinished.copy()]
+        return sum(file.reserved_ahead_bytes for file in [*files, *filter(None, [self._prepared])])
+
     def begin(self, header: bytes) -> Stack:
         """The next stack file, with its header and its name. Raises StorageError."""
         with self._lock:

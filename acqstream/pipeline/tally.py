@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acqstream.model.receipt import MissingFrames, Receipt, Status
+from acqstream.model.receipt import MissingFrames
 from acqstream.pipeline.group import Gap, Group
-from acqstream.pipeline.state_file import MAX_GAPS_NOTED, now_text
+from acqstream.pipeline.state_file import MAX_GAPS_NOTED
 
 
 class Tally:
@@ -31,33 +31,7 @@ class Tally:
                 self.payload_bytes += entry.payload_bytes
                 self.without_checksum += sum(one.header.checksum is None for one in entry.placements)
 
-    def receipt(
-        self,
-        dataset_id: str,
-        path: str,
-        *,
-        ending: tuple[Status, str, int | None],
-        published: int,
-        received: int,
-        started_at: str,
-    ) -> Receipt:
-        """The receipt of an acquisition that ended so. Counts are of frame numbers; sent is the producer's own."""
-        status, reason, sent = ending
-        missing = list(self.gaps)
-        last = max(received, sent or 0)
-        if last > published:
-            missing.append(MissingFrames(published, last - published, reason or "never arrived"))
-        return Receipt(
-            dataset_id=dataset_id,
-            path=path,
-            status=status,
-            reason=reason,
-            sent=sent,
-            stored=self.stored,
-            skipped=self.skipped,
-            missing=tuple(missing),
-            payload_bytes=self.payload_bytes,
-            without_checksum=self.without_checksum,
-            started_at=started_at,
-            finished_at=now_text(),
-        )
+    def missing(self, published: int, end: int, reason: str) -> tuple[MissingFrames, ...]:
+        """All numbers below `end` without pixels: the declared ones, and those that were not published."""
+        rest = [MissingFrames(published, end - published, reason or "never arrived")] if end > published else []
+        return (*self.gaps, *rest)

@@ -6,6 +6,7 @@ a lone frame waits for no timer, bursts share their syncs, and a slow disk stret
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.pipeline.committer import Batch, Committer
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.intake import Intake
+from acqstream.pipeline.recent_groups import GroupTable
+from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
 
 BATCH_INTERVAL_S = 0.05
@@ -24,7 +27,8 @@ WRITE_BYTES = 16 * 2**20  # groups side by side go out in one call of about this
 class Writer:
     """Takes closed groups from the intake and writes them, in order, until the intake is closing and empty.
 
-    on_warning(code, text) tells of trouble that was mended. Errors leave `run`.
+    on_warning(code, text) tells of trouble that was mended; table, for views, gets the groups that were written. Errors
+    leave `run`, DiskFull once waiting for space at the gate was given up: what was written is submitted then.
     """
 
     def __init__(
@@ -32,15 +36,19 @@ class Writer:
         intake: Intake,
         stacks: Stacks,
         committer: Committer,
+        gate: SpaceGate,
         *,
         batch_bytes: int,
         on_warning: Callable[[str, str], None],
+        table: GroupTable | None = None,
     ) -> None:
         self._intake = intake
         self._stacks = stacks
         self._committer = committer
+        self._gate = gate
         self._batch_bytes = min(BATCH_BYTES, batch_bytes)
         self._on_warning = on_warning
+        self._table = table
         self._batch: list[Group | Gap] = []
         self._size = 0  # of the batch
         self._due_s = 0.0
@@ -62,9 +70,6 @@ class Writer:
             self._write()
             if self._is_due() and self._committer.is_idle:
                 self._submit()
-        if self.stack is not None and not self.stopped.is_set():
-            self._stacks.finish(self.stack)
-            self.stack = None
 
     def _next_entries(self) -> list[Group | Gap] | None:
         """Wait for something to do: closed groups, or an empty list when a commit is due. None: all is published."""
@@ -109,18 +114,58 @@ class Writer:
         self._write()
         if self.stack is not None:
             self._submit(is_last_of_stack=True)
-        self.stack = self._stacks.begin(self._intake.stack_header)
+        self.stack = self._begin_stack()
+
+    def _begin_stack(self) -> Stack:
+        """The next stack file: where making it fails, once more; on a full disk as soon as there is space."""
+        is_again = False
+        while True:
+            try:
+                stack = self._stacks.begin(self._intake.stack_header)
+            except DiskFull as error:
+                self._wait_for_space(error)
+            except StorageError as error:
+                if is_again:
+                    self._name_frame(error)
+                    raise
+                is_again = True
+                self._on_warning("io_error", f"{error}; trying once more")
+            else:
+                self._gate.passed()
+                return stack
 
     def _write(self) -> None:
-        """Write the groups of the batch that are not written yet."""
-        try:
-            self._write_groups()
-        except StorageError as error:
-            self._wait_until_idle()
-            if isinstance(error, DiskFull):
-                error.number = self._committer.published
-                raise
-            self._move(error)
+        """Write the groups of the batch that are not written yet; on a full disk as soon as there is space."""
+        while True:
+            try:
+                self._write_groups()
+            except DiskFull as error:
+                self._submit_written()
+                self._wait_for_space(error)
+            except StorageError as error:
+                self._wait_until_idle()
+                self._move(error)
+            else:
+                self._gate.passed()
+                return
+
+    def _wait_for_space(self, error: DiskFull) -> None:
+        self._name_frame(error)
+        if self.stopped.is_set():
+            raise error
+        self._gate.wait(error)
+
+    def _name_frame(self, error: StorageError) -> None:
+        """Note in the error the first frame that is not stored."""
+        error.number = self._committer.published
+
+    def _submit_written(self) -> None:
+        """Publish the frames before the one that found no space."""
+        batch = self._batch
+        count = sum(1 for _ in itertools.takewhile(_is_written, batch))
+        self._batch = batch[:count]
+        self._submit()
+        self._batch += batch[count:]
 
     def _write_groups(self) -> None:
         stack = self.stack
@@ -145,12 +190,15 @@ class Writer:
         stack.file.write([group.memory for group in run], run[0].start)
         for group in run:
             group.is_written = True
+        if self._table is not None:
+            self._table.add(stack.number, run)
         self._size += run[-1].end - run[0].start
 
     def _submit(self, *, is_last_of_stack: bool = False) -> None:
         self._wait_until_idle()
         if self._committer.failed is not None:
             self._move(self._committer.failed[1])
+            self._write()
         if not self._batch and not is_last_of_stack:
             return
         self._committer.submit(Batch(self._batch, self.stack, is_last_of_stack))
@@ -164,32 +212,28 @@ class Writer:
                 self._intake.condition.wait()
 
     def _move(self, error: StorageError) -> None:
-        """A file failed: all that is not published, still in memory, is written once more, to a new stack file."""
+        """A file failed: all that is not published, still in memory, is to be written again, to a new stack file."""
         failed = self._committer.take_failed()
         dead = {id(stack): stack for stack in (self.stack, failed.stack if failed else None) if stack is not None}
         if failed is not None:
             self._batch = failed.entries + self._batch
-        if self._moved_at == self._committer.published:
-            error.number = self._committer.published
-            raise error
-        self._moved_at = self._committer.published
-        try:
-            self._write_elsewhere(error, list(dead.values()))
-        except StorageError as again:
-            again.number = self._committer.published
-            raise
-
-    def _write_elsewhere(self, error: StorageError, dead: list[Stack]) -> None:
-        self.stack = self._stacks.begin(self._intake.stack_header)
-        self._logical_stack = None  # later groups go to a file of their own: behind these they might not fit
-        self._on_warning("io_error", f"{error}; frames from {self._moved_at} on go to {self.stack.name} instead")
-        for stack in dead:
-            self._give_up(stack)
         for entry in self._batch:
             if isinstance(entry, Group):
                 entry.is_written = False
         self._size = 0
-        self._write_groups()
+        if isinstance(error, DiskFull):  # found by a sync: a file on this disk may find room later
+            self._wait_for_space(error)
+        elif self._moved_at == self._committer.published:
+            self._name_frame(error)
+            raise error
+        else:
+            self._moved_at = self._committer.published
+        self.stack = self._begin_stack()
+        self._logical_stack = None  # later groups go to a file of their own: behind these they might not fit
+        first = self._committer.published
+        self._on_warning("io_error", f"{error}; frames from {first} on go to {self.stack.name} instead")
+        for stack in dead.values():
+            self._give_up(stack)
 
     def _give_up(self, stack: Stack) -> None:
         """Finish a stack file whose descriptor is dead: its published pages stay."""
@@ -197,6 +241,10 @@ class Writer:
             self._stacks.finish(stack)
         except StorageError as error:
             self._on_warning("io_error", f"{stack.name} keeps its unpublished end: {error}")
+
+
+def _is_written(entry: Group | Gap) -> bool:
+    return isinstance(entry, Gap) or entry.is_written
 
 
 def _pop(intake: Intake) -> list[Group | Gap]:

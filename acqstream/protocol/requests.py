@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AcquisitionSpec, AxisSpec, DurabilityMode
+from acqstream.model.acquisition_spec import (
+    DEFAULT_DURABILITY_S,
+    VIEW_NAMES,
+    AcquisitionSpec,
+    AxisSpec,
+    DurabilityMode,
+)
 from acqstream.model.axes import check_axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
@@ -25,6 +31,7 @@ from acqstream.protocol.frame_batch import Frames, parse_frames
 
 PROTOCOL_VERSION = 1
 MAX_SKIP_COUNT = 1_000_000
+MAX_MIRRORS = 16
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
 
@@ -184,11 +191,6 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
     tiles = fields.get("tiles")
     if tiles is not None:
         raise ProtocolError("'tiles' is not supported by this version of the daemon", code="unsupported")
-    mirrors = fields.get("mirrors")
-    if mirrors:
-        raise ProtocolError(
-            f"mirrors {mirrors!r:.60} are not supported by this version of the daemon", code="unsupported"
-        )
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
         name=take_text(fields, "name", longest=1000),
@@ -201,6 +203,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
         resume=fields.get("resume") is True,
         epoch=take_optional_integer(fields, "epoch") or 0,
+        mirrors=_parse_mirrors(fields.get("mirrors")),
     )
     return Open(spec)
 
@@ -243,6 +246,18 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
         specs.append(AxisSpec(entry["name"], take_optional_integer(entry, "size"), labels=tuple(map(str, labels))))
     check_axes({spec.name: 0 for spec in specs})
     return tuple(specs)
+
+
+def _parse_mirrors(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_MIRRORS:
+        raise ProtocolError(f"field 'mirrors' must be a list of at most {MAX_MIRRORS} names")
+    unknown = [name for name in value if name not in VIEW_NAMES]
+    if unknown:
+        text = f"mirrors {unknown!r:.60} are not supported by this version of the daemon"
+        raise ProtocolError(f"{text}; {', '.join(VIEW_NAMES)} can be asked for", code="unsupported")
+    return tuple(dict.fromkeys(value))
 
 
 def _parse_durability(value: object) -> DurabilityMode:

@@ -101,7 +101,8 @@ class Session:
 
     def is_grace_over(self, now_s: float) -> bool:
         """True when a lost producer has been away too long."""
-        return self.state is State.ORPHANED and self.lost_at_s is not None and now_s - self.lost_at_s >= self._grace_s
+        is_waited_for = self.state in (State.ORPHANED, State.CLOSING) and self.lost_at_s is not None
+        return is_waited_for and now_s - (self.lost_at_s or 0.0) >= self._grace_s
 
     def takes_run(self, headers: Sequence[FrameHeader], received: int, received_bytes: int) -> bool:
         """True if all of these frames are due and inside the window; else each is to be judged."""

@@ -43,6 +43,18 @@ class DirectoryLock:
         self.close()
 
 
+def is_locked(path: str) -> bool:
+    """Whether some writer holds the file. Raises OSError where that cannot be told.
+
+    Asking holds the lock for a moment: only to be asked of files that are said to be written.
+    """
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        return not try_lock(fd)
+    finally:
+        os.close(fd)
+
+
 def try_lock(fd: int) -> bool:
     """Lock an open file against other processes until it is closed; False if another one holds it."""
     try:

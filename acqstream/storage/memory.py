@@ -1,20 +1,33 @@
-"""Page-aligned memory, taken once and touched at once, so that no page fault meets a frame."""
+"""Page-aligned memory, taken once and touched at once, so that no page fault meets a frame.
+
+Other processes may map it too, read-only, where the system has sealed memory files (Linux).
+"""
 
 from __future__ import annotations
 
 import mmap
+import os
+import platform
 
 import numpy as np
+
+_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1, in Python's fcntl since 3.13: nobody maps it writable after us
+_STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 
 
 class PageMemory:
     """A zeroed, page-aligned, prefaulted region, in huge pages where the system has them.
 
-    The region lives as long as any view of it does.
+    The region lives as long as any view of it does. shared: as a sealed memory file that other processes can map with
+    `map_memory` through `descriptor`; where that is not possible it is None, and `private_reason` says why.
     """
 
-    def __init__(self, length: int) -> None:
-        if hasattr(mmap, "MAP_PRIVATE"):
+    def __init__(self, length: int, *, shared: bool = False) -> None:
+        self.descriptor, self.private_reason = _memory_file(length) if shared else (None, "it was not asked for")
+        if self.descriptor is not None:
+            self._map = mmap.mmap(self.descriptor, length, flags=mmap.MAP_SHARED)
+            _seal(self.descriptor)
+        elif hasattr(mmap, "MAP_PRIVATE"):
             self._map = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         else:
             self._map = mmap.mmap(-1, length)
@@ -29,3 +42,43 @@ class PageMemory:
 
     def __len__(self) -> int:
         return len(self.view)
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "descriptor", None)
+        if descriptor is not None:
+            os.close(descriptor)  # the mapping stays while there are views
+
+
+def map_memory(descriptor: int) -> memoryview:
+    """All of another process's memory, read-only. The descriptor may be closed. Raises OSError."""
+    return memoryview(mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+
+def _seal(descriptor: int) -> None:
+    """Neither shrunk nor grown, by nobody, so that no reader meets a missing page; and not written to by others."""
+    import fcntl
+
+    size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | _F_SEAL_FUTURE_WRITE)
+    except OSError:  # a kernel before 5.1
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals)
+
+
+def _memory_file(length: int) -> tuple[int | None, str]:
+    """A descriptor, or None and why there is none."""
+    machine = platform.machine().lower()
+    if not hasattr(os, "memfd_create"):
+        return None, "this system has no memory files that can be sealed (memfd)"
+    if machine not in _STRONGLY_ORDERED:
+        # Readers find out without a lock whether bytes were overwritten: stores must be seen in their order.
+        return None, f"on {machine} another process may see stores out of order"
+    descriptor = -1
+    try:
+        descriptor = os.memfd_create("acqstream", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, length)
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        return None, f"no memory file of {length} bytes can be made: {error}"
+    return descriptor, ""

@@ -47,6 +47,11 @@ class StackFile:
         """How bytes go to the disk: "direct" or "buffered"."""
         return "direct" if self.direct else "buffered"
 
+    @property
+    def reserved_ahead_bytes(self) -> int:
+        """Space behind the last byte written that nobody else can take."""
+        return max(0, self._reserved - self.end)
+
     def begin(self, header: memoryview) -> None:
         """Write the header (whole blocks, block-aligned memory), force it and give the file its name."""
         self.write([header], 0)
@@ -136,6 +141,7 @@ class StackFile:
         except OSError:
             # Too little space for a step: give back what a failed call may have kept, and let the write itself tell.
             self._can_reserve = False
+            self._reserved = 0
             self._disk.truncate(self._fd, self.end)
 
 

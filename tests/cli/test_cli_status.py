@@ -27,6 +27,9 @@ RUNNING = SimpleNamespace(
 )
 
 
+MIRROR = {"path": "/data/old", "mirror": "null", "state": "failed", "behind": 1200, "reason": "no such luck"}
+
+
 def daemon(*acquisitions: Any) -> SimpleNamespace:
     return SimpleNamespace(
         version="0.1.0",
@@ -37,6 +40,7 @@ def daemon(*acquisitions: Any) -> SimpleNamespace:
         memory_used_bytes=5 * 10**8,
         memory_peak_bytes=6 * 10**8,
         acquisitions=acquisitions,
+        views={"pid": 7, "mirrors": [MIRROR]},
         as_dict=lambda: {"version": "0.1.0", "acquisitions": [vars(one) for one in acquisitions]},
     )
 
@@ -60,6 +64,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         "1.5 GB/s",
         "4 h 6 min",
         "warning disk_low: 20 GB free",
+        "mirror null of /data/old: failed, 1,200 frames behind (no such luck)",
     ):
         assert text in out
 

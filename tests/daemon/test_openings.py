@@ -13,12 +13,15 @@ from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
+from acqstream.daemon.space import Space
+from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt, Status
 from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.pipeline.state_file import RECEIPT_NAME
 from acqstream.protocol.encoding import Encoding
+from acqstream.storage.disk import LocalDisk
 from tests.pipeline.make_frames import frames_of
 
 PEER = Peer(b"peer", Encoding.JSON)
@@ -32,7 +35,12 @@ class Desk:
         self.data = data
         data.mkdir()
         self._directory = DataDirectory(data)
-        self._openings = Openings(DaemonConfig(**options), self._directory, MemoryBudget(16 * 2**20), lambda: None)
+        config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, **options)
+        self.space = Space(config, LocalDisk(), lambda: None)
+        self.space.look()
+        budget = MemoryBudget(16 * 2**20)
+        views = ViewProcess(budget.memory)
+        self._openings = Openings(config, self._directory, budget, self.space, LocalDisk(), lambda: None, views=views)
         self.running: list[Acquisition] = []
 
     def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:

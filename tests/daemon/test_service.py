@@ -72,26 +72,26 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 
 @pytest.fixture
 def service(manager: Manager, tmp_path: Path) -> Iterator[Service]:
-    one = Service(tmp_path, manager.environment)
+    one = Service(manager.environment)
     yield one
     one.close()
 
 
 def test_ready_status_and_end_are_told_once(service: Service, manager: Manager) -> None:
-    service.look_after([], 10.0, is_stopping=False)
+    service.look_after([], 10.0, is_stopping=False, free_bytes=10**11)
     first = manager.heard()
     assert first[0] == "READY=1"
     assert first[1].startswith("STATUS=idle, ")
     assert first[2] == "WATCHDOG=1"
-    service.look_after([], 10.1, is_stopping=False)
+    service.look_after([], 10.1, is_stopping=False, free_bytes=10**11)
     assert manager.heard() == []
     acquisition = FakeAcquisition(bytes_per_s=5e6)
-    service.look_after([acquisition], 11.5, is_stopping=False)
+    service.look_after([acquisition], 11.5, is_stopping=False, free_bytes=10**11)
     (line,) = manager.heard()
     assert line.startswith("STATUS=1 dataset, 5 MB/s, ")
-    service.look_after([acquisition], 11.6, is_stopping=True)
+    service.look_after([acquisition], 11.6, is_stopping=True, free_bytes=10**11)
     assert manager.heard()[0] == "STOPPING=1"
-    service.look_after([acquisition], 11.7, is_stopping=True)
+    service.look_after([acquisition], 11.7, is_stopping=True, free_bytes=10**11)
     assert manager.heard() == []
 
 
@@ -108,7 +108,7 @@ def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, f
     """At which of these seconds the watchdog was fed."""
     times = []
     for now_s in range(first_s, last_s):
-        service.look_after([acquisition], now_s, is_stopping=False)
+        service.look_after([acquisition], now_s, is_stopping=False, free_bytes=10**11)
         if "WATCHDOG=1" in manager.heard():
             times.append(now_s)
     return times
@@ -151,9 +151,9 @@ def test_without_a_manager_nothing_is_said(environment: dict[str, str]) -> None:
 
 
 def test_a_manager_that_went_away_ends_nothing(tmp_path: Path) -> None:
-    service = Service(tmp_path, {"NOTIFY_SOCKET": str(tmp_path / "absent")})
-    service.look_after([], 10.0, is_stopping=False)
-    service.look_after([], 20.0, is_stopping=True)
+    service = Service({"NOTIFY_SOCKET": str(tmp_path / "absent")})
+    service.look_after([], 10.0, is_stopping=False, free_bytes=10**11)
+    service.look_after([], 20.0, is_stopping=True, free_bytes=10**11)
     service.close()
 
 

@@ -17,7 +17,10 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 
 START_S = 30.0
+FIRST_ANSWER_S = 0.15
 END_S = 30.0
+
+_MAIN = "from acqstream.cli.main import main; main()"  # as acqstream/__main__.py
 
 
 def free_port() -> int:
@@ -31,16 +34,22 @@ def free_port() -> int:
 class DaemonProcess:
     """`acqstream serve` on `data`, started by `start` (or `with`), ended by `stop` or `kill`.
 
-    options are further keys of the configuration file.
+    options are further keys of the configuration file. home is where that file, the log and the sockets lie, beside
+    `data` if not given. prelude is Python that runs in the daemon's process first.
     """
 
-    def __init__(self, data: Path, *, port: int | None = None, **options: object) -> None:
+    def __init__(
+        self, data: Path, *, port: int | None = None, home: Path | None = None, prelude: str = "", **options: object
+    ) -> None:
         self.data = data
+        self.home = home or data.parent
         self.port = port or free_port()
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
-        self.log_path = data.parent / f"daemon-{self.port}.log"
-        self.config_path = data.parent / f"daemon-{self.port}.toml"
-        settings = {"memory_mb": 64, "runtime": str(data.parent / "run"), **options}
+        self.log_path = self.home / f"daemon-{self.port}.log"
+        self.config_path = self.home / f"daemon-{self.port}.toml"
+        self.runtime = self.home / "run"
+        self._prelude = prelude
+        settings = {"memory_mb": 64, "runtime": str(self.runtime), **options}
         lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,18 +62,20 @@ class DaemonProcess:
     @property
     def ipc(self) -> str:
         """The ipc endpoint beside tcp."""
-        return f"ipc://{self.data.parent / 'run' / f'{self.port}.sock'}"
+        return f"ipc://{self.runtime / f'{self.port}.sock'}"
 
     def start(self) -> DaemonProcess:
         """Start it and wait until it answers."""
         self.launch()
         assert self._process is not None
         deadline = time.monotonic() + START_S
+        answer_s = FIRST_ANSWER_S  # a question that is put before it listens is lost
         while True:
             assert self._process.poll() is None, f"the daemon ended at once: {self.output()}"
             try:
-                fetch_status(self.endpoint, timeout_s=1.0)
+                fetch_status(self.endpoint, timeout_s=answer_s)
             except DaemonUnavailable:
+                answer_s = min(1.1 * answer_s, 1.0)
                 assert time.monotonic() < deadline, f"the daemon does not answer: {self.output()}"
             else:
                 return self
@@ -76,7 +87,8 @@ class DaemonProcess:
 
     def launch_on(self, data: Path) -> None:
         """As `launch`, on a data directory that may not be one."""
-        command = [sys.executable, "-m", "acqstream", "serve", "--config", str(self.config_path)]
+        program = ["-c", f"{self._prelude}\n{_MAIN}"] if self._prelude else ["-m", "acqstream"]
+        command = [sys.executable, *program, "serve", "--config", str(self.config_path)]
         command += ["--data", str(data), "--endpoint", self.endpoint]
         with self.log_path.open("ab") as log:
             environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -100,6 +112,11 @@ class DaemonProcess:
         self._process.kill()
         self._process.wait(END_S)
         self._process = None
+
+    def kill_if_running(self) -> None:
+        """As `kill`; nothing if it was stopped or killed before."""
+        if self._process is not None:
+            self.kill()
 
     def pause(self) -> None:
         """SIGSTOP: alive, but silent."""

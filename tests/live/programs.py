@@ -64,15 +64,19 @@ with acqstream.open(path) as dataset:
 
 def start(program: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a program with pipes to stdin and stdout."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment(),
     )
+
+
+def environment() -> dict[str, str]:
+    """For children that import what this process can import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def line_of(process: subprocess.Popen[str]) -> str:

@@ -20,12 +20,12 @@ Shape = tuple[int, ...]
 WAIT_S = 20.0
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, *, every_s: float = 0.005) -> Any:
     """Wait until `condition` gives something true, and return that."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.005)
+        time.sleep(every_s)
     return value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.errors import DiskFull, StorageError
+from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.index import parse_entries
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
@@ -142,20 +142,6 @@ def test_two_failed_files_end_the_acquisition(tmp_path: Path, kind: str, publish
     error = fail_log(log, frames[published:])
     assert disk.delivered == 2
     assert (type(error), error.errno, error.number) == (StorageError, errno.EIO, published)
-    check_failed(log, frames[:published])
-
-
-@pytest.mark.parametrize("published", [0, 3])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_ends_the_acquisition_in_words(tmp_path: Path, published: int, code: int) -> None:
-    frames = frames_of(6, (400, 400))
-    disk = ScriptedDisk()
-    log = start_log(tmp_path / "cells", disk=disk)
-    append_some(log, frames[:published])
-    disk.fail("pwritev", 1 if published else 2, code, part=STACK)
-    error = fail_log(log, frames[published:])
-    assert isinstance(error, DiskFull)
-    assert (error.errno, error.number) == (code, published)
     check_failed(log, frames[:published])
 
 

@@ -19,34 +19,14 @@ from acqstream.pipeline import journal
 from acqstream.pipeline.recovery import RecoveryReport, recover
 from acqstream.pipeline.state_file import read_state, write_state
 from acqstream.storage.disk import LocalDisk
+from tests.pipeline.crashed import Step, content_of, crash, cut, entry_starts, without_leftovers
 from tests.pipeline.make_frames import Frame, frame_of, frames_of, start_log, write_log
 from tests.pipeline.read_back import check_dataset, open_ndstorage, read_index, read_journal, stack_paths
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
-LIMIT_BYTES = 7_600_000
 INDEX, JOURNAL = "NDTiff.index", journal.JOURNAL_NAME
 SMALL = frames_of(5, (6, 7))
 LARGE = frames_of(11, (320, 512))  # seven to a stack file
-Step = Frame | int  # a frame, or that many skipped numbers
-
-
-def crash(folder: Path, steps: Sequence[Step], *, disk: ScriptedDisk | None = None) -> Path:
-    """A dataset as it lies on the disk when its writer dies after publishing `steps`."""
-    source = folder.with_name(folder.name + "-alive")
-    number = 0
-    with start_log(source, limit=LIMIT_BYTES, durability="close", disk=disk) as log:
-        log.wait_until_open()
-        for step in steps:
-            if isinstance(step, int):
-                log.skip(number, step, "no light")
-                number += step
-            else:
-                log.append(step.header, step.image)
-                number += 1
-            assert log.wait_for_published(number)
-        shutil.copytree(source, folder)
-    shutil.rmtree(source)
-    return folder
 
 
 def recovered(folder: Path) -> RecoveryReport:
@@ -66,19 +46,6 @@ def check_recovered(folder: Path, frames: Sequence[Frame], *, oracles: bool = Tr
     write_state(LocalDisk(), str(folder), dataclasses.replace(state, state=AcquisitionState.RUNNING))
     recovered(folder)
     assert content_of(folder) == before
-
-
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
-
-
-def entry_starts(folder: Path) -> list[int]:
-    return [*read_index(folder).offsets, (folder / INDEX).stat().st_size]
-
-
-def cut(path: Path, length: int) -> None:
-    with path.open("r+b") as file:
-        file.truncate(length)
 
 
 @pytest.mark.parametrize("frames", [SMALL, LARGE], ids=["small", "large"])
@@ -265,10 +232,6 @@ def test_recovery_interrupted_at_any_of_its_calls_is_done_by_the_next(tmp_path: 
         assert read_state(str(folder)).state is AcquisitionState.INTERRUPTED
         assert without_leftovers(folder) == without_leftovers(whole), disk.calls[nth - 1]
         shutil.rmtree(folder)
-
-
-def without_leftovers(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in content_of(folder).items() if not name.endswith(".new")}
 
 
 def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
             "duplicates": "replace",
             "on_exists": "number",
             "resume": True,
-            "mirrors": [],
+            "mirrors": ["null", "null"],
             "news": 1,
         },
         Open(
@@ -48,6 +48,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
                 replace_duplicates=True,
                 number_if_taken=True,
                 resume=True,
+                mirrors=("null",),
             )
         ),
     ),
@@ -109,7 +110,10 @@ REFUSED = [
     ({**OPEN, "durability": True}, "bad_header", "'durability'"),
     ({**OPEN, "duplicates": "keep"}, "bad_header", "'duplicates'"),
     ({**OPEN, "on_exists": 3}, "bad_header", "'on_exists'"),
-    ({**OPEN, "mirrors": ["n5"]}, "unsupported", "mirrors"),
+    ({**OPEN, "mirrors": ["n5", "null"]}, "unsupported", r"mirrors \['n5'\] .*; null can be asked for"),
+    ({**OPEN, "mirrors": [["null"], 3, None]}, "unsupported", "mirrors"),
+    ({**OPEN, "mirrors": "null"}, "bad_header", "'mirrors' must be a list"),
+    ({**OPEN, "mirrors": ["null"] * 17}, "bad_header", "at most 16"),
     ({**OPEN, "tiles": {}}, "unsupported", "tiles"),
     ({**FRAME, "ds": None}, "bad_header", "'ds'"),
     ({**FRAME, "n": -1}, "bad_header", "'n'"),

@@ -57,6 +57,8 @@ class ScriptedDisk:
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
         self._faults: list[Fault] = []
+        self._mended = 0
+        self._shortening: tuple[Fault, int] | None = None
         self._stalls: list[Stall] = []
         self._most_bytes: list[int] = []
         self.can_reserve = True
@@ -70,6 +72,12 @@ class ScriptedDisk:
             self._faults.append(fault)
         return fault
 
+    def mend(self) -> None:
+        """No more failures."""
+        with self._lock:
+            self._mended += sum(fault.delivered for fault in self._faults)
+            self._faults.clear()
+
     def stall(self, kind: str, nth: int = 1, *, part: str = "") -> Stall:
         """Hold such a call until told to go on."""
         stall = Stall(kind, nth, part)
@@ -81,6 +89,11 @@ class ScriptedDisk:
         """The next writes take at most so many bytes each."""
         self._most_bytes.extend(most_bytes)
 
+    def shorten_from(self, nth: int, most_bytes: int, *, for_good: bool) -> Fault:
+        """The nth write, or every one from it on, takes at most so many bytes."""
+        self._shortening = (Fault("pwritev", nth, 0, "", for_good), most_bytes)
+        return self._shortening[0]
+
     def of(self, *kinds: str, part: str = "") -> list[Call]:
         """The calls so far of these kinds on files with `part` in their name."""
         with self._lock:
@@ -88,7 +101,7 @@ class ScriptedDisk:
 
     @property
     def delivered(self) -> int:
-        return sum(fault.delivered for fault in self._faults)
+        return self._mended + sum(fault.delivered for fault in self._faults)
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         self._enter("create" if create else "open", path)
@@ -106,9 +119,9 @@ class ScriptedDisk:
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
         length = sum(len(buffer) for buffer in buffers)
         self._enter("pwritev", self._names[fd], offset, length)
-        if not self._most_bytes:
+        most = self._most_of_this_write(self._names[fd])
+        if most is None or most >= length:
             return self._inner.pwritev(fd, buffers, offset)
-        most = self._most_bytes.pop(0)
         if most <= 0:
             return most
         content = b"".join(bytes(buffer) for buffer in buffers)[:most]
@@ -117,6 +130,14 @@ class ScriptedDisk:
             return os.pwrite(other, content, offset)
         finally:
             os.close(other)
+
+    def _most_of_this_write(self, name: str) -> int | None:
+        with self._lock:
+            if self._most_bytes:
+                return self._most_bytes.pop(0)
+            if self._shortening is not None and is_hit(self._shortening[0], "pwritev", name):
+                return self._shortening[1]
+        return None
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
         self._enter("pread", self._names[fd], offset, length)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, StorageError
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock, is_locked
 
 HOLD = """
 import sys
@@ -60,3 +60,13 @@ def test_a_second_lock_in_the_same_process_is_refused(tmp_path: Path) -> None:
 def test_a_missing_directory_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         DirectoryLock(str(tmp_path / "missing"))
+
+
+def test_a_held_file_is_seen_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_NAME
+    with DirectoryLock(str(tmp_path)):
+        assert is_locked(str(path))
+    assert not is_locked(str(path))
+    DirectoryLock(str(tmp_path)).close()  # asking left no lock behind
+    with pytest.raises(FileNotFoundError):
+        is_locked(str(tmp_path / "absent"))

@@ -9,7 +9,8 @@ Publish point: a whole entry in `NDTiff.index`.
 from __future__ import annotations
 
 from acqstream.formats.base import FrameFormat
-from acqstream.formats.ndtiff.folders import is_ndtiff
+from acqstream.formats.ndtiff.check import check_dataset
+from acqstream.formats.ndtiff.folders import container_of, is_ndtiff
 from acqstream.formats.ndtiff.reader import open_readers
 
 FORMAT = FrameFormat(
@@ -17,4 +18,6 @@ FORMAT = FrameFormat(
     detect=is_ndtiff,
     looked_for="NDTiff.index, a folder 'Full resolution', or an NDTiff stack file (*.tif)",
     open=open_readers,
+    folder=container_of,
+    check=check_dataset,
 )

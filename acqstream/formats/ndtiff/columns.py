@@ -155,6 +155,16 @@ class FrameTable:
         self._numbers.extend(batch.numbers)
         self._stacks.extend(stacks)  # last: it is what `len` counts
 
+    @property
+    def all_numbers(self) -> NDArray[np.void]:
+        """The numbers of all entries (dtype NUMBERS), a view."""
+        return self._numbers.values
+
+    @property
+    def all_stacks(self) -> NDArray[np.int32]:
+        """Of all entries: position in `stack_names`, a view."""
+        return self._stacks.values
+
     def numbers(self, row: int) -> np.void:
         """The numbers of an entry (dtype NUMBERS)."""
         numbers: np.void = self._numbers.values[row]

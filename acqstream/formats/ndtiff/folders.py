@@ -35,6 +35,12 @@ def is_ndtiff(path: Path) -> bool:
     return (folder / INDEX_NAME).exists() or (folder / FULL_RESOLUTION).is_dir() or _first_magic(folder) is not None
 
 
+def container_of(path: Path) -> Path:
+    """The container of the dataset at `path`: itself, or what holds the level folder or file."""
+    folder = path if path.is_dir() else path.parent
+    return folder.absolute().parent if _LEVEL.fullmatch(folder.absolute().name) else folder
+
+
 def find_folders(path: Path) -> DatasetFolders:
     """The folders to read for `path`: a container gives all levels, a level folder or a file in it that level.
 

@@ -50,6 +50,11 @@ class StoredFrame:
         """Bytes of the pixels, decompressed."""
         return self.height * self.width * self.pixel_type.pixel_bytes
 
+    @property
+    def is_plain(self) -> bool:
+        """Stored uncompressed: the bytes in the file are the pixels."""
+        return self.compression in _RAW
+
 
 def pixel_type_of_code(code: int, path: str) -> PixelType:
     """The pixel type of an index entry's code. Raises UnsupportedFeature."""

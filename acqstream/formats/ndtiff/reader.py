@@ -18,7 +18,7 @@ from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES, EntryBat
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import parse_json_object, parse_stack_header
+from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.read_file import ReadFile
@@ -124,6 +124,15 @@ class NDTiffReader:
         frame = self._stored_frame(row)
         file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
         return read_pixels(file, frame, byte_order)
+
+    def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
+        """Name of the stack file that holds the frame, and where and how it lies there."""
+        return self._table.stack_names[self._table.stack(row)], self._stored_frame(row)
+
+    def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]:
+        """A stack file and its byte order. Raises CorruptDataset if it is missing or no TIFF file."""
+        self._check_open()
+        return self._stacks.get(name)
 
     def read_metadata(self, row: int) -> dict[str, Any]:
         """The frame's metadata, empty if it has none. Raises CorruptDataset if bytes are missing or no JSON."""

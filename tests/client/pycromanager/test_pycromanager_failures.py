@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import acqstream
+from acqstream.client.status import fetch_status
 from tests.client.pycromanager import microscope
 from tests.live.daemon_process import DaemonProcess
+from tests.live.small_disk import small_disk as file_system
 from tests.live.stored import until
 
 pytestmark = [
@@ -33,7 +32,6 @@ PROMPT_S = PATIENCE_S + 1.0
 SCENARIO = """
 set_camera(512, 512)
 core.set_exposure(20)  # at most 50 frames a second, so that the core's own buffer does not overflow first
-noticed = []
 
 
 def forever():
@@ -42,10 +40,6 @@ def forever():
         yield {"axes": {"time": number}}
         number += 1
         time.sleep(0.02)
-
-
-def notice(error):
-    noticed.append(time.time())
 
 
 def submit(acq):
@@ -58,35 +52,27 @@ def submit(acq):
 
 
 def in_sink():
-    with Acquisition("cells", on_error=notice, **options) as acq:
+    with Acquisition("cells", **options) as acq:
         tell(begun=acq.run.path)
         submit(acq)
 
 
 def in_hook():
-    with acqstream.create("cells", on_error=notice, **options) as run:
+    with acqstream.create("cells", **options) as run:
         tell(begun=run.path)
         with pycromanager.Acquisition(image_process_fn=forward(run)) as acq:
             submit(acq)
 
 
 error = error_of(in_hook if arguments["way"] == "hook" else in_sink)
-tell(**error, ended=time.time(), noticed=noticed[0], running=core.is_sequence_running())
+tell(**error, ended=time.time(), running=core.is_sequence_running())
 """
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("only root on Linux can mount a small file system")
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"mounting is not possible here: {done.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    with file_system(tmp_path / "small", 8) as place:
+        yield place
 
 
 WAYS = [("sink", "snapped"), ("sink", "burst"), ("hook", "snapped"), ("hook", "burst")]
@@ -100,11 +86,20 @@ def frames_in(path: Path) -> int:
         return 0
 
 
+def is_paused(daemon: DaemonProcess) -> bool:
+    return any(one.paused for one in fetch_status(daemon.endpoint).acquisitions)
+
+
 @pytest.mark.parametrize(("way", "kind"), WAYS)
 def test_a_full_disk_ends_the_acquisition(small_disk, way, kind):
-    with DaemonProcess(small_disk / "data", runtime=str(small_disk.parent / "run")) as daemon:
-        begun, end = microscope.run(SCENARIO, endpoint=daemon.endpoint, way=way, kind=kind, patience_s=PATIENCE_S)
-    assert end["ended"] - end["noticed"] < PROMPT_S
+    with DaemonProcess(
+        small_disk / "data", runtime=str(small_disk.parent / "run"), reserve_mb=1, ballast_mb=1
+    ) as daemon:
+        process = microscope.start(SCENARIO, endpoint=daemon.endpoint, way=way, kind=kind, patience_s=PATIENCE_S)
+        until(lambda: is_paused(daemon) or process.poll() is not None, "the disk is full")
+        paused = time.time()
+        begun, end = microscope.finish(process)
+    assert end["ended"] - paused < PATIENCE_S + 2.0
     assert "No space left on device" in end["text"]
     assert end["kind"] == ("DiskFull" if way == "sink" else "Exception")
     assert not end["running"]

@@ -11,6 +11,10 @@ import useq
 
 import acqstream
 from acqstream.client.pymmcore import install, streaming
+from acqstream.client.status import fetch_status
+from tests.live.daemon_process import DaemonProcess
+from tests.live.small_disk import small_disk
+from tests.live.stored import until
 
 PATIENCE_S = 2.0
 PROMPT_S = PATIENCE_S + 1.0
@@ -201,3 +205,35 @@ def test_a_daemon_that_dies_ends_the_run_within_the_patience(core, own_daemon, d
     killer.join()
     assert ended_at - killed_at[0] < PROMPT_S
     assert not core.isSequenceRunning()
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_with_that_text(core, tmp_path, delivered, camera_size):
+    camera_size(512, 512)
+    with small_disk(tmp_path / "small", 24) as place:
+        options = {"runtime": str(tmp_path / "run"), "memory_mb": 32, "reserve_mb": 2, "ballast_mb": 1}
+        with DaemonProcess(place / "data", **options) as daemon:
+            paused_at = []
+
+            def watch():
+                until(lambda: any(one.paused for one in fetch_status(daemon.endpoint).acquisitions), "the disk is full")
+                paused_at.append(time.monotonic())
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            with pytest.raises(acqstream.DiskFull, match="No space left on device") as caught:
+                with streaming(
+                    core, "cells", endpoint=daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=64
+                ) as streamer:
+                    core.mda.run(useq.MDASequence(time_plan={"interval": 0, "loops": 100_000}))
+            ended_at = time.monotonic()
+            watcher.join()
+            assert ended_at - paused_at[0] < PATIENCE_S + 2.0
+            assert not core.isSequenceRunning()
+            receipt = streamer.last_run.receipt
+            assert receipt.status == "error"
+            assert receipt.stored >= caught.value.number > 0
+            with acqstream.open(streamer.last_run.path) as dataset:
+                images = [dataset.read_frame(key) for key in list(dataset.keys())]
+            assert len(images) == receipt.stored
+            assert all(image.shape == (512, 512) for image in images)

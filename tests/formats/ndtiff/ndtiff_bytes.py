@@ -79,8 +79,15 @@ class Folder:
             pixels = directory + 162 + (6 if samples == 3 else 0) + 16
             after = pixels + image.nbytes
             bits = image.itemsize * 8 if samples == 1 else directory + 162
+            meaning = 2 if samples == 3 else 1  # RGB, or black is zero
             tags = [
-                *((256, 4, 1, width), (257, 4, 1, height), (258, 3, samples, bits), (259, 3, 1, 1), (262, 3, 1, 1)),
+                *(
+                    (256, 4, 1, width),
+                    (257, 4, 1, height),
+                    (258, 3, samples, bits),
+                    (259, 3, 1, 1),
+                    (262, 3, 1, meaning),
+                ),
                 *((273, 4, 1, pixels), (277, 3, 1, samples), (278, 4, 1, height), (279, 4, 1, image.nbytes)),
                 *((282, 5, 1, pixels - 16), (283, 5, 1, pixels - 8), (296, 3, 1, 3), (51123, 2, len(metadata), after)),
             ]

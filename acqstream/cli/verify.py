@@ -1,0 +1,92 @@
+"""`acqstream verify`: prove every frame and every invariant of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from acqstream.formats.base import Problem
+    from acqstream.model.receipt import MissingFrames
+    from acqstream.pipeline.verification import Verification
+
+_PROBLEMS_SHOWN = 100
+_RANGES_SHOWN = 10
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Prove every frame and every invariant of a dataset.
+
+    Reads all of it, on any copy; nothing is changed. Ends with 0 only if all is well.
+    """
+    from acqstream.pipeline.verification import verify as verify_dataset
+
+    with progress_bar() as bar:
+        task = bar.add_task("opening", total=None)
+        result = verify_dataset(
+            path, lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
+        )
+    if as_json:
+        print_json({"ok": result.ok, **asdict(result)})
+    else:
+        _print_result(result)
+    if not result.ok:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _print_result(result: Verification) -> None:
+    print(f"{result.path}: {_verdict(result)}")
+    _print_list("proved", result.proved)
+    _print_list("not proved", result.not_proved)
+    _print_list("notes", result.notes, result.note_count)
+    _print_list("missing", [_range_text(gap) for gap in result.missing[:_RANGES_SHOWN]], len(result.missing))
+    shown = [_problem_text(problem, result.path) for problem in result.problems[:_PROBLEMS_SHOWN]]
+    _print_list("problems", shown, result.problem_count)
+
+
+def _verdict(result: Verification) -> str:
+    wrong = []
+    if result.problem_count:
+        wrong.append(count_text(result.problem_count, "problem"))
+    if result.missing_count:
+        wrong.append(f"{count_text(result.missing_count, 'frame')} missing")
+    text = ", ".join(wrong) or "all is well"
+    state = "being written" if result.writing else result.state or "another writer's"
+    return f"{text}; {count_text(result.frames, 'frame')}, {size_text(result.payload_bytes)} of pixels, {state}"
+
+
+def _print_list(heading: str, lines: list[str], count: int | None = None) -> None:
+    if not lines:
+        return
+    print(heading)
+    for line in lines:
+        print(f"  {line}")
+    if count is not None and count > len(lines):
+        print(f"  ... and {count - len(lines):,} more")
+
+
+def _range_text(gap: MissingFrames) -> str:
+    last = gap.first + gap.count - 1
+    numbers = f"frame {gap.first}" if gap.count == 1 else f"frames {gap.first} to {last}"
+    return f"{numbers}: {gap.reason}"
+
+
+def _problem_text(problem: Problem, folder: str) -> str:
+    path = Path(problem.path)
+    place = str(path.relative_to(folder)) if path.is_relative_to(folder) and path != Path(folder) else problem.path
+    if problem.offset is not None:
+        place += f" at byte {problem.offset}"
+    if problem.frame is not None:
+        place += f", frame {problem.frame}"
+    return f"{place}: {problem.text}"

@@ -1,0 +1,44 @@
+"""The views of one acquisition, from its opening to its end; they outlive it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from acqstream.daemon.view_job import ViewJob
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.pipeline.memory_budget import Share
+
+
+class AcquisitionViews:
+    """names: of the views that were asked for; without any, nothing is made and nothing costs anything.
+
+    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts` by any thread.
+    """
+
+    def __init__(self, process: ViewProcess, names: Sequence[str], share: Share) -> None:
+        self.table = process.make_table() if names else None
+        self._process = process
+        self._names = names
+        self._share = share
+        self._jobs: dict[str, ViewJob] = {}
+
+    def begin(self, folder: str) -> None:
+        """The dataset's files are there."""
+        for name in self._names:
+            self._jobs[name] = self._process.add(
+                folder, name, table=self.table, start=self._share.offset, length=self._share.length
+            )
+
+    def end(self) -> None:
+        """The log has ended. To be called before its share of the memory is given back."""
+        if self.table is not None:
+            self.table.end()
+
+    def status(self, stored: int) -> dict[str, Any]:
+        """By name; stored: frames published."""
+        return {name: job.status(stored) for name, job in self._jobs.items()}
+
+    def texts(self, stored: int) -> dict[str, str]:
+        """By name, how far each is: for the receipt."""
+        return {name: job.text(stored) for name, job in list(self._jobs.items())}

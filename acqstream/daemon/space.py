@@ -1,0 +1,118 @@
+"""The space left on the data directory's disk: watched, forecast, and a part of it kept for closing what runs."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from acqstream.daemon.config import DaemonConfig
+from acqstream.storage.ballast import Ballast
+from acqstream.storage.disk import Disk
+
+logger = logging.getLogger("acqstream.daemon")
+
+LOOK_INTERVAL_S = 0.2
+HYSTERESIS = 1.125  # times a bound: so much must be there again before it counts as passed
+
+
+class Level(enum.StrEnum):
+    """How much space is left."""
+
+    ENOUGH = "enough"
+    LOW = "low"  # told, nothing more
+    FULL = "full"  # below the reserve: no more frames are asked for
+
+
+class Writing(Protocol):
+    """An acquisition as far as space goes."""
+
+    @property
+    def bytes_per_s(self) -> float: ...
+    @property
+    def reserved_bytes(self) -> int: ...
+
+
+class Space:
+    """Looks at the disk a few times a second, in a thread of its own: a disk that stands still may hold up that too.
+
+    free_bytes counts what the running acquisitions have reserved and not written yet; None where it cannot be told.
+    on_change is called from the thread when the level has changed.
+    """
+
+    def __init__(self, config: DaemonConfig, disk: Disk, on_change: Callable[[], None]) -> None:
+        self.reserve_bytes = config.reserve_mb * 2**20
+        self.free_bytes: int | None = None
+        self.level = Level.ENOUGH
+        self.running: Collection[Writing] = ()  # replaced by the loop
+        self._path = str(config.data.absolute())
+        self.ballast = Ballast(disk, self._path, config.ballast_mb * 2**20)
+        self._low_s = config.low_space_minutes * 60
+        self._disk = disk
+        self._on_change = on_change
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="space", daemon=True)
+
+    def start(self) -> None:
+        """Look once, then go on looking."""
+        self.look()
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_INTERVAL_S):
+            self.look()
+
+    def look(self) -> None:
+        """Update free_bytes and level."""
+        try:
+            free = self._disk.free_bytes(self._path)
+        except OSError:
+            self.free_bytes = None  # the disk is away: writing tells what is wrong
+            return
+        running = self.running
+        self.free_bytes = free + sum(one.reserved_bytes for one in running)
+        before, self.level = self.level, self._level_at(self.free_bytes, sum(one.bytes_per_s for one in running))
+        if self.level is not before:
+            logger.warning("space is %s: %s", self.level, self.text())
+            self._on_change()
+        if not self.ballast.is_held and free > 2 * self.reserve_bytes + self.ballast.length:
+            self.ballast.take()
+
+    def seconds_left(self, bytes_per_s: float) -> float | None:
+        """How long the space above the reserve lasts at this rate; None where that cannot be told."""
+        if self.free_bytes is None or bytes_per_s <= 0:
+            return None
+        return max(0, self.free_bytes - self.reserve_bytes) / bytes_per_s
+
+    def frames_left(self, frame_bytes: float) -> int | None:
+        """How many frames of this size fit above the reserve; None where that cannot be told."""
+        if self.free_bytes is None or frame_bytes <= 0:
+            return None
+        return int(max(0, self.free_bytes - self.reserve_bytes) / frame_bytes)
+
+    def close(self, *, is_disk_well: bool) -> None:
+        """The daemon ends: the space is everybody's again. A disk that stands still is not asked."""
+        self._ended.set()
+        if is_disk_well:
+            self._thread.join()
+            self.ballast.give_up()
+
+    def text(self) -> str:
+        """For people: how much is left of what."""
+        free = "unknown" if self.free_bytes is None else _size_text(self.free_bytes)
+        return f"{free} left on the disk of {self._path}; the last {_size_text(self.reserve_bytes)} are kept"
+
+    def _level_at(self, free: int, bytes_per_s: float) -> Level:
+        bound = self.reserve_bytes * (HYSTERESIS if self.level is Level.FULL else 1)
+        if free < bound:
+            return Level.FULL
+        seconds = self.seconds_left(bytes_per_s)
+        low_s = self._low_s * (HYSTERESIS if self.level is Level.LOW else 1)
+        is_short = seconds is not None and seconds < low_s
+        return Level.LOW if free < 2 * self.reserve_bytes or is_short else Level.ENOUGH
+
+
+def _size_text(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

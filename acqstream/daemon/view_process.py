@@ -1,0 +1,310 @@
+"""The daemon's side of the views: one child process makes them all, watched and started again when it dies.
+
+Used by the loop only, which it never keeps waiting: what cannot be sent now is sent on another turn. What the two say
+to each other: `acqstream.pipeline.view_host`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acqstream.daemon.view_job import ViewJob
+from acqstream.pipeline.recent_groups import GroupTable
+from acqstream.storage.memory import PageMemory
+
+logger = logging.getLogger("acqstream.daemon")
+
+MAX_DEATHS = 5  # of the process without a view getting on: then it is the view's fault
+MAX_BLOCKED_S = 30.0  # while the process takes no orders: it is stuck
+FIRST_PAUSE_S = 0.1  # before it is started again; doubled at every death without any progress
+LONGEST_PAUSE_S = 10.0
+IDLE_S = 5.0  # without a view to make: the process is ended
+END_S = 5.0  # for saving all views when the daemon ends
+MAX_ENDED_KEPT = 100
+_BOARD_BYTES = 4096
+_READ_BYTES = 65536
+_MAX_READS = 16  # in one turn
+_TURN_S = 0.01  # turns of the loop that come sooner are left out
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A running process and what is on its way to it."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    orders: deque[tuple[bytes, list[int]]]
+    pending: bytes = b""
+    blocked_since_s: float | None = None  # since when it takes no orders
+    is_ending: bool = False  # was told to end, and takes no more orders
+
+
+class ViewProcess:
+    """All views of one daemon, and the process that makes them while there are any. memory: the daemon's.
+
+    command is what is started, with the number of the socket and of this process added.
+    """
+
+    def __init__(
+        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-m", "acqstream.pipeline.view_host")
+    ) -> None:
+        self._memory = memory
+        self._command = command
+        self._board: PageMemory | None = None
+        self._jobs: dict[int, ViewJob] = {}
+        self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
+        self._numbers = itertools.count(1)
+        self._child: _Child | None = None
+        self._start_at_s = 0.0
+        self._idle_since_s = 0.0
+        self._turn_at_s = 0.0
+        self._deaths = 0  # in a row, without any view getting on
+        self._restarts = 0
+        self._is_stopped = False
+        self._is_sharing = False
+
+    @property
+    def unavailable_reason(self) -> str:
+        """Why this system cannot make views beside the log; empty where it can."""
+        is_there = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
+        return "" if is_there else "this system has no sockets that descriptors can be sent over"
+
+    def make_table(self) -> GroupTable | None:
+        """A table for a log to fill, None where memory cannot be shared."""
+        table = GroupTable() if self._memory.descriptor is not None else None
+        return table if table is not None and table.descriptor is not None else None
+
+    def add(self, path: str, view: str, *, table: GroupTable | None = None, start: int = 0, length: int = 0) -> ViewJob:
+        """Have a view made of the dataset in folder `path`. table, start and length: see view_host."""
+        for known in list(self._jobs.values()):
+            if (known.path, known.view) == (path, view):
+                self._drop(known)
+        job = ViewJob(next(self._numbers), path, view, table, start, length)
+        self._jobs[job.number] = job
+        self._order_view(job)
+        return job
+
+    def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
+        """One turn of the loop. is_busy tells whether a log has a backlog."""
+        if now_s - self._turn_at_s < _TURN_S:
+            return
+        self._turn_at_s = now_s
+        if self._child is None and self._jobs and now_s >= self._start_at_s and not self._is_stopped:
+            self._start()
+        child = self._child
+        if child is None:
+            return
+        if self._board is not None:
+            self._board.view[0] = is_busy()
+        self._receive(child)
+        self._send(child)
+        if child.blocked_since_s is not None and now_s - child.blocked_since_s > MAX_BLOCKED_S:
+            logger.error("the views' process takes no orders; it is killed")
+            child.process.kill()
+        if child.process.poll() is not None:
+            self._receive(child)  # what it said last
+            self._release(child)
+            if self._jobs and not self._is_stopped and not child.is_ending:
+                self._note_death(child.process.returncode, now_s)
+        elif self._jobs and not child.is_ending:
+            self._idle_since_s = now_s
+        elif now_s - self._idle_since_s > IDLE_S + END_S:
+            child.process.kill()
+        elif now_s - self._idle_since_s > IDLE_S:
+            self._tell_end(child)
+
+    def status(self) -> dict[str, Any]:
+        """For the daemon's `status`: the process, and all views that are not complete."""
+        return {
+            "pid": self._child.process.pid if self._child is not None else None,
+            "restarts": self._restarts,
+            "memory": self._memory.private_reason or "shared",
+            "mirrors": [{"path": job.path, "mirror": job.view, **job.status()} for job in self._all_jobs()],
+        }
+
+    def stop(self) -> None:
+        """The daemon is ending: have all views saved. Does not wait."""
+        self._is_stopped = True
+        if self._child is not None:
+            self._tell_end(self._child)
+
+    def close(self) -> None:
+        """`stop`, and wait until it is done, but not for long."""
+        self.stop()
+        child = self._child
+        if child is None:
+            return
+        child.connection.settimeout(END_S)
+        try:
+            while data := child.connection.recv(_READ_BYTES):
+                del data  # nobody asks any more, but it must not wait for us
+            child.process.wait(END_S)
+        except (OSError, subprocess.TimeoutExpired):
+            logger.warning("the views' process did not end within %s s; it is killed", END_S)
+            child.process.kill()
+            child.process.wait()
+        self._release(child)
+
+    def _all_jobs(self) -> list[ViewJob]:
+        return [*self._jobs.values(), *(job for job in self._ended if job.is_failed)]
+
+    def _drop(self, job: ViewJob) -> None:
+        del self._jobs[job.number]
+        self._order({"t": "drop", "id": job.number})
+
+    def _order_view(self, job: ViewJob) -> None:
+        order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view}
+        descriptor = job.table.descriptor if job.table is not None else None
+        if descriptor is not None and self._is_sharing:
+            try:
+                self._order({**order, "fds": 1, "start": job.start, "length": job.length}, descriptor)
+            except OSError as error:
+                logger.warning("view %s of %s gets no frames from memory: %s", job.view, job.path, error)
+            else:
+                return
+        self._order(order)
+
+    def _order(self, order: dict[str, Any], *descriptors: int) -> None:
+        """Descriptors are copied: what they belong to may be gone when the order leaves. Raises OSError."""
+        if self._child is None or self._child.is_ending:
+            return
+        copies: list[int] = []
+        try:
+            for descriptor in descriptors:
+                copies.append(os.dup(descriptor))
+        except OSError:
+            for copy in copies:
+                os.close(copy)
+            raise
+        self._child.orders.append((json.dumps(order).encode() + b"\n", copies))
+
+    def _start(self) -> None:
+        try:
+            self._child = self._spawn()
+        except OSError as error:
+            logger.error("cannot start the views' process: %s", error)  # noqa: TRY400 - tried again, with a pause
+            self._start_at_s = time.monotonic() + LONGEST_PAUSE_S
+            return
+        self._idle_since_s = time.monotonic()
+        self._share_memory()
+        for job in self._jobs.values():
+            job.begin()
+            self._order_view(job)
+
+    def _spawn(self) -> _Child:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        arguments = [*self._command, str(theirs.fileno()), str(os.getpid())]
+        with theirs:
+            try:
+                # From the loop's own thread: the system ends the child with the thread that started it.
+                process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        return _Child(process, ours, deque())
+
+    def _share_memory(self) -> None:
+        """The daemon's memory, and the word that tells of a backlog."""
+        self._is_sharing = False
+        if self._memory.descriptor is None:
+            return
+        self._board = self._board or PageMemory(_BOARD_BYTES, shared=True)
+        if self._board.descriptor is None:
+            logger.warning("views get no frames from memory: %s", self._board.private_reason)
+            return
+        try:
+            self._order({"t": "memory", "fds": 2}, self._memory.descriptor, self._board.descriptor)
+            self._is_sharing = True
+        except OSError as error:
+            logger.warning("views get no frames from memory: %s", error)
+
+    def _send(self, child: _Child) -> None:
+        while child.orders:
+            line, descriptors = child.orders[0]
+            try:
+                count = socket.send_fds(child.connection, [line], descriptors)
+            except BlockingIOError:
+                child.blocked_since_s = child.blocked_since_s or time.monotonic()
+                return
+            except OSError:
+                return  # it is dying: seen by its end
+            child.blocked_since_s = None
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if count < len(line):
+                child.orders[0] = (line[count:], [])
+                return
+            child.orders.popleft()
+
+    def _receive(self, child: _Child) -> None:
+        for _ in range(_MAX_READS):
+            try:
+                data = child.connection.recv(_READ_BYTES)
+            except OSError:
+                return  # nothing now, or it is dying
+            *lines, child.pending = (child.pending + data).split(b"\n")
+            for line in lines:
+                report = json.loads(line)
+                job = self._jobs.get(report["id"])
+                if job is not None:
+                    self._note(job, report)
+            if not data:
+                return
+
+    def _note(self, job: ViewJob, report: dict[str, Any]) -> None:
+        if job.note(report):
+            self._deaths = 0
+        if job.is_failed:
+            logger.error("view %s of %s failed %s", job.view, job.path, job.reason)
+        elif job.is_ended:
+            logger.info("view %s of %s is %s", job.view, job.path, job.state)
+        if job.is_ended:
+            self._forget(job)
+
+    def _forget(self, job: ViewJob) -> None:
+        del self._jobs[job.number]
+        job.table = None
+        self._ended.append(job)
+
+    def _note_death(self, code: int, now_s: float) -> None:
+        """Start again after a pause; a view that never gets on is given up."""
+        self._restarts += 1
+        pause_s = min(FIRST_PAUSE_S * 2**self._deaths, LONGEST_PAUSE_S)
+        self._deaths += 1
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        logger.error("the views' process died (%s); %d views go on in %.1f s", how, len(self._jobs), pause_s)
+        for job in list(self._jobs.values()):
+            job.note_death()
+            if job.deaths >= MAX_DEATHS:
+                job.fail(f"the process died {job.deaths} times ({how}) and the view did not get on")
+                logger.error("view %s of %s is given up: %s", job.view, job.path, job.reason)
+                self._forget(job)
+        self._start_at_s = now_s + pause_s
+
+    def _tell_end(self, child: _Child) -> None:
+        """End of file: it saves all views and ends."""
+        if not child.is_ending:
+            child.is_ending = True
+            with contextlib.suppress(OSError):  # it is dying already
+                child.connection.shutdown(socket.SHUT_WR)
+
+    def _release(self, child: _Child) -> None:
+        child.connection.close()
+        for _, descriptors in child.orders:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._child = None

@@ -1,0 +1,261 @@
+"""Whether a dataset is NDTiff in every byte that the format fixes; all levels, finished or growing.
+
+Source: NDTiff specification 3.3; fact sheet sections 1 to 5 and 8. The content of pixels, and of metadata beyond its
+axes, is nothing that the format can prove.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
+from acqstream.formats.ndtiff.columns import FrameTable
+from acqstream.formats.ndtiff.folders import find_folders, stack_paths
+from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_check import IndexCheck, MetadataCheck
+from acqstream.formats.ndtiff.lookup import RowLookup
+from acqstream.formats.ndtiff.page_check import DIRECTORY_BYTES, PageCheck, StackEntries, StackPages
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
+from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
+from acqstream.storage.read_file import ReadFile
+
+MAX_SUMMARY_BYTES = 64 * 2**20
+DISPLAY_SETTINGS_NAME = "display_settings.txt"
+_KNOWN_MINOR = 3
+_STACK_NUMBER = re.compile(r".*NDTiffStack(?:_([0-9]{1,9}))?\.tif", re.IGNORECASE)
+_PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in sorted(PIXEL_TYPES)])
+_MAX_OPEN = 64
+
+
+def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameColumns:
+    """Check all levels of the dataset in `container`; the frames of the full resolution.
+
+    Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is no NDTiff dataset, StorageError.
+    """
+    try:
+        levels = find_folders(container).levels
+    except CorruptDataset as error:  # the index is lost
+        report.add_error(error)
+        levels = (Path(error.path),)
+    report.own_files.add(container / DISPLAY_SETTINGS_NAME)
+    checks = [_LevelCheck(folder, report, growing=growing, level=level) for level, folder in enumerate(levels)]
+    numbers = report.frame_numbers
+    columns = []
+    for check in checks:
+        columns.append(check.run(len(levels)))
+        report.frame_numbers = np.empty(0, np.uint64)  # lower levels count by themselves
+    report.frame_numbers = numbers
+    return columns[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    file: ReadFile
+    header: StackHeader
+
+
+class _LevelCheck:
+    """One folder: index, stack files, and how they fit."""
+
+    def __init__(self, folder: Path, report: CheckReport, *, growing: bool, level: int) -> None:
+        self._folder = folder
+        self._report = report
+        self._growing = growing
+        self._table = FrameTable(str(folder / INDEX_NAME))
+        self._stacks: dict[str, _Stack | None] = {}
+        self._seen: set[str] = set()  # stack files whose header was checked
+        self._first_header: StackHeader | None = None
+        self._metadata = MetadataCheck(self._file_of, report, is_lower=level > 0)
+        self._has_index = (folder / INDEX_NAME).is_file()
+
+    def run(self, levels: int) -> FrameColumns:
+        self._read_index()
+        table = self._table
+        names = [*table.stack_names, *self._others()]
+        lengths = self._lengths(table.all_numbers)
+        directories = np.full(len(table), -1, np.int64)
+        for position, name in enumerate(names):
+            rows = np.flatnonzero(table.all_stacks == position)
+            stack = self._stack_of(name)
+            if stack is None:
+                continue
+            entries = StackEntries(rows, table.all_numbers[rows], self._metadata.has_nul.values[rows], lengths[rows])
+            is_last = position == int(table.all_stacks[-1]) if len(table) else True
+            growing = self._growing and (is_last or position >= len(table.stack_names))
+            pages = PageCheck(stack.file, stack.header, self._report).check(
+                entries, growing=growing, has_index=self._has_index
+            )
+            directories[rows] = pages.directories
+            lengths[rows] = np.where(lengths[rows] < 0, pages.strip_bytes, lengths[rows])
+            self._check_room(stack, entries, pages, growing=growing)
+            self._stacks[name] = None  # closed: there may be many
+        return FrameColumns(
+            files=[self._folder / name for name in names],
+            file_numbers=[_stack_number(name) for name in names],
+            file=table.all_stacks,
+            offset=table.all_numbers["pixel_offset"].astype(np.int64),
+            length=lengths,
+            directory=directories,
+            pixel_type=table.all_numbers["pixel_type"].astype(np.int32),
+            has_axes=self._metadata.has_axes.values,
+            levels=levels,
+        )
+
+    # The index.
+
+    def _read_index(self) -> None:
+        path = self._folder / INDEX_NAME
+        self._report.own_files.add(path)
+        if not self._has_index:
+            return
+        for batch in IndexCheck(ReadFile(path), self._table, self._report, growing=self._growing).batches():
+            first = len(self._table) - len(batch.names)
+            stacks = self._table.all_stacks[first:].tolist()
+            self._metadata.check(batch, [self._table.stack_names[stack] for stack in stacks])
+        repeats = RowLookup(self._table).repeats(0, len(self._table))
+        if repeats.any():
+            text = f"{np.count_nonzero(repeats)} frames have the axes of an earlier one; readers show the later one"
+            self._report.add_note(f"{self._folder}: {text}")
+        without = np.count_nonzero(~self._metadata.has_axes.values)
+        if without:
+            self._report.add_note(f"{self._folder}: {without} frames do not have their axes in their metadata")
+
+    def _lengths(self, numbers: NDArray[np.void]) -> NDArray[np.int64]:
+        """Bytes of every frame's raw pixels, -1 where they are compressed; unknown pixel types are reported."""
+        code = numbers["pixel_type"].astype(np.int64)
+        known = (code >= 0) & (code < len(_PIXEL_BYTES))
+        path, rows = self._folder / INDEX_NAME, np.arange(len(code))
+        self._report.add_problems(path, ~known, rows, lambda i: (f"pixel type {code[i]}; 0 to 6 are known", None))
+        lengths: NDArray[np.int64] = numbers["width"].astype(np.int64) * numbers["height"]
+        lengths *= _PIXEL_BYTES[np.where(known, code, 0)]
+        compression = numbers["pixel_compression"]
+        lengths[~known | ((compression != 0) & (compression != 1))] = -1
+        if (lengths < 0).any():
+            self._report.add_note(f"{self._folder}: {np.count_nonzero(lengths < 0)} frames are compressed or unknown")
+        for field in ("pixel_compression", "metadata_compression"):
+            # 0 is none, and so is TIFF's 1 that some writers put; no writer puts both.
+            wrong = (numbers[field] == 1) & ((numbers[field] == 0).any())
+            if field == "metadata_compression":
+                wrong |= (numbers[field] != 0) & (numbers[field] != 1)
+            text = f"{field.replace('_', ' ')} {{}} in the index, elsewhere it is 0"
+            self._report.add_problems(path, wrong, rows, partial(_field_text, text, numbers[field]))
+        return lengths
+
+    # The stack files.
+
+    def _others(self) -> list[str]:
+        """Stack files that no index entry names."""
+        named = set(self._table.stack_names)
+        return [path.name for path in stack_paths(self._folder) if path.name not in named]
+
+    def _file_of(self, name: str) -> ReadFile | None:
+        stack = self._stack_of(name)
+        return stack.file if stack is not None else None
+
+    def _stack_of(self, name: str) -> _Stack | None:
+        """The open stack file, None if it has no good header: reported when first asked for."""
+        if name not in self._stacks:
+            open_ones = [one for one, stack in self._stacks.items() if stack is not None]
+            if len(open_ones) >= _MAX_OPEN:
+                del self._stacks[open_ones[0]]
+            self._stacks[name] = self._open(name)
+        return self._stacks[name]
+
+    def _open(self, name: str) -> _Stack | None:
+        path = self._folder / name
+        self._report.own_files.add(path)
+        try:
+            file = ReadFile(path)
+            if file.size() == 0:
+                self._report.add_problem(path, "is empty: its writer died before it wrote the header", offset=0)
+                return None
+            header = parse_stack_header(partial(_read_bounded, file), file.size(), str(path))
+        except CorruptDataset as error:
+            self._report.add_error(error)
+            return None
+        except DatasetError as error:  # another version, or a pipe
+            self._report.add_problem(path, str(error).removeprefix(f"{path}: "))
+            return None
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._report.add_problem(path, "the index names this stack file, but it is missing")
+            return None
+        if name not in self._seen:
+            self._seen.add(name)
+            self._check_header(file, header)
+        return _Stack(file, header)
+
+    def _check_header(self, file: ReadFile, header: StackHeader) -> None:
+        path = file.path
+        if file.read(header.end - 1, 1) == b"\0":
+            self._report.add_problem(path, "the length of the summary counts zeros behind its text", offset=24)
+        if header.minor is not None and header.minor > _KNOWN_MINOR:
+            self._report.add_note(f"{path.name}: NDTiff {header.major}.{header.minor}, checked as {header.major}.3")
+        first = self._first_header = self._first_header or header
+        if (first.major, first.minor) != (header.major, header.minor):
+            self._report.add_problem(path, "the NDTiff version is not that of the other stack files", offset=12)
+        if first.summary_metadata != header.summary_metadata:
+            self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
+
+    def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages, *, growing: bool) -> None:
+        """No two things may share bytes, all must lie in the file, and nothing stands behind the last."""
+        file, size = stack.file, stack.file.size()
+        pixels = entries.numbers["pixel_offset"].astype(np.int64)
+        lengths = np.where(entries.lengths < 0, np.maximum(pages.strip_bytes, 0), entries.lengths)
+        beyond = pixels + lengths > size
+        self._report.add_problems(
+            file.path,
+            beyond,
+            entries.rows,
+            lambda i: (f"pixels of {lengths[i]} bytes end beyond the end of the file at {size}", int(pixels[i])),
+        )
+        texts = entries.numbers["metadata_offset"].astype(np.int64)
+        text_ends = texts + np.maximum(entries.numbers["metadata_length"], pages.metadata_bytes)
+        found = pages.directories >= 0
+        at = pages.directories[found]
+        starts = np.concatenate((pixels, texts, at))
+        ends = np.concatenate((pixels + lengths, text_ends, at + DIRECTORY_BYTES))
+        rows = np.concatenate((entries.rows, entries.rows, entries.rows[found]))
+        self._check_overlaps(file.path, starts, ends, (stack.header.end, rows))
+        end = int(max(ends.max(initial=0), stack.header.end))
+        if len(entries.rows) == 0:  # only a header, which our writer ends with a block
+            end = align_up(end, BLOCK_BYTES)
+        if not growing and self._has_index and size > end:
+            what = "of zeros " if not file.read(end, 2**20).strip(b"\0") else ""
+            self._report.add_problem(file.path, f"{size - end} bytes {what}behind the last frame", offset=end)
+
+    def _check_overlaps(
+        self, path: Path, starts: NDArray[Any], ends: NDArray[Any], header_end_and_rows: tuple[int, NDArray[Any]]
+    ) -> None:
+        header_end, rows = header_end_and_rows
+        order = np.argsort(starts, kind="stable")
+        before = np.append(header_end, np.maximum.accumulate(ends[order]))[:-1]
+        wrong = (starts[order] < before) & (ends[order] > starts[order])
+        text = "pixels, metadata or directory share bytes with what stands before them"
+        self._report.add_problems(path, wrong, rows[order], lambda i: (text, int(starts[order][i])))
+
+
+def _read_bounded(file: ReadFile, offset: int, count: int) -> bytes:
+    """For a header: a sparse file must not make us take gigabytes."""
+    if count > MAX_SUMMARY_BYTES:
+        text = f"a summary of {count} bytes; at most {MAX_SUMMARY_BYTES} are read"
+        raise CorruptDataset(text, path=str(file.path), offset=24)
+    return file.read(offset, count)
+
+
+def _field_text(text: str, values: NDArray[Any], position: int) -> tuple[str, None]:
+    return text.format(values[position]), None
+
+
+def _stack_number(name: str) -> int:
+    match = _STACK_NUMBER.fullmatch(name)
+    return int(match[1] or 0) if match else -1

@@ -1,0 +1,184 @@
+"""Every entry of an index, as strictly as the reader is tolerant, and the metadata that the entries point to."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.base import CheckReport
+from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
+from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, MAX_NAME_BYTES, NUMBERS_BYTES, EntryBatch, parse_entries
+from acqstream.formats.ndtiff.stack_header import parse_json_object
+from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_spans import read_spans
+
+MAX_METADATA_BYTES = 16 * 2**20  # of one frame; sixteen times what the daemon takes
+_WINDOW_BYTES = 2**20  # bounds the Python objects alive while an index is read
+_MAX_BAD_ENTRIES = 100
+_MAX_GAP_BYTES = 32 * 1024  # read across rather than in two calls
+_TILE_AXES = frozenset({"row", "column"})  # a lower level's metadata is a copy of a full-resolution tile's
+_U32 = struct.Struct("<I")
+
+
+class IndexCheck:
+    """Takes all whole entries of an index into `table`; reports what is no whole entry.
+
+    The end of a growing index may be unfinished.
+    """
+
+    def __init__(self, file: ReadFile, table: FrameTable, report: CheckReport, *, growing: bool) -> None:
+        self._file = file
+        self._table = table
+        self._report = report
+        self._growing = growing
+
+    def batches(self) -> Iterator[EntryBatch]:
+        """The entries that are in order. Raises UnsupportedFeature for more axes than are read."""
+        size, position, bad = self._file.size(), 0, 0
+        while position < size and bad <= _MAX_BAD_ENTRIES:
+            data = self._file.read(position, min(_WINDOW_BYTES, size - position))
+            starts = _entry_starts(data)
+            if len(starts) == 1:
+                break
+            batch, taken = self._take(data, starts, position)
+            bad += bisect_right(starts, taken - 1) - len(batch.offsets)
+            position += taken
+            yield batch
+            self._report.on_progress("index", position, size)
+        if position < size and not self._growing:
+            text = _tail_text(self._file.read(position, _WINDOW_BYTES), size - position)
+            self._report.add_problem(self._file.path, text, offset=position)
+
+    def _take(self, data: bytes, starts: list[int], position: int) -> tuple[EntryBatch, int]:
+        """The entries that are in order, appended to the table, and how many bytes were dealt with."""
+        path = str(self._file.path)
+        try:
+            batch = parse_entries(data[: starts[-1]], path, position)
+            self._table.append(batch)
+        except CorruptDataset as error:
+            at = (error.offset if error.offset is not None else position) - position
+            bad = bisect_right(starts, at) - 1
+            self._report.add_error(error)
+            batch = parse_entries(data[: starts[bad]], path, position)
+            self._table.append(batch)
+            return batch, starts[bad + 1]
+        kept = {offset - position for offset in batch.offsets}
+        taken = bisect_right(starts, batch.consumed) - 1
+        for start in starts[:taken]:
+            if start not in kept:
+                self._report.add_problem(path, "an index entry with impossible numbers", offset=position + start)
+        if taken < len(starts) - 1:
+            text = "an index entry with zeros where its bytes should be"
+            self._report.add_problem(path, text, offset=position + starts[taken])
+            taken += 1
+        return batch, starts[taken]
+
+
+def _entry_starts(data: bytes) -> list[int]:
+    """Where the whole entries at the beginning of `data` start, by their lengths alone, and where the last one ends."""
+    starts = [0]
+    position, end = 0, len(data)
+    unpack = _U32.unpack_from
+    while position + 4 <= end:
+        axes_bytes = unpack(data, position)[0]
+        name_at = position + 8 + axes_bytes
+        if not 0 < axes_bytes <= MAX_AXES_BYTES or name_at > end:
+            break
+        name_bytes = unpack(data, name_at - 4)[0]
+        position = name_at + name_bytes + NUMBERS_BYTES
+        if name_bytes > MAX_NAME_BYTES or position > end:
+            break
+        starts.append(position)
+    return starts
+
+
+def _tail_text(head: bytes, length: int) -> str:
+    if not head.rstrip(b"\0"):
+        return f"{length} bytes of zeros behind the last entry: its writer died, or is still writing"
+    axes_bytes = _U32.unpack_from(head)[0] if len(head) >= 4 else 0
+    if axes_bytes > MAX_AXES_BYTES or axes_bytes == 0 < len(head) - 4:
+        return f"the last {length} bytes are no index entry"
+    name_at = 8 + axes_bytes
+    if name_at <= len(head) and _U32.unpack_from(head, name_at - 4)[0] > MAX_NAME_BYTES:
+        return f"the last {length} bytes are no index entry"
+    return f"the last entry is cut: only {length} bytes of it are there"
+
+
+class MetadataCheck:
+    """The metadata of frames: whole JSON that names the axes of the index entry.
+
+    has_axes and has_nul get an item per row: whether the metadata holds `Axes`, whether a NUL stands behind it.
+    """
+
+    def __init__(self, find_stack: Callable[[str], ReadFile | None], report: CheckReport, *, is_lower: bool) -> None:
+        self._find_stack = find_stack
+        self._report = report
+        self._skipped = _TILE_AXES if is_lower else frozenset()
+        self.has_axes = GrowingArray("?")
+        self.has_nul = GrowingArray("?")
+
+    def check(self, batch: EntryBatch, names: list[str]) -> None:
+        """The next rows; names are those of their stack files."""
+        first = len(self.has_axes)
+        self.has_axes.extend(np.ones(len(names), np.bool_))
+        self.has_nul.extend(np.zeros(len(names), np.bool_))
+        rows_of: dict[str, list[int]] = {}
+        for position, name in enumerate(names):
+            rows_of.setdefault(name, []).append(position)
+        for name, positions in rows_of.items():
+            file = self._find_stack(name)
+            if file is not None:
+                self._check_stack(file, batch, np.array(positions), first)
+
+    def _check_stack(self, file: ReadFile, batch: EntryBatch, positions: NDArray[Any], first: int) -> None:
+        numbers = batch.numbers[positions]
+        starts = numbers["metadata_offset"].astype(np.int64)
+        lengths = numbers["metadata_length"].astype(np.int64)
+        beyond = starts + lengths > file.size()
+        large = (lengths > MAX_METADATA_BYTES) & ~beyond
+
+        def place(text: str) -> Callable[[int], tuple[str, int]]:
+            return lambda i: (text.format(int(lengths[i])), int(starts[i]))
+
+        rows = positions + first
+        self._report.add_problems(file.path, beyond, rows, place("metadata of {} bytes end beyond the end of the file"))
+        self._report.add_problems(file.path, large, rows, place(f"metadata of {{}} bytes, above {MAX_METADATA_BYTES}"))
+        order = np.flatnonzero(~beyond & ~large)
+        order = order[np.argsort(starts[order], kind="stable")]
+        ends = starts + lengths
+        apart = np.ones(len(order), np.bool_)
+        if len(order):
+            apart[1:] = starts[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]  # others are told with the pages
+        order = order[apart]
+        for low, high in read_spans(starts[order], ends[order] + 1, _WINDOW_BYTES, _MAX_GAP_BYTES):
+            base = int(starts[order[low]])
+            data = file.read(base, int(ends[order[high - 1]]) + 1 - base)
+            for i in order[low:high].tolist():
+                start, end = int(starts[i]) - base, int(ends[i]) - base
+                self.has_nul.values[rows[i]] = data[end : end + 1] == b"\0"
+                self._check_text(file, data[start:end], base + start, batch.axes[positions[i]], int(rows[i]))
+
+    def _check_text(self, file: ReadFile, text: bytes, offset: int, axes: dict[str, Any], row: int) -> None:
+        try:
+            metadata = parse_json_object(text, str(file.path), offset)
+        except CorruptDataset as error:
+            self._report.add_error(error, row)
+            return
+        if text and not metadata and b"{" not in text:
+            self._report.add_problem(file.path, "metadata is blank", offset=offset, row=row)
+        found = metadata.get("Axes")
+        if found is None:
+            self.has_axes.values[row] = False
+            return
+        if self._skipped and isinstance(found, dict):
+            found = {name: value for name, value in found.items() if name not in self._skipped}
+            axes = {name: value for name, value in axes.items() if name not in self._skipped}
+        if found != axes:
+            told = f"metadata says axes {found!r:.200}, the index {axes!r:.200}"
+            self._report.add_problem(file.path, told, offset=offset, row=row)

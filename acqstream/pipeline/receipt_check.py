@@ -1,0 +1,156 @@
+"""What the receipt says, against the journal and the state: counts, bytes, missing numbers, the root hash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.base import CheckReport
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.pipeline.journal_check import CheckedJournal
+from acqstream.pipeline.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
+from acqstream.storage.read_file import ReadFile
+
+MAX_SIDE_FILE_BYTES = 64 * 2**20  # of acqstream.json and receipt.json
+_COUNTS = ("stored", "skipped", "payload_bytes", "without_checksum")
+_NEEDED = ("dataset_id", "path", "status", "sent", "missing", *_COUNTS)
+_MAX_NUMBER = 2**48
+
+
+@dataclass(frozen=True, slots=True)
+class MissingNumbers:
+    """Frame numbers that nobody declared as skipped and that have no pixels: how many, and the ranges."""
+
+    count: int = 0
+    ranges: tuple[MissingFrames, ...] = ()
+
+
+def read_side_file(path: Path) -> bytes:
+    """A small file of ours. Raises CorruptDataset if it is too large, DatasetError if it is no file, StorageError."""
+    file = ReadFile(path)
+    if file.size() > MAX_SIDE_FILE_BYTES:
+        raise CorruptDataset(f"{file.size()} bytes; at most {MAX_SIDE_FILE_BYTES} are read", path=str(path))
+    return file.read(0, MAX_SIDE_FILE_BYTES)
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Raises CorruptDataset where something is missing or of the wrong type, StorageError."""
+    content = read_side_file(path)
+    try:
+        values = json.loads(content)
+        receipt = Receipt.from_dict(values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptDataset(f"cannot be understood: {error!r:.200}", path=str(path)) from error
+    lacking = [name for name in _NEEDED if name not in values]
+    if lacking:
+        raise CorruptDataset(f"does not say {', '.join(lacking)}", path=str(path))
+    counts = [getattr(receipt, name) for name in _COUNTS] + ([] if receipt.sent is None else [receipt.sent])
+    counts += [number for gap in receipt.missing for number in (gap.first, gap.count)]
+    if any(type(count) is not int or not 0 <= count < _MAX_NUMBER for count in counts):
+        raise CorruptDataset("has counts that are no counts", path=str(path))
+    texts = (receipt.dataset_id, receipt.path, receipt.status, receipt.root_sha256)
+    if any(type(text) is not str for text in texts):
+        raise CorruptDataset("has names that are no texts", path=str(path))
+    return receipt
+
+
+class ReceiptCheck:
+    """One receipt: `run` reports what is wrong with it."""
+
+    def __init__(self, path: Path, receipt: Receipt, report: CheckReport) -> None:
+        self._path = path
+        self._receipt = receipt
+        self._report = report
+
+    def run(self, journal: CheckedJournal | None, state: DatasetState | None) -> MissingNumbers:
+        """Compare with what there is; the numbers that are missing without having been declared."""
+        receipt = self._receipt
+        if receipt.status not in END_STATES:
+            self._tell(f"unknown status {receipt.status!r:.60}")
+        elif state is not None and END_STATES[receipt.status] is not state.state:
+            self._tell(f"status is {receipt.status!r}, but the state is {state.state}")
+        if state is not None and receipt.dataset_id != state.dataset_id:
+            self._tell(f"is of dataset {receipt.dataset_id!r:.80}, this one is {state.dataset_id!r:.80}")
+        if os.path.abspath(receipt.path) != os.path.abspath(self._path.parent):
+            self._report.add_note(f"was written as {receipt.path!r:.300}: moved, renamed or copied since")
+        if journal is None:
+            undeclared = sum(gap.count for gap in receipt.missing) - receipt.skipped
+            return MissingNumbers(max(0, undeclared), receipt.missing if undeclared > 0 else ())
+        self._compare_counts(journal)
+        return self._compare_missing(journal)
+
+    def _tell(self, text: str) -> None:
+        self._report.add_problem(self._path, text)
+
+    def _compare_counts(self, journal: CheckedJournal) -> None:
+        receipt, is_frame = self._receipt, journal.is_frame
+        if receipt.dataset_id != journal.dataset_id:
+            self._tell(f"is of dataset {receipt.dataset_id!r:.80}, the journal of {journal.dataset_id!r:.80}")
+        if receipt.root_sha256 and receipt.root_sha256 != journal.root_sha256:
+            self._tell(f"root hash {receipt.root_sha256:.64}, that of the journal is {journal.root_sha256}")
+        found = {
+            "stored": np.count_nonzero(is_frame),
+            "skipped": np.count_nonzero(journal.is_skip),
+            "payload_bytes": journal.records["length"][is_frame].sum(),
+            "without_checksum": np.count_nonzero(journal.records["own_checksum"][is_frame]),
+        }
+        for name, count in found.items():
+            if getattr(receipt, name) != int(count):
+                self._tell(f"{name} is {getattr(receipt, name)}, by the journal {int(count)}")
+
+    def _compare_missing(self, journal: CheckedJournal) -> MissingNumbers:
+        """Declared missing is what has no pixels, and nothing else; numbers behind the journal count too."""
+        receipt, count = self._receipt, len(journal.records)
+        declared = np.zeros(count, np.bool_)
+        behind: list[MissingFrames] = []
+        for gap in receipt.missing:
+            end = gap.first + gap.count
+            taken = declared[gap.first : end]
+            if taken.any():
+                self._tell(f"numbers from {gap.first} on are listed twice as missing")
+            taken[:] = True
+            if end > count:
+                behind.append(MissingFrames(max(gap.first, count), end - max(gap.first, count), gap.reason))
+        wrong = np.flatnonzero(declared & journal.is_frame)
+        if len(wrong):
+            self._tell(f"{len(wrong)} frames are listed as missing that are there, the first is {wrong[0]}")
+        silent = ~declared & ~journal.is_frame
+        if silent.any():
+            text = f"{np.count_nonzero(silent)} numbers without pixels are not listed as missing"
+            if len(receipt.missing) >= MAX_GAPS_NOTED:
+                self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
+            else:
+                self._tell(f"{text}, the first is {np.flatnonzero(silent)[0]}")
+        self._compare_end(count, behind)
+        holes = missing_in(journal)
+        return MissingNumbers(holes.count + sum(gap.count for gap in behind), (*holes.ranges, *behind))
+
+    def _compare_end(self, count: int, behind: Sequence[MissingFrames]) -> None:
+        """Numbers that came, or that the producer says it sent, end where journal and missing ranges do."""
+        end = count
+        for gap in sorted(behind, key=lambda one: one.first):
+            if gap.first != end:
+                self._tell(f"what became of numbers {end} to {gap.first - 1} is not said")
+            end = max(end, gap.first + gap.count)
+        sent = self._receipt.sent
+        if sent is not None and (sent > end or (sent < end and self._receipt.status == "completed")):
+            self._tell(f"the producer sent {sent}, stored and missing are {end}")
+
+
+def missing_in(journal: CheckedJournal) -> MissingNumbers:
+    """Numbers of the journal that have no pixels and were not declared as skipped."""
+    lost = ~journal.is_frame & ~journal.is_skip
+    return MissingNumbers(int(np.count_nonzero(lost)), tuple(_ranges(lost, "lost")))
+
+
+def _ranges(chosen: NDArray[np.bool_], reason: str) -> list[MissingFrames]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    pairs = edges.reshape(-1, 2)[:MAX_GAPS_NOTED].tolist()
+    return [MissingFrames(first, end - first, reason) for first, end in pairs]

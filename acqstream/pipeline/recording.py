@@ -1,0 +1,268 @@
+"""The log's own threads: from the dataset's first files to its receipt.
+
+Besides the caller's, who reserves and commits: one that writes, one that publishes, one for checksums. The first error
+of any of them ends the acquisition; what was published stays.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
+from acqstream.formats.ndtiff import layout as ndtiff
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.receipt import Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.pipeline.checksums import ChecksumWorker
+from acqstream.pipeline.closing import Closing
+from acqstream.pipeline.committer import CommitEvents, Committer
+from acqstream.pipeline.continuation import Continuation
+from acqstream.pipeline.dataset_files import DatasetFiles
+from acqstream.pipeline.display_file import DisplayFile
+from acqstream.pipeline.ending import Ending
+from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.intake import Intake
+from acqstream.pipeline.key_set import KeySet
+from acqstream.pipeline.log_views import LogViews
+from acqstream.pipeline.notes import Notes
+from acqstream.pipeline.ring import Ring
+from acqstream.pipeline.space_gate import SpaceGate
+from acqstream.pipeline.stacks import Stacks
+from acqstream.pipeline.state_file import END_STATES, DatasetState, now_text
+from acqstream.pipeline.tally import Tally
+from acqstream.pipeline.versions import writer_versions
+from acqstream.pipeline.writer import Writer
+from acqstream.storage.disk import Disk
+from acqstream.storage.watched_disk import WatchedDisk
+
+
+class Recording:
+    """One acquisition while it is written. Its attributes are read by `Log`; they are written by these threads only.
+
+    Arguments: see `Log`. The threads start with `start`.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        spec: AcquisitionSpec,
+        *,
+        memory: memoryview,
+        disk: Disk,
+        on_change: Callable[[], None],
+        stack_limit_bytes: int,
+        state: DatasetState,
+        free_reserve: Callable[[], None],
+        views: LogViews,
+    ) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.error: AcqStreamError | None = None
+        self.no_space: DiskFull | None = None  # why received frames were left out, waiting having been given up
+        self.receipt: Receipt | None = None
+        self.phase = AcquisitionState.OPENING
+        self.changed = threading.Condition()
+        self.published = 0
+        self.durable = 0
+        self.tally = Tally()
+        self.ending = Ending()
+        self.summary: dict[str, Any] = dict(spec.summary)
+        self.notes = Notes(self.notify)
+        self.disk = WatchedDisk(disk, self.notes.stall)
+        self.gate = SpaceGate(self.note_space, free_reserve)
+        self.held_why = ""
+        self._on_change = on_change
+        self._stack_limit_bytes = stack_limit_bytes
+        self._state = state
+        self._views = views
+        self.ring = Ring(memory, views.table.claim if views.table is not None else None)
+        self._keys = None if spec.replace_duplicates else KeySet()
+        self._checksums = ChecksumWorker(spec.name, self.fail)
+        self.intake = Intake(self.layout(), self.ring, keys=self._keys, on_closed=self._checksums.submit)
+        self.intake.axis_order = tuple(axis.name for axis in spec.axes)
+        self.stacks = Stacks(self.disk, folder, lambda: self.intake.layout, limit_bytes=stack_limit_bytes)
+        self.committer: Committer | None = None
+        self._closing = Closing(self.gate, self.notes, self.fail)
+        self.display = DisplayFile(self.disk, folder, self._closing.attempt)
+        self._writer: Writer | None = None
+        self._first_io = ""  # of the first stack file, before it is begun
+        self.thread = threading.Thread(target=self._run, name=f"write-{spec.name}", daemon=True)
+
+    @property
+    def io(self) -> str:
+        """ "direct" or "buffered"; "" while the acquisition is opening."""
+        stack = self._writer.stack if self._writer is not None else None
+        return stack.file.io if stack is not None else self._first_io
+
+    @property
+    def paused_why(self) -> str:
+        """Why no frames are taken for want of space; empty while they are."""
+        error = self.gate.error
+        return str(error) if error is not None else self.held_why
+
+    def layout(self) -> ndtiff.NDTiffLayout:
+        """The dataset's layout, with the summary as it is now."""
+        return ndtiff.NDTiffLayout(self.spec.name, self.summary, stack_limit_bytes=self._stack_limit_bytes)
+
+    def notify(self) -> None:
+        """Wake whoever waits for a change."""
+        with self.changed:
+            self.changed.notify_all()
+        self._on_change()
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error and stop the writer; nothing after it is published."""
+        with self.changed:
+            if isinstance(error, DiskFull) and self.gate.is_given_up:
+                self.no_space = self.no_space or error  # the end that was asked for, with fewer frames
+            elif self.error is None:
+                if not isinstance(error, AcqStreamError):
+                    text = f"unexpected {type(error).__name__}: {error}"
+                    wrapped = AcquisitionFailed(text, number=self.published)
+                    wrapped.__cause__ = error
+                    error = wrapped
+                self.error = error
+        if self._writer is not None:
+            self._writer.stopped.set()
+        self.gate.give_up()
+        with self.intake.condition:
+            self.intake.closing = True
+            self.intake.condition.notify_all()
+        self.notify()
+
+    def note_space(self) -> None:
+        """The disk has become full, or there is space again: the window follows."""
+        why = self.paused_why
+        with self.intake.condition:
+            was_held, self.intake.is_held = self.intake.is_held, bool(why)
+        if why and not was_held:
+            self.notes.warn("disk_full", f"{why}; waiting for space")
+        elif was_held and not why:
+            self.notes.warn("disk_space", "there is space again; going on")
+        self.notify()
+
+    def _run(self) -> None:
+        files: DatasetFiles | None = None
+        stacks = self.stacks
+        try:
+            files, continuation = self._open_files()
+            if continuation is not None:
+                stacks.go_on_at(continuation.next_stack)
+            stacks.prepare()
+            self._first_io = stacks.prepared_io
+            committer = self.committer = self._make_committer(files)
+            committer.go_on_at(self.published, continuation.records if continuation is not None else b"")
+            committer.run_later(self.display.write)  # settings that came before the files
+            self._writer = Writer(
+                self.intake,
+                stacks,
+                committer,
+                self.gate,
+                batch_bytes=self.ring.size_bytes // 2,
+                on_warning=self.notes.warn,
+                table=self._views.table,
+            )
+            self._set_phase(AcquisitionState.RUNNING)
+            self._writer.run()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
+            self.fail(error)
+        self._checksums.stop()
+        if self.committer is not None:
+            self.committer.stop()
+        try:
+            receipt = self._close(files)
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: whatever it is, there must be a receipt
+            self.fail(error)
+            receipt = self._make_receipt()
+        self.phase = END_STATES[receipt.status]
+        self.receipt = receipt
+        self.notify()
+
+    def _open_files(self) -> tuple[DatasetFiles, Continuation | None]:
+        if self._state.state is not AcquisitionState.INTERRUPTED:
+            return DatasetFiles.create(self.disk, self.folder, self._state), None
+        files, continuation = DatasetFiles.open(self.disk, self.folder, self._state, self.layout(), self._keys)
+        if continuation.summary:
+            self.summary = continuation.summary
+            self.intake.layout = self.layout()
+        self.tally = continuation.tally
+        self.published = self.durable = continuation.next_number
+        self.intake.go_on_from(continuation)
+        return files, continuation
+
+    def _make_committer(self, files: DatasetFiles) -> Committer:
+        return Committer(
+            self.spec.name,
+            files=(files.journal, files.index),
+            stacks=self.stacks,
+            layout=lambda: self.intake.layout,
+            durability=self.spec.durability,
+            stack_limit_bytes=self._stack_limit_bytes,
+            gate=self.gate,
+            events=CommitEvents(
+                published=self._note_published,
+                durable=self._note_durable,
+                idle=self._wake_writer,
+                warning=self.notes.warn,
+                error=self.fail,
+            ),
+        )
+
+    def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:
+        self.tally.add(entries)
+        self.intake.release(entries, next_number)
+        self.published = next_number
+        self.notify()
+
+    def _note_durable(self, next_number: int) -> None:
+        self.durable = next_number
+        self.notify()
+
+    def _close(self, files: DatasetFiles | None) -> Receipt:
+        is_without_frames = files is not None and self.intake.stack_header == b""
+        header = self.intake.layout.stack_header(self.intake.axis_order) if is_without_frames else None
+        self._closing.finish_stacks(self.stacks, header)
+        return self._closing.write(files, self._make_receipt, tuple(self.tally.gaps))
+
+    def _make_receipt(self) -> Receipt:
+        tally, ending = self.tally, self.ending
+        status, reason = ending.resolve(self.error, self.no_space)
+        end = max(self.intake.received, ending.sent or 0)
+        settings = {
+            **self._state.settings,
+            "durability": self.spec.durability,
+            "io": self.io,
+            "memory_bytes": self.ring.size_bytes,
+            "stack_limit_bytes": self._stack_limit_bytes,
+        }
+        return Receipt(
+            dataset_id=self.spec.dataset_id,
+            path=os.path.abspath(self.folder),
+            status=status,
+            reason=reason,
+            sent=ending.sent,
+            stored=tally.stored,
+            skipped=tally.skipped,
+            missing=tally.missing(self.published, end, reason),
+            payload_bytes=tally.payload_bytes,
+            without_checksum=tally.without_checksum,
+            started_at=self._state.started_at,
+            finished_at=now_text(),
+            root_sha256=self.committer.records_hash.hexdigest() if self.committer is not None else "",
+            stalls=tuple(self.notes.stalls),
+            settings=settings,
+            versions=writer_versions(),
+            mirrors=self._views.texts(tally.stored),
+        )
+
+    def _set_phase(self, phase: AcquisitionState) -> None:
+        with self.intake.condition:
+            self.phase = AcquisitionState.CLOSING if self.intake.closing else phase
+        self.notify()
+
+    def _wake_writer(self) -> None:
+        with self.intake.condition:
+            self.intake.condition.notify_all()

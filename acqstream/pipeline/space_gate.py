@@ -1,0 +1,86 @@
+"""Where the log's threads wait while the disk is full, until there is space or the waiting is given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from acqstream.errors import DiskFull
+
+RETRY_S = 0.2
+
+_T = TypeVar("_T")
+
+
+class SpaceGate:
+    """Thread-safe. on_change is called when the disk has become full and when there is space again.
+
+    free_reserve gives up space that was kept for the end; it is called when waiting was given up and the last small
+    writes still find none.
+    """
+
+    def __init__(self, on_change: Callable[[], None], free_reserve: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._free_reserve = free_reserve
+        self._condition = threading.Condition()
+        self._waiting: dict[int, DiskFull] = {}  # by thread: why it waits
+        self.is_given_up = False
+
+    @property
+    def error(self) -> DiskFull | None:
+        """Why writing stands still; None while it goes on."""
+        return next(iter(self._waiting.copy().values()), None)
+
+    def wait(self, error: DiskFull) -> None:
+        """For a moment, before the caller tries again. Raises `error` once waiting was given up."""
+        if self.is_given_up:
+            self.passed()
+            raise error
+        self._pause(error)
+
+    def passed(self) -> None:
+        """The caller waits no longer."""
+        if not self._waiting:
+            return
+        with self._condition:
+            was_waiting = self._waiting.pop(threading.get_ident(), None) is not None
+        if was_waiting and not self._waiting:
+            self._on_change()
+
+    def run(self, action: Callable[[], _T]) -> _T:
+        """The result of `action`, tried until there is space; for the small writes that make a dataset whole.
+
+        Raises DiskFull where even the space kept for the end does not help.
+        """
+        has_freed = False
+        while True:
+            try:
+                result = action()
+            except DiskFull as error:
+                if not self.is_given_up:
+                    self._pause(error)
+                elif has_freed:
+                    self.passed()
+                    raise
+                else:
+                    self._free_reserve()
+                    has_freed = True
+            else:
+                self.passed()
+                return result
+
+    def give_up(self) -> None:
+        """Wait no longer, now and later."""
+        with self._condition:
+            self.is_given_up = True
+            self._condition.notify_all()
+
+    def _pause(self, error: DiskFull) -> None:
+        with self._condition:
+            is_news = not self._waiting
+            self._waiting[threading.get_ident()] = error
+        if is_news:
+            self._on_change()
+        with self._condition:
+            self._condition.wait_for(lambda: self.is_given_up, RETRY_S)

@@ -1,0 +1,330 @@
+"""Views: functions of the log and a cursor, moved on in small steps.
+
+The cursor counts frames in order of publication (entries of the index). What a view has made of them lies beside the
+dataset, for `cells` and the view `null` in `cells.null/`; `view.json` there keeps cursor and state together, replaced
+atomically, so that a killed view goes on where it was, and takes no frame twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from acqstream.errors import CorruptDataset, DatasetError, DatasetLocked, DiskFull, StorageError
+from acqstream.formats.ndtiff.folders import container_of
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.model.metadata import dump_ascii
+from acqstream.pipeline.feed import FrameFeed, Lease
+from acqstream.pipeline.recent_groups import RecentGroups
+from acqstream.pipeline.state_file import read_state
+from acqstream.storage.atomic import TEMPORARY_SUFFIX, replace_file
+from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock
+
+CHECKPOINT_NAME = "view.json"
+STEP_BYTES = 16 * 2**20  # of pixels, in one step
+CHECKPOINT_INTERVAL_S = 1.0
+POLL_S = 0.02  # how soon a frame is seen
+QUIET_POLL_S = 0.1  # ... after QUIET_AFTER_S without one
+QUIET_AFTER_S = 2.0
+HELD_POLL_S = 0.005
+LOCKED_POLL_S = 0.5
+FULL_POLL_S = 1.0
+_CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
+
+
+class View(Protocol):
+    """What is made of the frames. Used by one thread at a time.
+
+    A frame's pixels may prove overwritten after they were used: so `take` works on them and keeps nothing, `keep` adds
+    what came of it. Errors of both end the view.
+    """
+
+    def take(self, lease: Lease) -> Any:
+        """Work on one frame; what comes of it. The view itself does not change."""
+
+    def keep(self, taken: Any) -> None:
+        """Add what `take` returned."""
+
+    def state(self) -> dict[str, Any]:
+        """All that was kept, as JSON values."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`, for a new view. Raises ValueError, KeyError or TypeError."""
+
+
+class ViewState(StrEnum):
+    """How a view is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"  # it has all frames, and more may come
+    HELD = "held"  # the log has a backlog: no disk reads; or the disk is full
+    LOCKED = "locked"  # another process makes this view
+    INTERRUPTED = "interrupted"  # it has all frames of a dataset that may be gone on with
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewProgress:
+    """How far a view is. cursor of count frames are taken; the other counts are of this process."""
+
+    state: ViewState = ViewState.STARTING
+    cursor: int = 0
+    count: int = 0
+    from_memory: int = 0
+    from_stack: int = 0
+    overtaken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Content of view.json. last is where frame cursor - 1 lies: stack file and offset; it tells another dataset, or
+    another frame in that row after a power cut, from the one that was taken."""
+
+    view: str
+    dataset_id: str
+    cursor: int
+    last: tuple[str, int] | None
+    is_complete: bool
+    state: Mapping[str, Any]
+
+    def encode(self) -> bytes:
+        fields = {
+            "format": "acqstream-view",
+            "version": 1,
+            "view": self.view,
+            "dataset_id": self.dataset_id,
+            "cursor": self.cursor,
+            "last": self.last,
+            "complete": self.is_complete,
+            "state": self.state,
+        }
+        return dump_ascii(fields)
+
+
+def view_folder(dataset: Path, name: str) -> Path:
+    """Where the view `name` of the dataset in this folder lies."""
+    return dataset.with_name(f"{dataset.name}.{name}")
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset."""
+    path = folder / CHECKPOINT_NAME
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageError.wrap(error, str(path), "read") from error
+    try:
+        values = json.loads(content)
+        if values["format"] != "acqstream-view" or values["version"] != 1:
+            raise CorruptDataset("is no checkpoint of a view, version 1", path=str(path))
+        last = (str(values["last"][0]), int(values["last"][1])) if values["last"] is not None else None
+        return Checkpoint(
+            str(values["view"]),
+            str(values["dataset_id"]),
+            int(values["cursor"]),
+            last,
+            values["complete"] is True,
+            dict(values["state"]),
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
+
+
+class ViewRun:
+    """One view of one dataset on its way. Used by one thread at a time.
+
+    path is the dataset; make makes an empty view. recent tells what is in the log's memory, may_read whether the disk
+    may be used now.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        make: Callable[[], View],
+        *,
+        recent: RecentGroups | None = None,
+        may_read: Callable[[], bool] = lambda: True,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = container_of(path)
+        self.name = name
+        self.folder = view_folder(self.path, name)
+        self.view = make()
+        self.reason = ""  # why it waits, or why it began anew
+        self._make = make
+        self._recent = recent
+        self._may_read = may_read
+        self._disk = disk or LocalDisk()
+        self._lock: DirectoryLock | None = None
+        self._feed: FrameFeed | None = None
+        self._dataset_id = ""
+        self._cursor = self._count = 0
+        self._saved: tuple[int, bool] | None = None  # cursor and completeness in view.json
+        self._saved_at_s = time.monotonic()
+        self._news_at_s = 0.0
+        self._state = ViewState.STARTING
+        self._from_memory = self._from_stack = self._overtaken = 0
+
+    def progress(self) -> ViewProgress:
+        if self._feed is not None:
+            self._count = len(self._feed.reader)
+        return ViewProgress(
+            self._state, self._cursor, self._count, self._from_memory, self._from_stack, self._overtaken
+        )
+
+    def step(self) -> float | None:
+        """Take some frames; in how many seconds to come again, None when there is nothing more to do.
+
+        Raises what the view raises, DatasetError or StorageError; nothing is saved then.
+        """
+        if self._feed is None:
+            try:
+                self._feed = self._open()
+            except DatasetLocked as error:
+                self._state, self.reason = ViewState.LOCKED, str(error)
+                return LOCKED_POLL_S
+        now_s = time.monotonic()
+        if self._take(self._feed):
+            self._state = ViewState.RUNNING
+            self._news_at_s = now_s
+            if now_s - self._saved_at_s >= CHECKPOINT_INTERVAL_S and self._may_read():
+                with contextlib.suppress(DiskFull):  # next time, or at the end
+                    self.save()
+            return 0.0
+        reader = self._feed.reader
+        if self._feed.is_held:
+            self._state = ViewState.HELD
+            return HELD_POLL_S
+        if reader.writing or not self._may_read():
+            self._state = ViewState.WAITING
+            return POLL_S if now_s - self._news_at_s < QUIET_AFTER_S else QUIET_POLL_S
+        self._state = ViewState.COMPLETE if reader.complete else ViewState.INTERRUPTED
+        try:
+            self.save()
+        except DiskFull:
+            self._state = ViewState.HELD
+            return FULL_POLL_S
+        return None
+
+    def save(self) -> None:
+        """Save cursor and state, if they are news. Raises StorageError."""
+        self._saved_at_s = time.monotonic()
+        is_complete = self._state is ViewState.COMPLETE
+        if self._feed is None or self._saved == (self._cursor, is_complete):
+            return
+        checkpoint = Checkpoint(
+            self.name,
+            self._dataset_id,
+            self._cursor,
+            _place(self._feed.reader, self._cursor - 1),
+            is_complete,
+            self.view.state(),
+        )
+        replace_file(self._disk, os.fspath(self.folder / CHECKPOINT_NAME), checkpoint.encode())
+        self._saved = (self._cursor, is_complete)
+
+    def close(self) -> None:
+        """Close all files; what was not saved is lost. `progress` stays."""
+        self.progress()
+        if self._feed is not None:
+            self._feed.reader.close()
+        if self._lock is not None:
+            self._lock.close()
+        self._feed = self._lock = None
+
+    def _take(self, feed: FrameFeed) -> bool:
+        """Take what there is, up to STEP_BYTES; False if there was nothing."""
+        leases = feed.take(self._cursor, STEP_BYTES)
+        for lease in leases:
+            taken = self.view.take(lease)
+            if not lease.is_intact():
+                self._overtaken += 1  # the log was there first; the next step reads the stack
+                return True
+            self.view.keep(taken)
+            self._cursor += 1
+            if lease.is_from_memory:
+                self._from_memory += 1
+            else:
+                self._from_stack += 1
+        return bool(leases)
+
+    def _open(self) -> FrameFeed:
+        """The feed, with cursor and view as they were saved last."""
+        self._make_folder()
+        self.reason = ""
+        self._lock = DirectoryLock(os.fspath(self.folder))
+        self._dataset_id = _dataset_id(self.path)
+        levels = open_readers(self.path)
+        for lower in levels[1:]:
+            lower.close()
+        reader = levels[0]
+        try:
+            self._go_on(reader)
+        except BaseException:
+            reader.close()
+            raise
+        return FrameFeed(reader, self._recent, may_read=self._may_read)
+
+    def _make_folder(self) -> None:
+        try:
+            self._disk.mkdir(os.fspath(self.folder))
+        except FileExistsError as error:
+            found = set(os.listdir(self.folder)) if self.folder.is_dir() else None
+            if found is None or (found - {LOCK_NAME} and not found & _CHECKPOINTS):
+                raise DatasetError(f"{self.folder} is there already and is no view of {self.path.name}") from error
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.folder), "cannot create the view's folder") from error
+
+    def _go_on(self, reader: NDTiffReader) -> None:
+        try:
+            saved = read_checkpoint(self.folder)
+            if saved is None:
+                return
+            why_not = self._why_not(saved, reader)
+            if not why_not:
+                self.view.restore(saved.state)
+                self._cursor = saved.cursor
+                self._saved = (saved.cursor, saved.is_complete)
+        except (CorruptDataset, ValueError, KeyError, TypeError) as error:
+            why_not = str(error)
+        if why_not:
+            self.reason = f"began anew: {why_not}"
+            self.view = self._make()
+
+    def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
+        """Why the saved state is not one of this dataset; empty if it is."""
+        if (saved.view, saved.dataset_id) != (self.name, self._dataset_id):
+            return "what was there is of another dataset"
+        if saved.cursor > len(reader):
+            return f"it had {saved.cursor} frames, {len(reader)} are published: a power cut took the others"
+        if saved.last != _place(reader, saved.cursor - 1):
+            return f"frame {saved.cursor - 1} is another one now"
+        return ""
+
+
+def _place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
+    if row < 0:
+        return None
+    name, frame = reader.stored_frame(row)
+    return name, frame.pixels
+
+
+def _dataset_id(container: Path) -> str:
+    """Of a dataset of ours; empty for those of other writers."""
+    try:
+        return read_state(os.fspath(container)).dataset_id
+    except (FileNotFoundError, CorruptDataset):
+        return ""

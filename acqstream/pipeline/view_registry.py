@@ -1,0 +1,13 @@
+"""All views that can be made, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from acqstream.pipeline.null_view import NullView
+from acqstream.pipeline.view import View
+
+VIEWS: Mapping[str, Callable[[], View]] = {
+    "null": NullView,
+}
+"""Name to maker of an empty one. The names are those of `model.acquisition_spec.VIEW_NAMES`."""

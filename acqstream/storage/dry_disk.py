@@ -1,0 +1,49 @@
+"""A disk that takes every call and changes nothing: what a program would do, tried out."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from acqstream.storage.disk import LocalDisk
+
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+class DryDisk(LocalDisk):
+    """Reads are real. Files that are there are opened for reading only where they cannot be opened for more."""
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        if create:
+            return os.open(os.devnull, os.O_RDWR)
+        try:
+            return super().open(path, create=False)
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+
+    def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
+        return sum(len(buffer) for buffer in buffers)
+
+    def fdatasync(self, fd: int) -> None:
+        return
+
+    def reserve(self, fd: int, offset: int, length: int) -> bool:
+        return False
+
+    def truncate(self, fd: int, length: int) -> None:
+        return
+
+    def replace(self, source: str, target: str) -> None:
+        return
+
+    def unlink(self, path: str) -> None:
+        return
+
+    def mkdir(self, path: str) -> None:
+        return
+
+    def sync_directory(self, path: str) -> None:
+        return

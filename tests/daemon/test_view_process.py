@@ -1,0 +1,263 @@
+"""The daemon's side of the views' process: it is started when wanted, watched, started again, and given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from acqstream.daemon import view_process
+from acqstream.daemon.unfinished_views import go_on_with_views
+from acqstream.daemon.view_job import ViewJob
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.pipeline.view import CHECKPOINT_NAME, ViewState, read_checkpoint, view_folder
+from acqstream.storage.memory import PageMemory
+from tests.live.stored import until
+from tests.pipeline.make_frames import frames_of, start_log, write_log
+from tests.pipeline.view_sums import sums_of
+
+FRAMES = frames_of(50)
+SUMS = sums_of(frame.image for frame in FRAMES)
+MUTE = (sys.executable, "-c", "import time; time.sleep(60)")
+DYING = (sys.executable, "-c", "import sys; sys.exit(3)")
+
+
+@contextmanager
+def process_of(*command: str) -> Iterator[ViewProcess]:
+    process = ViewProcess(PageMemory(2**20, shared=True), **({"command": command} if command else {}))
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def drive(process: ViewProcess, condition: Callable[[], Any], what: str) -> None:
+    """Turns of the loop until `condition` holds."""
+
+    def turn() -> Any:
+        process.look_after(time.monotonic(), lambda: False)
+        return condition()
+
+    until(turn, what)
+
+
+def reached(job: ViewJob, cursor: int) -> Callable[[], bool]:
+    return lambda: job.cursor == cursor
+
+
+def dead(process: ViewProcess, pid: int) -> Callable[[], bool]:
+    return lambda: process.status()["pid"] != pid
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Path:
+    write_log(tmp_path / "cells", FRAMES)
+    return tmp_path / "cells"
+
+
+def state_of(folder: Path) -> Any:
+    saved = read_checkpoint(view_folder(folder, "null"))
+    return saved.state if saved is not None else None
+
+
+def test_without_views_there_is_no_process() -> None:
+    with process_of() as process:
+        for _ in range(3):
+            process._turn_at_s = 0.0
+            process.look_after(time.monotonic(), lambda: False)
+        assert process.status() == {"pid": None, "restarts": 0, "memory": "shared", "mirrors": []}
+
+
+def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_process, "IDLE_S", 0.05)
+    with process_of() as process:
+        job = process.add(str(cells), "null")
+        drive(process, lambda: job.is_ended, "the view is complete")
+        assert (job.state, job.cursor, job.from_stack) == (ViewState.COMPLETE, 50, 50)
+        assert state_of(cells) == SUMS
+        drive(process, dead(process, process.status()["pid"]), "the process has ended")
+        assert process.status()["restarts"] == 0
+        again = process.add(str(cells), "null")
+        drive(process, lambda: again.is_ended, "it is started again")
+
+
+def test_killed_it_goes_on(tmp_path: Path) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    with process_of() as process:
+        job = process.add(str(tmp_path / "cells"), "null")
+        for number in range(0, 30, 10):
+            for frame in FRAMES[number : number + 10]:
+                log.append(frame.header, frame.image)
+            drive(process, reached(job, number + 10), "it has the frames")
+            pid = process.status()["pid"]
+            os.kill(pid, signal.SIGKILL)
+            drive(process, dead(process, pid), "it is gone")
+        for frame in FRAMES[30:]:
+            log.append(frame.header, frame.image)
+        log.close()
+        drive(process, lambda: job.is_ended, "the view is complete")
+        assert (job.restarts, process.status()["restarts"], job.state) == (3, 3, ViewState.COMPLETE)
+    assert state_of(tmp_path / "cells") == SUMS
+
+
+def test_one_that_dies_at_once_is_given_up(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with process_of(*DYING) as process:
+        job = process.add(str(cells), "null")
+        drive(process, lambda: job.is_ended, "it is given up")
+        assert job.deaths == view_process.MAX_DEATHS
+        assert job.reason == "the process died 5 times (exit code 3) and the view did not get on"
+        assert process.status()["mirrors"][0]["state"] == "failed"
+        assert process.status()["mirrors"][0]["reason"] == job.reason
+        restarts = process.status()["restarts"]
+        process.look_after(time.monotonic() + 100, lambda: False)
+        assert process.status()["pid"] is None
+        assert process.status()["restarts"] == restarts
+    assert "is given up" in caplog.text
+
+
+def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_log(cells.with_name("blocked"), FRAMES)
+    cells.with_name("blocked.null").write_text("in the way")
+    with process_of() as process:
+        blocked = process.add(str(cells.with_name("blocked")), "null")
+        job = process.add(str(cells), "null")
+        drive(process, lambda: blocked.is_ended and job.is_ended, "both have ended")
+        assert blocked.state is ViewState.FAILED
+        assert blocked.reason.startswith("after 0 frames: ")
+        assert "is no view of blocked" in blocked.reason
+        assert [one["path"] for one in process.status()["mirrors"]] == [blocked.path]
+        assert process.status()["restarts"] == 0
+    assert state_of(cells) == SUMS
+    assert "view null of" in caplog.text
+    assert "is no view of blocked" in caplog.text
+
+
+def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_process, "MAX_BLOCKED_S", 0.1)
+    with process_of(*MUTE) as process:
+        process.add("first", "null")
+        drive(process, lambda: process.status()["pid"], "it runs")
+        pid = process.status()["pid"]
+        for number in range(300):
+            process.add(f"{number}{'x' * 4000}", "null")
+        drive(process, dead(process, pid), "it was killed")
+
+
+def test_a_stopped_process_does_not_keep_the_daemon_from_ending(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_process, "END_S", 0.2)
+    with process_of() as process:
+        process.add(str(cells), "null")
+        drive(process, lambda: process.status()["pid"], "it runs")
+        os.kill(process.status()["pid"], signal.SIGSTOP)
+        began_s = time.monotonic()
+        process.close()
+        assert time.monotonic() - began_s < 5.0
+        assert process.status()["pid"] is None
+
+
+def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    for frame in FRAMES[:20]:
+        log.append(frame.header, frame.image)
+    with process_of() as process:
+        job = process.add(str(tmp_path / "cells"), "null")
+        drive(process, lambda: job.cursor == 20, "it has the frames")
+    assert state_of(tmp_path / "cells") == sums_of(frame.image for frame in FRAMES[:20])
+    log.begin_close()
+    log.close()
+
+
+def test_asked_for_again_the_first_one_is_dropped(tmp_path: Path) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    with process_of() as process:
+        jobs: list[ViewJob] = []
+        for number in range(3):
+            jobs.append(process.add(str(tmp_path / "cells"), "null"))
+            log.append(FRAMES[number].header, FRAMES[number].image)
+            drive(process, reached(jobs[-1], number + 1), "the last one works")
+        assert len(process.status()["mirrors"]) == 1
+        log.close()
+        drive(process, lambda: jobs[-1].is_ended, "the view is complete")
+    assert state_of(tmp_path / "cells") == sums_of(frame.image for frame in FRAMES[:3])
+
+
+def test_what_cannot_be_started_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with process_of("/nowhere/python") as process:
+        process.add("cells", "null")
+        process.look_after(time.monotonic(), lambda: False)
+        assert process.status()["pid"] is None
+    assert "cannot start the views' process" in caplog.text
+
+
+def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
+    for name in ("done", "begun", "plain"):
+        write_log(tmp_path / name, FRAMES[:3], name=name, mirrors=() if name == "plain" else ("null", "unheard of"))
+    (tmp_path / "nothing").mkdir()
+    with process_of() as process:
+        job = process.add(str(tmp_path / "done"), "null")
+        drive(process, lambda: job.is_ended, "one view is complete")
+        go_on_with_views(process, sorted(tmp_path.iterdir()))
+        assert [one["path"] for one in process.status()["mirrors"]] == [str(tmp_path / "begun")]
+        (tmp_path / "done.null" / CHECKPOINT_NAME).write_text("{")
+        go_on_with_views(process, sorted(tmp_path.iterdir()))
+        assert {one["path"] for one in process.status()["mirrors"]} == {
+            str(tmp_path / "begun"),
+            str(tmp_path / "done"),
+        }
+
+
+PARENT = """
+    import sys, time
+    from acqstream.daemon.view_process import ViewProcess
+    from acqstream.storage.memory import PageMemory
+    process = ViewProcess(PageMemory(2**20, shared=True))
+    job = process.add(sys.argv[1], "null")
+    while True:
+        process.look_after(time.monotonic(), lambda: False)
+        if job.state == "waiting":
+            print(process.status()["pid"], flush=True)
+        time.sleep(0.01)
+"""
+
+
+def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    command = [sys.executable, "-c", textwrap.dedent(PARENT), str(tmp_path / "cells")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        os.kill(child.pid, signal.SIGSTOP)  # so that it cannot see the end of file
+        parent.kill()
+    child.wait(10)
+    log.begin_close()
+    log.close()
+
+
+def test_the_terminal_s_signals_do_not_end_it(tmp_path: Path) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    with process_of() as process:
+        job = process.add(str(tmp_path / "cells"), "null")
+        drive(process, lambda: job.state is ViewState.WAITING, "it runs")
+        pid = process.status()["pid"]
+        assert psutil.Process(pid).nice() > 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+        log.append(FRAMES[0].header, FRAMES[0].image)
+        log.close()
+        drive(process, lambda: job.is_ended, "the view is complete")
+        assert process.status()["pid"] == pid

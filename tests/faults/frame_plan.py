@@ -1,0 +1,55 @@
+"""What a producer sends in a fault run: everything follows from one seed, so that any process can compare."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.model.acquisition_spec import DurabilityMode
+from acqstream.simulate import pattern
+
+SHAPES = {
+    "small": [(64, 64)],
+    "medium": [(256, 256)],
+    "large": [(1024, 1024), (900, 1100)],
+    "mixed": [(48, 64), (700, 600), (256, 256), (9, 11)],
+}
+INTERVALS_S = {"small": 0.0005, "medium": 0.001, "large": 0.01, "mixed": 0.003}  # bounds what must be read again
+SKIP_EVERY = 37  # numbers declared as never coming, where the plan has any
+
+
+class FramePlan:
+    """Frame n of the plan with this seed: shape, pixels, metadata, or that it never comes."""
+
+    def __init__(self, seed: int) -> None:
+        chance = random.Random(f"plan {seed}")
+        self.seed = seed
+        self.kind = chance.choice(sorted(SHAPES))
+        self.dtype = chance.choice(["uint16", "uint16", "uint8"])
+        self.interval_s = INTERVALS_S[self.kind]
+        self.durability: DurabilityMode = chance.choice(["batch", "batch", 0.1, 1.0, "close"])
+        self._skips = chance.random() < 0.5
+        self._first_skip = chance.randrange(1, SKIP_EVERY)
+
+    def is_skipped(self, number: int) -> bool:
+        return self._skips and number % SKIP_EVERY == self._first_skip
+
+    def image(self, number: int) -> NDArray[Any]:
+        shapes = SHAPES[self.kind]
+        return pattern.frame(number, shapes[number % len(shapes)], self.dtype)
+
+    def metadata(self, number: int) -> dict[str, Any]:
+        return {"number": number, "note": "x" * (number % 50)}
+
+    def stored_below(self, count: int) -> list[int]:
+        """The numbers below `count` that have pixels."""
+        return [number for number in range(count) if not self.is_skipped(number)]
+
+    def is_right(self, number: int, image: NDArray[Any], metadata: Any) -> bool:
+        """Whether what was read is frame `number`, to the last pixel."""
+        expected = self.image(number)
+        told = {name: metadata.get(name) for name in ("number", "note")} if isinstance(metadata, dict) else metadata
+        return image.dtype == expected.dtype and np.array_equal(image, expected) and told == self.metadata(number)

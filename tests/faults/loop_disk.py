@@ -1,0 +1,113 @@
+"""A small file system of its own, in a file and mounted through a loop device, or in memory. Needs root."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from tests.live.stored import until
+
+_SHUTDOWN = 0x8004587D  # XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
+_NO_LOG_FLUSH = 2
+_MAKERS = {"ext4": ["mkfs.ext4", "-q", "-F", "-m", "0"], "xfs": ["mkfs.xfs", "-q", "-f"], "tmpfs": []}
+COMMAND_S = 60
+TRIAL_BYTES = 512 * 2**20  # xfs takes no less than 300 MiB
+
+
+class LoopDisk:
+    """A new file system, mounted at `place` while used as a context manager. kind is ext4, xfs or tmpfs."""
+
+    def __init__(self, kind: str, image: Path, place: Path, size_bytes: int) -> None:
+        self.place = place
+        place.mkdir()
+        self._root: int | None = None
+        if kind == "tmpfs":
+            self._mounting = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(place)]
+            return
+        self._mounting = ["mount", "-o", "loop", str(image), str(place)]
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        _run(*_MAKERS[kind], str(image))
+
+    def mount(self) -> None:
+        _run(*self._mounting)
+        self._root = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)
+
+    def cut(self) -> None:
+        """As if the power went: nothing more reaches the image, the journal is not flushed, every later call fails."""
+        assert self._root is not None
+        fcntl.ioctl(self._root, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.place)
+        return status.f_bavail * status.f_frsize
+
+    def fill(self, free_bytes: int, name: str = "filler") -> Path:
+        """Leave so much space, by a file whose removal gives the rest back."""
+        filler = self.place / name
+        with filler.open("wb") as file:
+            until(lambda: self._has_taken(file.fileno(), free_bytes), "the space is taken")
+        return filler
+
+    def _has_taken(self, fd: int, free_bytes: int) -> bool:
+        surplus = self.free_bytes() - free_bytes
+        if surplus <= 0:
+            return True
+        try:
+            os.posix_fallocate(fd, 0, os.fstat(fd).st_size + surplus)
+        except OSError as error:  # somebody else has taken some in between
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
+        return True
+
+    def unmount(self) -> None:
+        """Once nobody holds it any more."""
+        if self._root is None:
+            return
+        os.close(self._root)
+        self._root = None
+        until(self._is_unmounted, f"{self.place} is let go")
+
+    def _is_unmounted(self) -> bool:
+        return subprocess.run(["umount", str(self.place)], check=False, capture_output=True).returncode == 0
+
+    def __enter__(self) -> Self:
+        self.mount()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.unmount()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_S)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+
+
+@functools.cache
+def why_not(kind: str) -> str:
+    """Why there can be no such disk here; empty where there can: it is tried."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return "mounting takes root"
+    for program in (*_MAKERS[kind][:1], "mount", "umount"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    with tempfile.TemporaryDirectory(prefix="acqstream-") as folder, contextlib.ExitStack() as stack:
+        try:
+            disk = LoopDisk(kind, Path(folder, "image"), Path(folder, "disk"), TRIAL_BYTES)
+            stack.enter_context(disk)
+            if kind != "tmpfs":
+                disk.cut()
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            return f"no {kind} that can be mounted here, and shut down: {error}"
+    return ""

@@ -1,0 +1,146 @@
+"""A real daemon on a disk that fills up: it waits and says so, goes on when there is space, or ends whole."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import acqstream
+from acqstream.client.status import AcquisitionStatus, fetch_status
+from acqstream.errors import AcquisitionFailed, DiskFull
+from acqstream.storage.ballast import BALLAST_NAME
+from tests.live.daemon_process import DaemonProcess
+from tests.live.small_disk import fill, small_disk
+from tests.live.stored import check_frames, image_of, state_of, until
+
+SHAPE = (512, 512)
+FRAME_BYTES = 2 * 512 * 512
+PATIENCE_S = 1.5
+MIB = 2**20
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """On a file system of 64 MiB, 4 of which are kept, and 1 for the end."""
+    with small_disk(tmp_path / "small", 64) as place:
+        runtime = str(tmp_path / "run")
+        with DaemonProcess(place / "data", runtime=runtime, memory_mb=32, reserve_mb=4, ballast_mb=1) as process:
+            yield process
+
+
+def open_run(daemon: DaemonProcess, *, patience_s: float = PATIENCE_S, **options) -> acqstream.client.run.Run:
+    return acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=8, patience_s=patience_s, **options)
+
+
+def status_of(daemon: DaemonProcess) -> AcquisitionStatus:
+    (one,) = fetch_status(daemon.endpoint).acquisitions
+    return one
+
+
+def codes(run) -> list[str]:
+    return [warning.code for warning in run.warnings]
+
+
+def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess) -> None:
+    with open_run(daemon) as run:
+        for number in range(20):
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: run.progress.published == 20, "all published")
+        assert (status_of(daemon).state, status_of(daemon).paused) == ("RUNNING", "")
+        filler = fill(daemon.data, MIB // 4)  # beside what the stack file has reserved
+        filled = time.monotonic()
+        until(lambda: status_of(daemon).state == "PAUSED", "the run is paused")
+        until(lambda: "disk_full" in codes(run), "the producer was told")
+        assert time.monotonic() - filled < 2.0
+        assert "are kept" in status_of(daemon).paused
+        assert status_of(daemon).frames_left == 0
+        number = 20
+        while run.progress.behind_bytes < 4 * MIB:  # what the window lets through is stored, the rest waits here
+            run.put(image_of(number, SHAPE), time=number)
+            number += 1
+        filler.unlink()
+        for last in range(number, 50):
+            run.put(image_of(last, SHAPE), time=last)
+    assert codes(run) == ["disk_low", "disk_full", "disk_space"]
+    assert run.receipt is not None
+    assert run.receipt.complete
+    check_frames(run.path, lambda _: SHAPE, least=50)
+
+
+def test_the_last_byte_taken_by_somebody_else(daemon: DaemonProcess) -> None:
+    """Writing itself fails: what was received stays in memory until there is space."""
+    with open_run(daemon) as run:
+        for number in range(10):
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: run.progress.published == 10, "all published")
+        (daemon.data / BALLAST_NAME).rename(daemon.data / "taken")  # it must not help now
+        filler = fill(daemon.data, 0)
+        for number in range(10, 16):
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: status_of(daemon).state == "PAUSED", "the run is paused")
+        filler.unlink()
+        until(lambda: run.progress.published == 16, "it went on")
+    check_frames(run.path, lambda _: SHAPE, least=16)
+
+
+@pytest.mark.parametrize("leave_bytes", [MIB // 4, 0])
+@pytest.mark.parametrize("how", ["put", "close"])
+def test_without_space_put_and_close_say_so_in_time_and_the_dataset_is_whole(
+    daemon: DaemonProcess, how: str, leave_bytes: int
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(DiskFull, match="No space left on device") as caught, open_run(daemon) as run:
+        for number in range(10):
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: run.progress.published == 10, "all published")
+        fill(daemon.data, leave_bytes)
+        until(lambda: status_of(daemon).state == "PAUSED" or leave_bytes == 0, "the run is paused")
+        began = time.monotonic()
+        for number in range(10, 24 if how == "close" else 1000):
+            run.put(image_of(number, SHAPE), time=number)
+            began = time.monotonic()
+    assert time.monotonic() - began < PATIENCE_S + 2.0
+    assert caught.value.errno == errno.ENOSPC
+    stored = caught.value.number
+    assert stored is not None
+    assert stored >= 10
+    assert run.receipt is not None
+    assert run.receipt.status == "error"
+    assert run.receipt.stored >= stored
+    missing = sum(gap.count for gap in run.receipt.missing)
+    assert run.receipt.stored + missing == run.receipt.sent
+    until(lambda: not fetch_status(daemon.endpoint).acquisitions, "the run has ended")
+    assert state_of(run.path)["state"] == "ERRORED"
+    check_frames(run.path, lambda _: SHAPE, least=run.receipt.stored)
+
+
+def test_a_daemon_that_is_stopped_does_not_wait_for_space(daemon: DaemonProcess) -> None:
+    """The frames are still with the producer, and go into the dataset when there is space."""
+    run = open_run(daemon, patience_s=20)
+    for number in range(10):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: run.progress.published == 10, "all published")
+    filler = fill(daemon.data, 0)
+    for number in range(10, 14):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: status_of(daemon).state == "PAUSED", "the run is paused")
+    assert daemon.stop() == 0
+    assert state_of(run.path)["state"] == "INTERRUPTED"
+    filler.unlink()
+    daemon.start()
+    run.put(image_of(14, SHAPE), time=14)
+    assert run.close().complete
+    check_frames(run.path, lambda _: SHAPE, least=15)
+
+
+def test_a_run_that_cannot_fit_is_refused(daemon: DaemonProcess) -> None:
+    with pytest.raises(DiskFull, match="are kept"):
+        open_run(daemon, expect=1000, frame=(SHAPE, "<u2"))
+    fill(daemon.data, MIB // 4)
+    until(lambda: (fetch_status(daemon.endpoint).free_bytes or 0) < 3 * MIB, "the daemon has looked")
+    with pytest.raises((DiskFull, AcquisitionFailed)):
+        open_run(daemon)
