@@ -24,7 +24,7 @@ from acqstream.bench.report import (
     limit_row,
     measured_row,
 )
-from acqstream.bench.row import PEER, ROWS, Row
+from acqstream.bench.row import PEER, ROWS, USUAL_ROWS, Row
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 
@@ -43,7 +43,7 @@ class BenchSettings:
     directory: Path
     payload_bytes: int
     pairs: int
-    rows: tuple[str, ...] = tuple(ROWS)
+    rows: tuple[str, ...] = USUAL_ROWS
     situations: tuple[tuple[tuple[int, ...], str], ...] = SITUATIONS
     daemon_memory_mb: int | None = None
 

@@ -1,4 +1,6 @@
-"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD` prints a measurement."""
+"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD DURABILITY`.
+
+Prints a measurement."""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, print_measurement, run_workload
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
+from acqstream.model.acquisition_spec import DurabilityMode
 
 _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
 
 
-def measure(endpoint: str, name: str, workload: Workload) -> Measurement:
+def measure(endpoint: str, name: str, workload: Workload, durability: DurabilityMode) -> Measurement:
     """Send the workload to a daemon; the time ends with the receipt, when every frame is durable."""
     transport: Literal["tcp", "ipc"] = "ipc" if endpoint.startswith("ipc:") else "tcp"
     with create(
@@ -23,6 +26,7 @@ def measure(endpoint: str, name: str, workload: Workload) -> Measurement:
         endpoint=endpoint,
         expect=workload.frames,
         frame=(workload.shape, workload.dtype),
+        durability=durability,
         patience_s=_PATIENCE_S,
         transport=transport,
     ) as run:
@@ -39,5 +43,10 @@ def measure(endpoint: str, name: str, workload: Workload) -> Measurement:
         return run_workload(workload, put, finish, role="producer")
 
 
+def _durability_of(text: str) -> DurabilityMode:
+    return "close" if text == "close" else "batch" if text == "batch" else float(text)
+
+
 if __name__ == "__main__":
-    print_measurement(measure(sys.argv[1], sys.argv[2], Workload.from_argument(sys.argv[3])))
+    _endpoint, _name, _workload, _durability = sys.argv[1:5]
+    print_measurement(measure(_endpoint, _name, Workload.from_argument(_workload), _durability_of(_durability)))

@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import zmq
@@ -16,6 +17,7 @@ from acqstream.bench.child_process import run_measured, running_daemon
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.workload import Workload
+from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
 
 PEER = "ndstorage"
 DATASET = "bench"
@@ -23,11 +25,15 @@ DATASET = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of writing. run writes a workload into an empty directory; absent says why it cannot, or is empty."""
+    """One way of writing. run writes a workload into an empty directory; absent says why it cannot, or is empty.
+
+    is_extra: only measured when it is asked for.
+    """
 
     name: str
     run: Callable[[Path, Workload, int | None], Measurement]
     absent: Callable[[], str]
+    is_extra: bool = False
 
 
 def _run_ndstorage(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
@@ -48,21 +54,28 @@ def _run_tcp(directory: Path, workload: Workload, memory_mb: int | None) -> Meas
     return _run_daemon(directory, f"tcp://127.0.0.1:{port}", workload, memory_mb)
 
 
-def _run_ipc(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+def _run_ipc(
+    directory: Path, workload: Workload, memory_mb: int | None, durability: DurabilityMode = DEFAULT_DURABILITY_S
+) -> Measurement:
     # Not below `directory`: the path of a socket has at most 107 bytes.
     sockets = tempfile.mkdtemp(prefix="acqs-")
     try:
-        return _run_daemon(directory, f"ipc://{sockets}/d.sock", workload, memory_mb)
+        return _run_daemon(directory, f"ipc://{sockets}/d.sock", workload, memory_mb, durability)
     finally:
         shutil.rmtree(sockets)
 
 
-def _run_daemon(directory: Path, endpoint: str, workload: Workload, memory_mb: int | None) -> Measurement:
+def _run_daemon(
+    directory: Path,
+    endpoint: str,
+    workload: Workload,
+    memory_mb: int | None,
+    durability: DurabilityMode = DEFAULT_DURABILITY_S,
+) -> Measurement:
     with running_daemon(directory / "data", endpoint, memory_mb) as pid:
         meter = UsageMeter(pid)
-        sent = run_measured(
-            "acqstream.bench.producer", [endpoint, DATASET, workload.as_argument()], workload.payload_bytes
-        )
+        arguments = [endpoint, DATASET, workload.as_argument(), str(durability)]
+        sent = run_measured("acqstream.bench.producer", arguments, workload.payload_bytes)
         return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
 
 
@@ -76,5 +89,8 @@ ROWS = {
         Row(PEER, _run_ndstorage, _ndstorage_absent),
         Row("ipc", _run_ipc, _ipc_absent),
         Row("tcp", _run_tcp, lambda: ""),
+        Row("ipc-close", partial(_run_ipc, durability="close"), _ipc_absent, is_extra=True),
+        Row("ipc-batch", partial(_run_ipc, durability="batch"), _ipc_absent, is_extra=True),
     )
 }
+USUAL_ROWS = tuple(row.name for row in ROWS.values() if not row.is_extra)

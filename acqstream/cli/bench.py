@@ -31,7 +31,8 @@ def bench(
     ] = None,
     pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5, quick 3].")] = None,
     rows: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc [default: all].")
+        str | None,
+        typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
     ] = None,
     directory: Annotated[
         Path, typer.Option("--dir", help="Where to write; what is written is deleted again.")
@@ -44,13 +45,13 @@ def bench(
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
     from acqstream.bench.comparison import BenchSettings, run_benchmark
-    from acqstream.bench.row import ROWS
+    from acqstream.bench.row import ROWS, USUAL_ROWS
 
     settings = BenchSettings(
         directory=directory,
         payload_bytes=_bytes(size) if size else (_QUICK_BYTES if quick else _SUSTAINED_BYTES),
         pairs=pairs or (_QUICK_PAIRS if quick else _SUSTAINED_PAIRS),
-        rows=_rows(rows, tuple(ROWS)),
+        rows=_rows(rows, tuple(ROWS)) or USUAL_ROWS,
         daemon_memory_mb=memory_mb,
     )
     with progress_bar() as bar:
@@ -73,7 +74,7 @@ def _bytes(text: str) -> int:
 
 def _rows(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     if text is None:
-        return known
+        return ()
     wanted = tuple(part.strip() for part in text.split(","))
     unknown = [name for name in wanted if name not in known]
     if unknown:

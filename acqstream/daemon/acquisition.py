@@ -110,12 +110,21 @@ class Acquisition:
         was_paused, self.is_paused_told = self.is_paused_told, bool(self.log.paused_why)
         return was_paused != self.is_paused_told
 
+    def space_fields(self, space: Space) -> dict[str, Any]:
+        """What is left on the disk, how long that lasts, and whether the run waits for more."""
+        seconds = space.seconds_left(self.bytes_per_s)
+        frames = self.log.cursors().published - self.log.skipped
+        return {
+            "free_bytes": space.free_bytes,
+            "seconds_left": round(seconds) if seconds is not None else None,
+            "frames_left": space.frames_left(self.log.payload_bytes / max(1, frames)),
+            "paused": self.log.paused_why,
+        }
+
     def status(self, space: Space) -> dict[str, Any]:
         """Fields of a `status` message about this acquisition."""
         cursors = self.log.cursors()
         queue_frames, queue_bytes = self.log.queued()
-        seconds = space.seconds_left(self.bytes_per_s)
-        frame_bytes = self.log.payload_bytes / max(1, cursors.published - self.log.skipped)
         return {
             "name": self.name,
             "path": self.log.folder,
@@ -128,10 +137,7 @@ class Acquisition:
             "queue_frames": queue_frames,
             "queue_bytes": queue_bytes,
             "bytes_per_s": round(self.bytes_per_s),
-            "free_bytes": space.free_bytes,
-            "seconds_left": round(seconds) if seconds is not None else None,
-            "frames_left": space.frames_left(frame_bytes),
-            "paused": self.log.paused_why,
+            **self.space_fields(space),
             "stall": self.log.stall,
             "io": self.log.io,
             "memory_bytes": self.share.length,

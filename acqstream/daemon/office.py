@@ -18,7 +18,7 @@ from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.outcome import Outcome, outcome_of
-from acqstream.daemon.space import Space
+from acqstream.daemon.space import Level, Space
 from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
@@ -334,7 +334,10 @@ class Office:
             self._announcer.tell_error(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             self._announcer.tell_cursors(acquisition, now_s)
-        is_status_due |= acquisition.note_space(self.space)
+        is_pause_news = acquisition.note_space(self.space)
+        if is_pause_news or (is_status_due and self.space.level is not Level.ENOUGH):
+            self._announcer.announce(acquisition, {"t": "space", **acquisition.space_fields(self.space)})
+        is_status_due |= is_pause_news
         self._announcer.tell_warnings(acquisition)
         if is_status_due:
             acquisition.measure_rate(now_s)

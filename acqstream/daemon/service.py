@@ -30,6 +30,8 @@ class LogProgress(Protocol):
     def state(self) -> AcquisitionState: ...
     @property
     def is_finished(self) -> bool: ...
+    @property
+    def paused_why(self) -> str: ...
     def cursors(self) -> Cursors: ...
     def queued(self) -> tuple[int, int]: ...
 
@@ -112,7 +114,7 @@ class StallWatch:
 
 def _has_work(log: LogProgress) -> bool:
     """True while the log's threads owe something. Forcing later what is published may wait for an hour: not counted."""
-    if log.is_finished or log.state is AcquisitionState.PAUSED:
+    if log.is_finished or log.paused_why:  # a full disk is nothing that a restart mends
         return False
     return log.state in (AcquisitionState.OPENING, AcquisitionState.CLOSING) or log.queued()[0] > 0
 

@@ -35,6 +35,11 @@ class ViewJob:
     _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
 
     @property
+    def is_live(self) -> bool:
+        """It was asked for while frames were coming."""
+        return self.length > 0
+
+    @property
     def is_ended(self) -> bool:
         return self.state in _ENDED
 

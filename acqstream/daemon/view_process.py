@@ -166,7 +166,7 @@ class ViewProcess:
         self._order({"t": "drop", "id": job.number})
 
     def _order_view(self, job: ViewJob) -> None:
-        order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view}
+        order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view, "live": job.is_live}
         descriptor = job.table.descriptor if job.table is not None else None
         if descriptor is not None and self._is_sharing:
             try:

@@ -4,8 +4,8 @@ Started by `acqstream.daemon.view_process` as `python -m acqstream.pipeline.view
 come lines of JSON, with descriptors of shared memory where a line says "fds", in its order:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
-    {"t": "view", "id", "path", "view"}       make this view; with "fds": 1 the acquisition's table of recent groups,
-                                              and "start", "length" of its part of the memory, in bytes
+    {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of the
+     "live"}                                  acquisition's groups, and "start", "length" of its memory, in bytes
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -51,9 +51,10 @@ _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 class Job:
     """One view on its way: its run, and what was last reported."""
 
-    def __init__(self, number: int, run: ViewRun) -> None:
+    def __init__(self, number: int, run: ViewRun, *, is_live: bool) -> None:
         self.number = number
         self.run = run
+        self.is_live = is_live
         self.is_dropped = False
         self._told: tuple[ViewProgress, str] | None = None
         self._told_at_s = 0.0
@@ -124,9 +125,9 @@ class ViewHost:
             return
         with self._changed:
             if order["t"] == "view":
-                job = self._jobs[order["id"]] = Job(order["id"], self._make_run(order, maps))
-                if maps:
-                    self._push(job, 0.0)  # it is being written
+                job = self._jobs[order["id"]] = Job(order["id"], self._make_run(order, maps), is_live=order["live"])
+                if job.is_live:
+                    self._push(job, 0.0)
                 else:
                     self._queued.append(job)
                     self._admit()
@@ -160,7 +161,8 @@ class ViewHost:
 
     def _admit(self) -> None:
         """Begin what is queued, while there is room for it."""
-        while self._queued and len(self._jobs) - len(self._queued) < MAX_CATCHING_UP:
+        catching_up = sum(not job.is_live for job in self._jobs.values()) - len(self._queued)
+        for _ in range(min(len(self._queued), MAX_CATCHING_UP - catching_up)):
             self._push(self._queued.popleft(), 0.0)
 
     def _next(self) -> Job | None:

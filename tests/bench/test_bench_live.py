@@ -17,6 +17,7 @@ def test_every_row_runs(tmp_path: Path) -> None:
     settings = BenchSettings(
         directory=tmp_path,
         payload_bytes=2_000_000,
+        rows=tuple(ROWS),
         pairs=1,
         situations=(((64, 64), "uint16"), ((512, 512), "uint16")),
         daemon_memory_mb=64,

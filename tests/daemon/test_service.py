@@ -27,6 +27,7 @@ class FakeLog:
     is_finished: bool = False
     received: int = 0
     published: int = 0
+    paused_why: str = ""
 
     def cursors(self) -> Cursors:
         return Cursors(self.received, self.published, 0)
@@ -132,7 +133,8 @@ def test_a_log_that_stands_still_is_alive_below_the_bound_and_not_beyond(service
         (FakeLog(received=1), True),
         (FakeLog(state=AcquisitionState.OPENING), True),
         (FakeLog(state=AcquisitionState.CLOSING), True),
-        (FakeLog(state=AcquisitionState.PAUSED, received=1), False),
+        (FakeLog(state=AcquisitionState.PAUSED, received=1, paused_why="full"), False),
+        (FakeLog(state=AcquisitionState.CLOSING, paused_why="full"), False),
         (FakeLog(state=AcquisitionState.COMPLETE, is_finished=True), False),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.pipeline.view import CHECKPOINT_NAME, ViewState, read_checkpoint, view_folder
+from acqstream.pipeline.view_host import MAX_CATCHING_UP
 from acqstream.storage.memory import PageMemory
 from tests.live.stored import until
 from tests.pipeline.make_frames import frames_of, start_log, write_log
@@ -41,11 +43,11 @@ def process_of(*command: str) -> Iterator[ViewProcess]:
         process.close()
 
 
-def drive(process: ViewProcess, condition: Callable[[], Any], what: str) -> None:
+def drive(process: ViewProcess, condition: Callable[[], Any], what: str, *, is_busy: bool = False) -> None:
     """Turns of the loop until `condition` holds."""
 
     def turn() -> Any:
-        process.look_after(time.monotonic(), lambda: False)
+        process.look_after(time.monotonic(), lambda: is_busy)
         return condition()
 
     until(turn, what)
@@ -141,6 +143,23 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
     assert state_of(cells) == SUMS
     assert "view null of" in caplog.text
     assert "is no view of blocked" in caplog.text
+
+
+def test_more_datasets_than_are_read_at_once(cells: Path) -> None:
+    folders = [Path(shutil.copytree(cells, cells.with_name(f"copy{number}"))) for number in range(MAX_CATCHING_UP + 3)]
+    with process_of() as process:
+        jobs = [process.add(str(folder), "null") for folder in folders]
+        drive(process, lambda: all(job.is_ended for job in jobs), "all are complete")
+    assert all(state_of(folder) == SUMS for folder in folders)
+
+
+def test_while_a_log_has_a_backlog_the_disk_is_left_alone(cells: Path) -> None:
+    with process_of() as process:
+        job = process.add(str(cells), "null")
+        drive(process, lambda: job.state is ViewState.HELD, "it is held", is_busy=True)
+        assert (job.cursor, job.count) == (0, 50)
+        drive(process, lambda: job.is_ended, "it goes on")
+    assert state_of(cells) == SUMS
 
 
 def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.pipeline import journal
 from acqstream.pipeline.state_file import read_receipt
 from tests.faults.fault_result import Try
 from tests.faults.frame_plan import FramePlan
@@ -122,7 +125,21 @@ def check_complete(folder: Path, plan: FramePlan, one: Try) -> None:
     expected = ("completed", stored, skipped, skipped, 0)
     one.expect(told == expected, f"the receipt says {told}, the plan {expected}; {receipt.missing[:3]}")
     count_files(folder, one, stored)
+    _compare_journal(folder, plan, one, receipt.sent)
     compare(folder, plan, one, acknowledged=receipt.sent, when="at the end")
+
+
+def _compare_journal(folder: Path, plan: FramePlan, one: Try, sent: int) -> None:
+    """Every number has its record, and every frame in it the checksum of the pixels that were sent."""
+    records = journal.decode_records((folder / journal.JOURNAL_NAME).read_bytes()[journal.HEADER_BYTES :])
+    told = [int(record["checksum"]) if record["flags"] == journal.FRAME else None for record in records]
+    expected = [
+        None if plan.is_skipped(number) else xxhash.xxh3_64_intdigest(plan.image(number).tobytes())
+        for number in range(sent)
+    ]
+    one.expect(len(told) == len(expected), f"the journal has {len(told)} records, {sent} numbers were sent")
+    differing = [number for number, (a, b) in enumerate(zip(told, expected, strict=False)) if a != b]
+    one.expect(not differing, f"records of the journal are not those of what was sent: {differing[:5]}")
 
 
 def count_files(folder: Path, one: Try, stored: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import daemon_kills, full_disks, power_cuts, producer_kills, recovery_kills
+from tests.faults import daemon_kills, full_disks, power_cuts, producer_kills, recovery_kills, view_kills
 from tests.faults.fault_result import FaultResult
 
 SEED = int(os.environ.get("ACQSTREAM_TEST_SEED") or random.randrange(10**6))
@@ -52,6 +52,11 @@ def test_full_disk(tmp_path: Path, seed: int) -> None:
     """One that has space again, and one that stays full."""
     first = seed - seed % 3 + 1
     check(full_disks.run(first, 2, tmp_path), 2)
+
+
+@pytest.mark.slow
+def test_view_killed(tmp_path: Path, seed: int) -> None:
+    check(view_kills.run(seed, 3, tmp_path), 3)
 
 
 def test_recovery_killed(tmp_path: Path, seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ SHAPE = (512, 512)
 PRELUDE = """
 import time
 from pathlib import Path
+from typing import Any
 from acqstream.storage.disk import LocalDisk
 trigger, force = Path({trigger!r}), LocalDisk.fdatasync
 def fdatasync(self, fd):
@@ -33,7 +35,7 @@ LocalDisk.fdatasync = fdatasync
 """
 
 
-def daemon_with(mode: str, trigger: Path, data: Path, **options: object) -> DaemonProcess:
+def daemon_with(mode: str, trigger: Path, data: Path, **options: Any) -> DaemonProcess:
     return DaemonProcess(data, prelude=PRELUDE.format(trigger=str(trigger), mode=mode), **options)
 
 

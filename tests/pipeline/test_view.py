@@ -22,7 +22,8 @@ from acqstream.pipeline.null_view import NullView
 from acqstream.pipeline.state_file import read_state
 from acqstream.pipeline.view import CHECKPOINT_NAME, View, ViewRun, ViewState, read_checkpoint
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
-from tests.pipeline.make_frames import MIB, frames_of, memory_of, spec_of, start_log, write_log
+from tests.pipeline.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
+from tests.pipeline.shared_log import Source, source_of
 from tests.pipeline.view_sums import sums_of
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -271,6 +272,35 @@ def test_frames_that_came_in_the_place_of_those(tmp_path: Path) -> None:
     run = finish(run_of(tmp_path / "cells"))
     assert run.reason == "began anew: frame 19 is another one now"
     assert saved(tmp_path / "cells")["state"] == sums_of(frame.image for frame in [*FRAMES[:10], *others])
+
+
+class Overtaken(NullView):
+    """While it works on a frame, the log overwrites it: the pixels are read before and after."""
+
+    def __init__(self, source: Source, frames: list[Frame]) -> None:
+        super().__init__()
+        self._source, self._frames = source, frames
+
+    def take(self, lease: Lease) -> Any:
+        if lease.row == 5 and self._frames:
+            self._source.put(self._frames)
+            self._frames = []
+        return super().take(lease)
+
+
+def test_a_frame_that_was_overwritten_meanwhile_is_taken_again(tmp_path: Path) -> None:
+    frames = frames_of(80, (600, 500))  # three times the memory
+    with source_of(tmp_path / "cells") as source:
+        source.put(frames[:10])
+        run = ViewRun(tmp_path / "cells", "null", lambda: Overtaken(source, frames[10:]), recent=source.recent)
+        while run.progress().cursor < 80:
+            run.step()
+        done = run.progress()
+        assert done.overtaken == 1
+        assert done.from_memory + done.from_stack == 80
+        assert done.from_stack > 30
+        assert run.view.state() == sums_of(frame.image for frame in frames)
+        run.close()
 
 
 def test_no_checkpoint_is_written_while_the_log_has_a_backlog(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,19 +83,20 @@ class _LevelCheck:
         lengths = self._lengths(table.all_numbers)
         directories = np.full(len(table), -1, np.int64)
         for position, name in enumerate(names):
-            rows = np.flatnonzero(table.all_stacks == position)
             stack = self._stack_of(name)
             if stack is None:
                 continue
+            rows = np.flatnonzero(table.all_stacks == position)
             entries = StackEntries(rows, table.all_numbers[rows], self._metadata.has_nul.values[rows], lengths[rows])
             is_last = position == int(table.all_stacks[-1]) if len(table) else True
             growing = self._growing and (is_last or position >= len(table.stack_names))
-            pages = PageCheck(stack.file, stack.header, self._report).check(
-                entries, growing=growing, has_index=self._has_index
-            )
+            check = PageCheck(stack.file, stack.header, self._report)
+            pages = check.check(entries, growing=growing, has_index=self._has_index)
             directories[rows] = pages.directories
             lengths[rows] = np.where(lengths[rows] < 0, pages.strip_bytes, lengths[rows])
-            self._check_room(stack, entries, pages, growing=growing)
+            end = self._check_room(stack, entries, pages)
+            if self._has_index and not growing:
+                self._check_tail(stack.file, max(end, check.unnamed_end))
             self._stacks[name] = None  # closed: there may be many
         return FrameColumns(
             files=[self._folder / name for name in names],
@@ -206,8 +207,8 @@ class _LevelCheck:
         if first.summary_metadata != header.summary_metadata:
             self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
 
-    def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages, *, growing: bool) -> None:
-        """No two things may share bytes, all must lie in the file, and nothing stands behind the last."""
+    def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages) -> int:
+        """No two things may share bytes, and all must lie in the file. Where the last one ends."""
         file, size = stack.file, stack.file.size()
         pixels = entries.numbers["pixel_offset"].astype(np.int64)
         lengths = np.where(entries.lengths < 0, np.maximum(pages.strip_bytes, 0), entries.lengths)
@@ -218,30 +219,35 @@ class _LevelCheck:
             entries.rows,
             lambda i: (f"pixels of {lengths[i]} bytes end beyond the end of the file at {size}", int(pixels[i])),
         )
-        texts = entries.numbers["metadata_offset"].astype(np.int64)
-        text_ends = texts + np.maximum(entries.numbers["metadata_length"], pages.metadata_bytes)
-        found = pages.directories >= 0
-        at = pages.directories[found]
-        starts = np.concatenate((pixels, texts, at))
-        ends = np.concatenate((pixels + lengths, text_ends, at + DIRECTORY_BYTES))
-        rows = np.concatenate((entries.rows, entries.rows, entries.rows[found]))
-        self._check_overlaps(file.path, starts, ends, (stack.header.end, rows))
-        end = int(max(ends.max(initial=0), stack.header.end))
-        if len(entries.rows) == 0:  # only a header, which our writer ends with a block
-            end = align_up(end, BLOCK_BYTES)
-        if not growing and self._has_index and size > end:
+        end = self._check_overlaps(stack, entries, pages, (pixels, lengths))
+        return end if len(entries.rows) else align_up(end, BLOCK_BYTES)  # our writer ends a lone header with a block
+
+    def _check_tail(self, file: ReadFile, end: int) -> None:
+        size = file.size()
+        if size > end:
             what = "of zeros " if not file.read(end, 2**20).strip(b"\0") else ""
             self._report.add_problem(file.path, f"{size - end} bytes {what}behind the last frame", offset=end)
 
     def _check_overlaps(
-        self, path: Path, starts: NDArray[Any], ends: NDArray[Any], header_end_and_rows: tuple[int, NDArray[Any]]
-    ) -> None:
-        header_end, rows = header_end_and_rows
+        self, stack: _Stack, entries: StackEntries, pages: StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]
+    ) -> int:
+        """Where the last thing in the file ends. pixels are offsets and lengths."""
+        texts, text_lengths = entries.numbers["metadata_offset"], entries.numbers["metadata_length"]
+        starts = np.concatenate((pixels[0], texts.astype(np.int64), pages.directories))
+        directory_lengths = np.where(pages.directories >= 0, DIRECTORY_BYTES, 0)
+        ends = np.concatenate((pixels[1], np.maximum(text_lengths, pages.metadata_bytes), directory_lengths))
+        ends += starts
         order = np.argsort(starts, kind="stable")
-        before = np.append(header_end, np.maximum.accumulate(ends[order]))[:-1]
-        wrong = (starts[order] < before) & (ends[order] > starts[order])
+        starts, ends = starts[order], ends[order]
+        has_bytes = ends > starts
+        np.maximum.accumulate(ends, out=ends)
+        before = np.append(stack.header.end, ends[:-1])[: len(starts)]
+        wrong = (starts < before) & has_bytes
         text = "pixels, metadata or directory share bytes with what stands before them"
-        self._report.add_problems(path, wrong, rows[order], lambda i: (text, int(starts[order][i])))
+        rows = entries.rows[order[wrong] % max(1, len(entries.rows))]
+        places = starts[wrong]
+        self._report.add_problems(stack.file.path, wrong[wrong], rows, lambda i: (text, int(places[i])))
+        return int(max(ends.max(initial=0), stack.header.end))
 
 
 def _read_bounded(file: ReadFile, offset: int, count: int) -> bytes:

@@ -92,6 +92,7 @@ class PageCheck:
         self._report = report
         self._next = header.first_directory
         self._next_at = 4  # where that pointer stands
+        self.unnamed_end = 0  # where the last page ends that no entry names
         tag = np.dtype([("tag", "u2"), ("type", "u2"), ("count", "u4"), ("value", "u4")])
         fields = [("entries", "u2"), ("tags", tag, len(TAGS)), ("next", "u4"), ("behind", "u1", 30)]
         self._dtype = np.dtype(fields).newbyteorder(self._order)
@@ -117,6 +118,10 @@ class PageCheck:
             self._tell(batch.take(named), pages.directories[found] >= 0, lambda _: "two pages have the same pixels")
             if not growing and has_index:
                 self._tell(batch, ~named, lambda _: "a page that no index entry names")
+                unnamed = batch.take(~named)
+                pixels_end = unnamed.values[:, _STRIP] + unnamed.values[:, _STRIP_BYTES]
+                metadata_end = unnamed.values[:, _METADATA] + unnamed.raw["tags"]["count"][:, _METADATA]
+                self.unnamed_end = max(self.unnamed_end, pixels_end.max(initial=0), metadata_end.max(initial=0))
             pages.directories[found] = at[named]
             pages.strip_bytes[found] = values[named, _STRIP_BYTES]
             pages.metadata_bytes[found] = raw["tags"]["count"][named, _METADATA]

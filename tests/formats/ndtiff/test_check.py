@@ -93,6 +93,10 @@ def test_damage_is_told_for_what_it_is(name: str, expected: list[str]) -> None:
         assert any(text in one for one in found), found
 
 
+def test_a_page_without_an_entry_is_one_problem() -> None:
+    assert len(texts(GOLDEN / "torn_index" / "data")) == 2
+
+
 def test_short_data_names_its_frame() -> None:
     report, _ = check(GOLDEN / "short_data" / "data")
     assert {problem.frame for problem in report.problems} == {4}

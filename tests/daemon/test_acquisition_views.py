@@ -1,0 +1,83 @@
+"""What an acquisition does for its views, and when views keep off the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.pipeline.log import Log
+from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.pipeline.view import ViewState
+from acqstream.protocol.encoding import Encoding
+from acqstream.protocol.session import Session
+from acqstream.storage.memory import map_memory
+from tests.pipeline.make_frames import MIB, frames_of, spec_of
+from tests.storage.scripted_disk import ScriptedDisk
+
+CLAIMED = 0
+
+
+def test_without_names_there_is_nothing() -> None:
+    budget = MemoryBudget(16 * MIB)
+    process = ViewProcess(budget.memory)
+    views = AcquisitionViews(process, (), budget.lend())
+    views.begin("cells")
+    views.end()
+    assert views.table is None
+    assert views.status(5) == views.texts(5) == {}
+    assert process.status()["mirrors"] == []
+
+
+def test_at_the_end_nothing_in_memory_is_valid() -> None:
+    budget = MemoryBudget(16 * MIB)
+    views = AcquisitionViews(ViewProcess(budget.memory), ("null",), budget.lend())
+    assert views.table is not None
+    assert views.table.descriptor is not None
+    words = map_memory(views.table.descriptor).cast("q")
+    views.table.claim(4096)
+    assert words[CLAIMED] == 4096
+    views.end()
+    assert words[CLAIMED] > 2**60
+
+
+def test_what_the_receipt_says() -> None:
+    budget = MemoryBudget(16 * MIB)
+    process = ViewProcess(budget.memory)
+    views = AcquisitionViews(process, ("null",), budget.lend())
+    views.begin("cells")
+    job = next(iter(process._jobs.values()))
+    assert views.texts(300) == {"null": "behind: 0 of 300 frames"}
+    job.state, job.cursor, job.count = ViewState.WAITING, 120, 120
+    assert views.texts(300) == {"null": "behind: 120 of 300 frames"}
+    assert views.status(300)["null"]["behind"] == 180
+    job.cursor = job.count = 300
+    assert views.texts(300) == {"null": "complete"}
+    job.fail("after 300 frames: no such luck")
+    assert views.texts(300) == {"null": "failed after 300 frames: no such luck"}
+
+
+def test_more_than_a_batch_in_the_queue_is_a_backlog(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    stall = disk.stall("pwritev", 2, part="Stack")  # the first one writes the header
+    budget = MemoryBudget(64 * MIB)
+    share = budget.lend()
+    log = Log(tmp_path / "cells", spec_of(), memory=share.view, disk=disk)
+    log.wait_until_open()
+    views = AcquisitionViews(ViewProcess(budget.memory), (), share)
+    acquisition = Acquisition(Session(grace_s=1.0), log, share, views, Peer(b"", Encoding.JSON), "cells")
+    try:
+        assert not acquisition.has_backlog
+        sent = 0
+        for frame in frames_of(12, (600, 500)):
+            log.append(frame.header, frame.image)
+            sent += frame.image.nbytes
+            assert acquisition.has_backlog == (sent > share.length // 4)
+        assert acquisition.has_backlog
+        stall.go.set()
+        assert log.wait_for_published(12)
+        assert not acquisition.has_backlog
+    finally:
+        stall.go.set()
+        log.close()

@@ -1,0 +1,147 @@
+"""The space watch: what counts as free, low and full, and the ballast."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.space import Level, Space
+from acqstream.storage.ballast import BALLAST_NAME, Ballast
+from acqstream.storage.disk import LocalDisk
+from tests.storage.scripted_disk import ScriptedDisk
+
+MIB = 2**20
+
+
+@dataclass
+class FakeDisk(LocalDisk):
+    """A disk with as much space as the test says; negative: it is away."""
+
+    free: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def free_bytes(self, path: str) -> int:
+        if self.free < 0:
+            raise OSError(errno.ESTALE, "stale file handle")
+        return self.free
+
+
+@dataclass
+class FakeWriting:
+    bytes_per_s: float = 0.0
+    reserved_bytes: int = 0
+
+
+def space_on(disk: FakeDisk, data: Path, changes: list[Level] | None = None, **options) -> Space:
+    config = DaemonConfig(data=data, **{"reserve_mb": 100, "ballast_mb": 0, "low_space_minutes": 1, **options})
+    space = Space(config, disk, lambda: changes.append(space.level) if changes is not None else None)
+    return space
+
+
+def test_levels_follow_the_free_space_with_some_play(tmp_path: Path) -> None:
+    disk = FakeDisk(1000 * MIB)
+    changes: list[Level] = []
+    space = space_on(disk, tmp_path, changes)
+    for free, level in [
+        (1000, Level.ENOUGH),
+        (199, Level.LOW),
+        (99, Level.FULL),
+        (101, Level.FULL),  # not for a few bytes more
+        (113, Level.LOW),
+        (300, Level.ENOUGH),
+        (50, Level.FULL),
+    ]:
+        disk.free = free * MIB
+        space.look()
+        assert (space.level, space.free_bytes) == (level, free * MIB), free
+    assert changes == [Level.LOW, Level.FULL, Level.LOW, Level.ENOUGH, Level.FULL]
+
+
+def test_space_reserved_by_what_runs_counts_as_free(tmp_path: Path) -> None:
+    disk = FakeDisk(50 * MIB)
+    space = space_on(disk, tmp_path)
+    space.running = (FakeWriting(reserved_bytes=100 * MIB), FakeWriting(reserved_bytes=200 * MIB))
+    space.look()
+    assert (space.free_bytes, space.level) == (350 * MIB, Level.ENOUGH)
+
+
+def test_the_forecast(tmp_path: Path) -> None:
+    disk = FakeDisk(700 * MIB)
+    space = space_on(disk, tmp_path)
+    assert space.seconds_left(1.0) is None  # nothing is known yet
+    space.look()
+    assert space.seconds_left(0.0) is None
+    assert space.seconds_left(10 * MIB) == 60.0
+    assert space.frames_left(8 * MIB) == 75
+    assert space.frames_left(0) is None
+    assert space.level is Level.ENOUGH
+    space.running = (FakeWriting(bytes_per_s=11 * MIB),)
+    space.look()
+    assert space.level is Level.LOW  # less than a minute is left
+    space.running = (FakeWriting(bytes_per_s=9.5 * MIB),)
+    space.look()
+    assert space.level is Level.LOW
+    space.running = (FakeWriting(bytes_per_s=5 * MIB),)
+    space.look()
+    assert space.level is Level.ENOUGH
+
+
+def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:
+    disk = FakeDisk(1000 * MIB)
+    space = space_on(disk, tmp_path)
+    space.look()
+    disk.free = -1
+    space.look()
+    assert (space.free_bytes, space.level) == (None, Level.ENOUGH)
+    assert "unknown" in space.text()
+
+
+def test_the_ballast_is_taken_where_there_is_space_and_given_up_at_the_end(tmp_path: Path) -> None:
+    disk = FakeDisk(150 * MIB)
+    space = space_on(disk, tmp_path, reserve_mb=100, ballast_mb=1)
+    path = tmp_path / BALLAST_NAME
+    space.look()
+    assert not path.exists()  # what little there is, is for frames
+    disk.free = 300 * MIB
+    space.look()
+    assert path.stat().st_blocks * 512 >= MIB
+    space.ballast.give_up()
+    assert not path.exists()
+    space.look()
+    assert path.exists()
+    space.start()
+    space.close(is_disk_well=True)
+    assert not path.exists()
+
+
+def test_a_ballast_of_an_earlier_daemon_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / BALLAST_NAME).write_bytes(b"old")
+    ballast = Ballast(LocalDisk(), str(tmp_path), MIB)
+    assert ballast.take()
+    assert ballast.take()
+    assert (tmp_path / BALLAST_NAME).stat().st_blocks * 512 >= MIB
+
+
+@pytest.mark.parametrize("kind", ["create", "reserve", "unlink"])
+def test_without_a_ballast_the_daemon_works_too(tmp_path: Path, kind: str) -> None:
+    disk = ScriptedDisk()
+    disk.fail(kind, code=errno.ENOSPC, part=BALLAST_NAME)
+    ballast = Ballast(disk, str(tmp_path), MIB)
+    assert not ballast.take()
+    assert not (tmp_path / BALLAST_NAME).exists()
+    assert ballast.take()  # there is space again
+
+
+def test_where_space_cannot_be_reserved_there_is_none(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    disk.can_reserve = False
+    ballast = Ballast(disk, str(tmp_path), MIB)
+    assert not ballast.take()
+    assert not (tmp_path / BALLAST_NAME).exists()
+    assert not disk._names
