@@ -18,6 +18,7 @@ import os
 import platform
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -129,4 +130,5 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("acqstream").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", module="ndstorage")  # what it says of datasets that were cut off
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # runs end in order: no daemon, no mount is left behind
     sys.exit(main())

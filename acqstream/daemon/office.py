@@ -320,6 +320,7 @@ class Office:
 
     def _look_after(self, acquisition: Acquisition, now_s: float, *, is_status_due: bool) -> None:
         session, log = acquisition.session, acquisition.log
+        is_finished = log.is_finished  # asked first: what broke it at the very end is told before that it ended
         if (
             session.state is AcquisitionState.OPENING
             and log.state is not AcquisitionState.OPENING
@@ -346,7 +347,7 @@ class Office:
             reason = "the producer was lost and did not come back"
             acquisition.log.give_up("interrupted", reason)
             self._end(acquisition, Event.GRACE_OVER, "interrupted", reason)
-        if log.is_finished:
+        if is_finished:
             self._dismiss(acquisition)
 
     def _end(self, acquisition: Acquisition, event: Event, status: Status, reason: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -40,6 +41,17 @@ def settle_conflicts(
 
 def _fits(axes: Mapping[str, Any], taken: Set[object], names: Set[frozenset[str]]) -> bool:
     return key_of(axes) not in taken and frozenset(axes) in names
+
+
+def doubt_odd_names(frames: Sequence[RebuiltFrame], report: LevelReport) -> None:
+    """Frames whose page alone tells their axes, and names them unlike most others: perhaps damaged."""
+    if all(frame.row >= 0 for frame in frames):
+        return
+    named = [(frame, frozenset(frame.axes())) for frame in frames if frame.entry]
+    usual, count = Counter(names for _, names in named).most_common(1)[0] if named else (frozenset(), 0)
+    for frame, names in named:
+        if frame.row < 0 and names != usual and 2 * count > len(named):
+            report.guessed.add(frame.stack, frame.offset, f"{show_axes(frame.axes())}: axes unlike those of the others")
 
 
 def guess_missing(frames: Sequence[RebuiltFrame], summary: Mapping[str, Any], level: int, report: LevelReport) -> None:

@@ -25,7 +25,7 @@ from acqstream.formats.ndtiff.page_axes import axes_in, is_spaced, on_level
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
 from acqstream.formats.ndtiff.stack_header import parse_json_object
-from acqstream.pipeline.axes_settlement import guess_missing, settle_conflicts
+from acqstream.pipeline.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
 from acqstream.pipeline.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
 from acqstream.pipeline.repair_report import LevelReport
 from acqstream.pipeline.surviving_journal import SurvivingJournal
@@ -33,6 +33,7 @@ from acqstream.storage.read_file import ReadFile
 
 _STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
 _RAW = (0, 1)
+_FEW_CONFLICTS = 2
 _SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an entry places there
 
 
@@ -87,6 +88,7 @@ class _Rebuild:
         self._frames: list[RebuiltFrame] = []
         self._torn: dict[str, list[Loss]] = {}  # what the walks through the pages met
         self._lost: dict[str, list[Loss]] = {}  # frames
+        self._by_entry: list[tuple[str, int]] = []  # frames that only their old entry places
         self._dropped: list[int] = []  # rows of old entries
         self._conflicts: list[RebuiltFrame] = []  # page and entry tell different axes
         self._compared = 0
@@ -107,8 +109,10 @@ class _Rebuild:
         self._note_missing_stacks(names)
         for start, end in self._index.damage:
             self._report.dropped.add(INDEX_NAME, start, f"{end - start} bytes are no whole entry")
-        if 2 * len(self._conflicts) <= self._compared:  # else it is the writer's way: metadata may come from elsewhere
+        # Where most entries disagree with their pages it is the writer's way: its metadata came from elsewhere.
+        if len(self._conflicts) <= max(_FEW_CONFLICTS, self._compared // 2):
             settle_conflicts(self._frames, self._conflicts, self._index, self._level, self._report)
+        doubt_odd_names(self._frames, self._report)
         guess_missing(self._frames, self._summary, self._level, self._report)
         self._count_losses()
         rebuilt.new = self._join()
@@ -202,7 +206,7 @@ class _Rebuild:
             return True
         if is_same_kind and self._is_readable(file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
-            self._forget_torn(name, offset)
+            self._by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
         return self._lose(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
@@ -221,10 +225,13 @@ class _Rebuild:
         else:
             self._drop([row], "does not agree with the page at its place")
             if salvage.is_regular and not found.is_regular:
-                return self._lose(name, found.page.directory, f"{DAMAGED_DIRECTORY}: it places the frame unlike others")
+                text = f"{DAMAGED_DIRECTORY}: it places the frame unlike the other pages"
+                self._torn[name].append(Loss(found.page.directory, text))  # an old entry may tell where it is
+                return False
             if found.pixel_type is None:
                 text = f"{found.page.pixel_bytes} bytes for {found.page.width} x {found.page.height} pixels"
-                return self._lose(name, found.page.directory, f"{text}: compressed, or {DAMAGED_DIRECTORY}")
+                self._torn[name].append(Loss(found.page.directory, f"{text}: compressed, or {DAMAGED_DIRECTORY}"))
+                return False
             if not found.is_regular:
                 doubt = doubt or "written by an unknown program: places are as the page's directory says"
             frame = RebuiltFrame(name, offset, b"", found=found)
@@ -262,7 +269,7 @@ class _Rebuild:
         is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
         if kind is not None and is_between and self._is_readable(file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
-            self._forget_torn(name, offset)
+            self._by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
         self._drop([row], "there is no whole frame at its place")
@@ -313,11 +320,12 @@ class _Rebuild:
     def _forget_torn(self, name: str, offset: int) -> str:
         """What is known of a frame now stands for what the walk through the pages said of its place: that."""
         torn = self._torn.get(name, [])
-        for loss in reversed(torn):
-            if 0 <= offset - loss.offset <= _SAME_PLACE_BYTES:
-                torn.remove(loss)
-                return loss.reason
-        return ""
+        near = [loss for loss in torn if 0 <= offset - loss.offset <= _SAME_PLACE_BYTES]
+        if not near:
+            return ""
+        last = max(near, key=lambda loss: loss.offset)
+        torn.remove(last)
+        return last.reason
 
     def _note_missing_stacks(self, names: list[str]) -> None:
         if self._journal is None:
@@ -337,6 +345,8 @@ class _Rebuild:
 
     def _count_losses(self) -> None:
         """Frames that the pages or the journal know to be lost, and those that only a dropped entry tells of."""
+        for name, offset in self._by_entry:
+            self._forget_torn(name, offset)
         if self._dropped:
             keys = {key_of(frame.axes()) for frame in self._frames}
             known = {(frame.stack, frame.offset) for frame in self._frames}

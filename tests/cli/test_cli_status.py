@@ -24,6 +24,8 @@ RUNNING = SimpleNamespace(
     bytes_per_s=1.5e9,
     seconds_left=14_800.0,
     warnings=(("disk_low", "20 GB free", 1.7e9),),
+    paused="",
+    stall="",
 )
 
 
@@ -67,6 +69,17 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         "mirror null of /data/old: failed, 1,200 frames behind (no such luck)",
     ):
         assert text in out
+
+
+def test_a_run_that_waits_and_a_disk_that_stands_still(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    news = {"state": "PAUSED", "paused": "no space", "stall": "fdatasync of a.tif"}
+    waiting = SimpleNamespace(**{**vars(RUNNING), **news})
+    assert show(monkeypatch, daemon(waiting)) == 0
+    out = capsys.readouterr().out
+    assert "cells: PAUSED: no space" in out
+    assert "cells: the disk stands still: fdatasync of a.tif" in out
 
 
 def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,16 +80,11 @@ def test_the_forecast(tmp_path: Path) -> None:
     assert space.seconds_left(10 * MIB) == 60.0
     assert space.frames_left(8 * MIB) == 75
     assert space.frames_left(0) is None
-    assert space.level is Level.ENOUGH
-    space.running = (FakeWriting(bytes_per_s=11 * MIB),)
-    space.look()
-    assert space.level is Level.LOW  # less than a minute is left
-    space.running = (FakeWriting(bytes_per_s=9.5 * MIB),)
-    space.look()
-    assert space.level is Level.LOW
-    space.running = (FakeWriting(bytes_per_s=5 * MIB),)
-    space.look()
-    assert space.level is Level.ENOUGH
+    # At 11 MiB/s less than a minute is left; at 9.5 hardly more; at 5 there is enough again.
+    for rate, level in [(1, Level.ENOUGH), (11, Level.LOW), (9.5, Level.LOW), (5, Level.ENOUGH)]:
+        space.running = (FakeWriting(bytes_per_s=rate * MIB),)
+        space.look()
+        assert space.level is level, rate
 
 
 def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.faults.loop_disk import LoopDisk, why_not
 from tests.faults.producer_process import ProducerProcess, dataset_of, wait_for_commit
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of
+from tests.live.stored import state_of, until
 
 FAULTS = {"ext4": "power cut, ext4", "xfs": "power cut, xfs"}
 TRIES = 50
@@ -73,6 +73,8 @@ def _run_until_cut(one: Try, plan: FramePlan, disk: LoopDisk, daemon: DaemonProc
         producer.wait_for(Phase.OPENING)
         if chance.random() < 0.9:
             producer.wait_for_published(chance.randrange(1, 60))
+        if plan.durability != "close" and chance.random() < 0.7:
+            until(lambda: producer.board.durable > 0, "something is durable")
         kind = chance.random()
         if kind < 0.3:
             wait_for_commit(disk.place, LATEST_AFTER_COMMIT_S, chance)

@@ -154,6 +154,20 @@ def test_a_stack_without_its_final_cut_is_finished(tmp_path: Path) -> None:
     assert content_of(folder) == before
 
 
+def test_a_page_that_was_never_published_is_not_listed(tmp_path: Path) -> None:
+    """In a stack file that was not finished a page without a record is one; in a finished one its record is lost."""
+    for finished in (False, True):
+        folder = dataset(tmp_path / f"cells-{finished}", SMALL)
+        (stack,) = stack_paths(folder)
+        if not finished:
+            overwrite(stack, int(read_journal(folder)["directory"][-1]) + 158, (2**20).to_bytes(4, "little"))
+        cut(folder / JOURNAL, journal.HEADER_BYTES + 4 * 64)
+        (folder / INDEX).unlink()
+        report = repair(folder)
+        assert (report.levels[0].guessed.count, report.lost) == (int(finished), 0)
+        check_ours(folder, SMALL if finished else SMALL[:4])
+
+
 def test_a_lost_journal_is_said_and_no_new_one_is_made(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "cells", LARGE)
     before = content_of(folder)

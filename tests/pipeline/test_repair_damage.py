@@ -24,6 +24,7 @@ from tests.pipeline.make_frames import frames_of, write_log
 JOURNAL = journal.JOURNAL_NAME
 FRAMES = 6
 AXES = [{"time": time, "channel": channel} for time in range(3) for channel in ("DAPI", "GFP")]
+Place = tuple[str, tuple[int, ...]]  # stack file, numbers of the index entry
 SHARES = st.floats(0, 1, exclude_max=True)
 
 
@@ -64,26 +65,29 @@ damages = st.builds(
 )
 
 
-@dataclass(frozen=True, repr=False)
 class Whole:
     """A dataset without damage: its folder, where each key's frame lies, and all its files."""
 
-    folder: Path
-    places: dict[Key, tuple[str, tuple[int, ...]]]
-    files: dict[str, bytes]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places = places(folder)
+        self.files = contents(folder)
 
-    def pixels(self, place: tuple[str, tuple[int, ...]], files: dict[str, bytes]) -> bytes:
+    def pixels(self, place: Place, files: dict[str, bytes]) -> bytes:
         name, (offset, width, height, *_) = place
         return files[name][offset : offset + 2 * width * height]
 
 
-def metadata_at(place: tuple[str, tuple[int, ...]], files: dict[str, bytes]) -> bytes:
+def is_same(found: Place | None, expected: Place) -> bool:
+    """Whether both name the same pixels and metadata. A flipped bit can make 0 to 1 where both mean no compression."""
+    if found is None:
+        return False
+    return found[0] == expected[0] and all(found[1][i] == expected[1][i] for i in (0, 1, 2, 5, 6))
+
+
+def metadata_at(place: Place, files: dict[str, bytes]) -> bytes:
     name, numbers = place
     return files[name][numbers[5] : numbers[5] + numbers[6]]
-
-
-def whole(folder: Path) -> Whole:
-    return Whole(folder, places(folder), contents(folder))
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +95,14 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Six frames of the reference writer in three stack files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ndstorage.ndtiff_file, "MAX_FILE_SIZE", 5_000_900)
-        return whole(write_ndstorage(tmp_path_factory.mktemp("foreign"), AXES))
+        return Whole(write_ndstorage(tmp_path_factory.mktemp("foreign"), AXES))
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("ours") / "cells"
     write_log(folder, frames_of(FRAMES, (6, 7)))
-    return whole(folder)
+    return Whole(folder)
 
 
 def repaired(source: Whole, names: Sequence[str], found: Sequence[Damage]) -> tuple[RepairReport | None, Path]:
@@ -119,7 +123,7 @@ def repaired(source: Whole, names: Sequence[str], found: Sequence[Damage]) -> tu
     return report, folder
 
 
-def listed(folder: Path) -> list[tuple[Key, tuple[str, tuple[int, ...]]]]:
+def listed(folder: Path) -> list[tuple[Key, Place]]:
     content = (folder / INDEX).read_bytes()
     entries = parse_entries(content)
     assert entries.consumed == len(content)
@@ -138,9 +142,7 @@ def check_nothing_wrong(source: Whole, folder: Path, level: LevelReport) -> None
         if place[0] in files and metadata_at(place, files) != metadata_at(place, source.files):
             doubted.add((place[0], place[1][0]))
     for key, place in listed(folder):
-        original = source.places.get(key)
-        same = original is not None and (place[0], place[1][:3]) == (original[0], original[1][:3])
-        assert same or (place[0], place[1][0]) in doubted, (key, place)
+        assert is_same(source.places.get(key), place) or (place[0], place[1][0]) in doubted, (key, place)
 
 
 def test_the_sets_are_what_the_tests_think(foreign: Whole, ours: Whole) -> None:
@@ -168,7 +170,7 @@ def test_foreign_sets(foreign: Whole, found: list[Damage]) -> None:
     doubted = {(finding.file, finding.offset) for finding in report.levels[0].guessed}
     for key, place in foreign.places.items():
         if place[0] not in harmed | gone:
-            assert kept.get(key) == place or (place[0], place[1][0]) in doubted, "its stack file is whole"
+            assert is_same(kept.get(key), place) or (place[0], place[1][0]) in doubted, "its stack file is whole"
     level = report.levels[0]
     assert len(kept) == FRAMES or gone or report.lost or level.dropped.count or level.notes, "what is missing is told"
 
@@ -185,11 +187,11 @@ def test_our_sets(ours: Whole, found: list[Damage]) -> None:
     kept, files = dict(listed(folder)), contents(folder)
     doubted = {(finding.file, finding.offset) for finding in report.levels[0].guessed}
     if report.levels[0].changed and (folder / JOURNAL).exists():
-        for key, place in kept.items():
+        for place in kept.values():
             if (place[0], place[1][0]) not in doubted:
-                assert ours.pixels(place, files) == ours.pixels(ours.places[key], ours.files), "proved by its checksum"
+                assert ours.pixels(place, files) == ours.pixels(place, ours.files), "proved by its checksum"
     level = report.levels[0]
     assert len(kept) == FRAMES or report.lost or level.dropped.count or level.notes, "what is missing is told"
     if all(damage.file % 4 != 1 for damage in found):
-        assert kept == ours.places or doubted
+        assert doubted or all(is_same(kept.get(key), place) for key, place in ours.places.items())
         assert report.lost == 0

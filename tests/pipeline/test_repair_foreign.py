@@ -289,6 +289,30 @@ def test_an_entry_whose_page_is_damaged_is_kept(tmp_path: Path) -> None:
     ]
 
 
+def test_axes_named_unlike_the_others_are_doubted(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    for t in range(4):
+        folder.add({"time": t}, image(t), metadata={"Axes": {"tile" if t == 2 else "time": t}})
+    (folder.path / INDEX).unlink()
+    (level,) = repair(folder.path, force=True).levels
+    assert [finding.text for finding in level.guessed] == ["tile=2: axes unlike those of the others"]
+
+
+def test_a_frame_placed_unlike_the_others_is_lost(tmp_path: Path) -> None:
+    """With an index its entry tells the place; without, nothing does."""
+    folder = Folder(tmp_path / "data")
+    pixels = [int.from_bytes(folder.add({"time": t}, image(t, (30, 40)))[-32:-28], "little") for t in range(3)]
+    with (folder.path / STACK).open("r+b") as file:
+        file.seek(pixels[1] - 178 + 2 + 5 * 12 + 8)
+        file.write((pixels[0] - 4).to_bytes(4, "little"))
+    report = repair(folder.path, force=True)
+    assert (report.is_whole, report.lost, report.levels[0].guessed.count) == (True, 0, 1)
+    (folder.path / INDEX).unlink()
+    report = repair(folder.path, force=True)
+    assert [finding.offset for finding in report.levels[0].lost] == [pixels[1] - 178]
+    assert set(places(folder.path)) == {key_of({"time": 0}), key_of({"time": 2})}
+
+
 @pytest.mark.parametrize(("listed", "told", "taken"), [(9, 1, 9), (2, 1, 1), (1, 2, 1)])
 def test_axes_that_index_and_page_tell_differently(tmp_path: Path, listed: int, told: int, taken: int) -> None:
     """The index counts, unless another frame has its axes."""

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 PATIENCE_S = 2.0
-PROMPT_S = PATIENCE_S + 1.0
+PROMPT_S = PATIENCE_S + 2.0  # the last second for Pycro-Manager itself to end
 
 # Without an end: only the error ends them. Frames of 512 KiB fill the disk, or the local buffer and the queues.
 SCENARIO = """

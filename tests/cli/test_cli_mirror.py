@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from acqstream.cli.main import main
+from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.storage.lock import DirectoryLock
+from tests.pipeline.view_sums import sums_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "java_rgb" / "data", tmp_path / "data"))
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["mirror", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_the_view_lies_beside_the_dataset(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader = open_readers(data)[0]
+    sums = sums_of(reader.read_pixels(row) for row in range(len(reader)))
+    reader.close()
+    assert run(str(data), "--to", "null") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{data}.null: complete, 3 frames"
+    assert dict(line.split() for line in lines[1:]) == {name: str(value) for name, value in sums.items()}
+    assert run(str(data / "NDTiff.index"), "--to", "null", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "path": f"{data}.null",
+        "state": "complete",
+        "frames": 3,
+        "of": 3,
+        "reason": "",
+        "result": sums,
+    }
+
+
+def test_it_says_why_it_began_anew(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(str(data), "--to", "null")
+    (data.with_name("data.null") / "view.json").write_text("{}")
+    capsys.readouterr()
+    assert run(str(data), "--to", "null") == 0
+    assert capsys.readouterr().out.startswith("began anew: ")
+
+
+def test_an_unknown_view_is_wrong_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(data), "--to", "n5") == 2
+    assert "'n5' is not known; null can be made" in capsys.readouterr().err
+    assert not data.with_name("data.n5").exists()
+
+
+def test_one_that_somebody_else_makes(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data.with_name("data.null").mkdir()
+    with DirectoryLock(f"{data}.null"):
+        assert run(str(data), "--to", "null") == 75
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "is in use by acqstream pid" in error
+
+
+def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(tmp_path / "cells"), "--to", "null") == 1
+    assert capsys.readouterr().err == f"acqstream: {tmp_path / 'cells'}: no such file or folder\n"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,95 @@
+"""A disk that goes away in the middle of a run: told with the frame's number, and the other runs go on."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import acqstream
+from acqstream.cli.exit_code import ExitCode
+from acqstream.errors import StorageError
+from tests.live.daemon_process import DaemonProcess
+from tests.live.small_disk import small_disk
+from tests.live.stored import check_frames, image_of, until
+
+SHAPE = (512, 512)
+
+# While the trigger exists every disk call on the dataset named `broken` fails with this error.
+PRELUDE = """
+import os
+from pathlib import Path
+from acqstream.storage.disk import LocalDisk
+trigger, paths = Path({trigger!r}), {{}}
+def check(path):
+    if "broken" in path and trigger.exists():
+        raise OSError({code}, os.strerror({code}))
+def by_fd(name):
+    call = getattr(LocalDisk, name)
+    def checked(self, fd, *rest):
+        check(paths.get(fd, ""))
+        return call(self, fd, *rest)
+    setattr(LocalDisk, name, checked)
+def by_path(name):
+    call = getattr(LocalDisk, name)
+    def checked(self, path, *rest, **more):
+        check(path)
+        result = call(self, path, *rest, **more)
+        if name == "open":
+            paths[result] = path
+        return result
+    setattr(LocalDisk, name, checked)
+for name in ("pwritev", "pread", "fdatasync", "reserve", "truncate"):
+    by_fd(name)
+for name in ("open", "replace", "unlink", "mkdir", "sync_directory"):
+    by_path(name)
+"""
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV])
+def test_a_disk_that_fails_for_good_ends_its_run_and_no_other(tmp_path: Path, code: int) -> None:
+    trigger = tmp_path / "fail"
+    daemon = DaemonProcess(tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger), code=code)).start()
+    with acqstream.create("well", endpoint=daemon.endpoint, buffer_mb=16) as well:
+        well.put(image_of(0, SHAPE), time=0)
+        with pytest.raises(StorageError) as caught:
+            with acqstream.create("broken", endpoint=daemon.endpoint, buffer_mb=16) as broken:
+                for number in range(5):
+                    broken.put(image_of(number, SHAPE), time=number)
+                until(lambda: broken.progress.published == 5, "five are published")
+                trigger.touch()
+                for number in range(5, 10_000):
+                    broken.put(image_of(number, SHAPE), time=number)
+        assert (caught.value.errno, caught.value.number) == (code, 5)
+        well.put(image_of(1, SHAPE), time=1)
+    assert broken.receipt is not None
+    assert (broken.receipt.status, broken.receipt.stored) == ("failed", 5)
+    assert broken.receipt.missing[0].first == 5
+    trigger.unlink()
+    assert daemon.stop() == ExitCode.STORAGE  # the failure is not forgotten
+    assert check_frames(well.path, lambda _: SHAPE) == 2
+    check_frames(broken.path, lambda _: SHAPE, least=5)
+    daemon.start()  # puts the dataset in order
+    assert daemon.stop() == ExitCode.OK
+    check_frames(broken.path, lambda _: SHAPE, least=5)
+
+
+def test_a_mount_that_vanishes(tmp_path: Path) -> None:
+    """Files that are open can still be written; what must be made anew cannot, and that is told."""
+    with small_disk(tmp_path / "small", 256) as place:
+        daemon = DaemonProcess(place / "data", home=tmp_path, reserve_mb=4, ballast_mb=1).start()
+        with pytest.raises(StorageError) as caught:
+            with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=16) as run:
+                for number in range(5):
+                    run.put(image_of(number, SHAPE), time=number)
+                until(lambda: run.progress.published == 5, "five are published")
+                subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)  # an empty one, as after a reboot
+        assert caught.value.errno == errno.ENOENT
+        assert run.receipt is not None
+        assert run.receipt.status == "failed"
+        with pytest.raises(acqstream.AcqStreamError, match="No such file or directory"):
+            acqstream.create("more", endpoint=daemon.endpoint, buffer_mb=16)
+        assert daemon.stop() == ExitCode.STORAGE
