@@ -102,7 +102,8 @@ class Space:
     def text(self) -> str:
         """For people: how much is left of what."""
         free = "unknown" if self.free_bytes is None else _size_text(self.free_bytes)
-        return f"{free} left on the disk of {self._path}; the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
+        kept = f"the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
+        return f"{free} left on the disk of {self._path}; {kept}"
 
     def _level_at(self, free: int, bytes_per_s: float) -> Level:
         bound = self.reserve_bytes * (HYSTERESIS if self.level is Level.FULL else 1)

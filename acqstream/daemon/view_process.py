@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import acqstream
 from acqstream.daemon.view_job import ViewJob
 from acqstream.pipeline.recent_groups import GroupTable
 from acqstream.storage.memory import PageMemory
@@ -59,7 +60,7 @@ class ViewProcess:
     """
 
     def __init__(
-        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-m", "acqstream.pipeline.view_host")
+        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.view_host")
     ) -> None:
         self._memory = memory
         self._command = command
@@ -98,10 +99,18 @@ class ViewProcess:
         return job
 
     def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        """One turn of the loop. is_busy tells whether a log has a backlog."""
+        """One turn of the loop. is_busy tells whether a log has a backlog. Raises nothing."""
         if now_s - self._turn_at_s < _TURN_S:
             return
         self._turn_at_s = now_s
+        try:
+            self._turn(now_s, is_busy)
+        except Exception as error:
+            # The loop carries everybody's acquisitions: a fault here ends the views and nothing else.
+            logger.exception("a fault in looking after the views; there will be none until the daemon is started again")
+            self._abandon(f"a fault in the daemon: {type(error).__name__}: {error}")
+
+    def _turn(self, now_s: float, is_busy: Callable[[], bool]) -> None:
         if self._child is None and self._jobs and now_s >= self._start_at_s and not self._is_stopped:
             self._start()
         child = self._child
@@ -210,7 +219,9 @@ class ViewProcess:
         with theirs:
             try:
                 # From the loop's own thread: the system ends the child with the thread that started it.
-                process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+                process = subprocess.Popen(
+                    arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=_environment()
+                )
             except OSError:
                 ours.close()
                 raise
@@ -257,15 +268,22 @@ class ViewProcess:
             except OSError:
                 return  # nothing now, or it is dying
             *lines, child.pending = (child.pending + data).split(b"\n")
-            for line in lines:
-                report = json.loads(line)
-                job = self._jobs.get(report["id"])
-                if job is not None:
-                    self._note(job, report)
+            try:
+                for line in lines:
+                    self._note(json.loads(line))
+                if len(child.pending) > _READ_BYTES:
+                    raise ValueError(f"a line of more than {len(child.pending)} bytes")
+            except (ValueError, KeyError, TypeError) as error:
+                logger.error("the views' process says what cannot be understood (%r); it is killed", error)  # noqa: TRY400
+                child.process.kill()
+                return
             if not data:
                 return
 
-    def _note(self, job: ViewJob, report: dict[str, Any]) -> None:
+    def _note(self, report: dict[str, Any]) -> None:
+        job = self._jobs.get(report["id"])
+        if job is None:
+            return  # dropped meanwhile
         if job.note(report):
             self._deaths = 0
         if job.is_failed:
@@ -285,7 +303,7 @@ class ViewProcess:
         self._restarts += 1
         pause_s = min(FIRST_PAUSE_S * 2**self._deaths, LONGEST_PAUSE_S)
         self._deaths += 1
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = _how(code)
         logger.error("the views' process died (%s); %d views go on in %.1f s", how, len(self._jobs), pause_s)
         for job in list(self._jobs.values()):
             job.note_death()
@@ -294,6 +312,15 @@ class ViewProcess:
                 logger.error("view %s of %s is given up: %s", job.view, job.path, job.reason)
                 self._forget(job)
         self._start_at_s = now_s + pause_s
+
+    def _abandon(self, reason: str) -> None:
+        """No more views from this daemon."""
+        self._is_stopped = True
+        for job in list(self._jobs.values()):
+            job.fail(reason)
+            self._forget(job)
+        if self._child is not None:
+            self._child.process.kill()
 
     def _tell_end(self, child: _Child) -> None:
         """End of file: it saves all views and ends."""
@@ -308,3 +335,20 @@ class ViewProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._child = None
+
+
+def _environment() -> dict[str, str]:
+    """This process's, and where this package is: the child looks for modules there, not in its working directory."""
+    root = os.path.dirname(os.path.dirname(acqstream.__file__))
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _how(code: int) -> str:
+    """What a return code of `subprocess` says."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

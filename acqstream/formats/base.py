@@ -211,7 +211,8 @@ class FrameColumns:
 
     files are its data files, file_numbers their numbers as a journal counts them (-1: none). Per frame: position in
     files, offset and length of the stored pixels and offset of the directory (-1 where none was found) in bytes, pixel
-    type as in the index, whether the metadata holds the axes. levels counts the resolution levels checked.
+    type as in the index, XXH3-64 of the metadata, whether it holds the axes. levels counts the resolution levels that
+    were checked.
     """
 
     files: Sequence[Path]
@@ -221,6 +222,7 @@ class FrameColumns:
     length: NDArray[np.int64]
     directory: NDArray[np.int64]
     pixel_type: NDArray[np.int32]
+    metadata_checksum: NDArray[np.uint64]
     has_axes: NDArray[np.bool_]
     levels: int
 

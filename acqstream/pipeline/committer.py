@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import xxhash
+
 from acqstream.errors import FrameRefused, StorageError
 from acqstream.formats.base import FrameLayout, Page
 from acqstream.formats.ndtiff.layout import index_pixel_type
@@ -249,6 +251,7 @@ def _records(batch: Batch) -> tuple[bytes, list[Page]]:
                     directory=page.directory,
                     pixel_type=index_pixel_type(header.pixel_type),
                     own_checksum=header.checksum is None,
+                    metadata_checksum=xxhash.xxh3_64_intdigest(header.metadata),
                 )
             )
         pages += entry.pages

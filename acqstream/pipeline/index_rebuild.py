@@ -295,9 +295,9 @@ class _Rebuild:
         told = [int(numbers[name]) for name in fields]
         if told[:4] != [page.pixels, page.width, page.height, page.metadata]:
             return False
-        if told[4] not in (found.metadata_bytes, page.metadata_bytes):
-            return False
-        if int(numbers["metadata_compression"]) not in _RAW:
+        without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts
+        is_raw = int(numbers["metadata_compression"]) in _RAW
+        if told[4] not in (found.metadata_bytes, page.metadata_bytes, without_nul) or not is_raw:
             return False
         is_raw = int(numbers["pixel_compression"]) in _RAW
         kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))

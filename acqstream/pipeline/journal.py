@@ -13,7 +13,7 @@ frame number k, so that the file's length tells how many there are. Little endia
                                                40  4   directory offset in the stack, bytes
                                                44  4   pixel type, as in the index
                                                48  4   1 if the producer sent no checksum, else 0
-                                               52  8   zero
+                                               52  8   XXH3-64 of the metadata
                                                60  4   CRC-32 of bytes 0..59
 
 Published when: the frame's index entry is in NDTiff.index; the record is written just before it.
@@ -37,7 +37,7 @@ RECORD_BYTES = 64
 FRAME, SKIP, HOLE = 1, 2, 4
 
 _HEADER = struct.Struct("<8sII64sI")
-_RECORD = struct.Struct("<QIIQQQIII8x")
+_RECORD = struct.Struct("<QIIQQQIIIQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"ACQJRNL1"
 RECORD_DTYPE = np.dtype(
@@ -52,10 +52,11 @@ RECORD_DTYPE = np.dtype(
             "directory",
             "pixel_type",
             "own_checksum",
+            "metadata_checksum",
             "crc",
         ],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4"],
-        "offsets": [0, 8, 12, 16, 24, 32, 40, 44, 48, 60],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u8", "<u4"],
+        "offsets": [0, 8, 12, 16, 24, 32, 40, 44, 48, 52, 60],
         "itemsize": RECORD_BYTES,
     }
 )
@@ -99,9 +100,11 @@ def encode_frame(
     directory: int,
     pixel_type: int,
     own_checksum: bool,
+    metadata_checksum: int,
 ) -> bytes:
     """The record of a stored frame. own_checksum: the producer sent none, it was computed when the frame came."""
-    fields = _RECORD.pack(number, FRAME, stack, offset, length, checksum, directory, pixel_type, own_checksum)
+    sums = (checksum, directory, pixel_type, own_checksum, metadata_checksum)
+    fields = _RECORD.pack(number, FRAME, stack, offset, length, *sums)
     return fields + _CRC.pack(zlib.crc32(fields))
 
 
@@ -109,7 +112,7 @@ def encode_gap(numbers: Iterable[int], flag: int) -> bytes:
     """Records of frame numbers without pixels. flag: SKIP or HOLE."""
     parts: list[bytes] = []
     for number in numbers:
-        fields = _RECORD.pack(number, flag, 0, 0, 0, 0, 0, 0, 0)
+        fields = _RECORD.pack(number, flag, 0, 0, 0, 0, 0, 0, 0, 0)
         parts += (fields, _CRC.pack(zlib.crc32(fields)))
     return b"".join(parts)
 

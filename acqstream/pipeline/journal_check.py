@@ -141,8 +141,24 @@ def compare_with_index(journal: CheckedJournal, columns: FrameColumns, report: C
     compare("pixel length", "length", columns.length[rows])
     compare("pixel type", "pixel_type", columns.pixel_type[rows].astype(np.int64))
     compare("page directory", "directory", columns.directory[rows], columns.directory[rows] >= 0)
+    _compare_metadata(journal, columns, report, (numbers, rows))
     no_axes = ~columns.has_axes[rows]
     report.add_problems(journal.path, no_axes, rows, lambda _: ("the frame's metadata does not name its axes", None))
+
+
+def _compare_metadata(
+    journal: CheckedJournal, columns: FrameColumns, report: CheckReport, pairs: tuple[NDArray[Any], NDArray[Any]]
+) -> None:
+    numbers, rows = pairs
+    recorded = journal.records["metadata_checksum"][numbers]
+    found = columns.metadata_checksum[rows]
+    text = "metadata hash to {:016x}, recorded was {:016x}"
+    report.add_problems(
+        journal.path,
+        journal.sound[numbers] & (found != recorded),
+        rows,
+        lambda i: (text.format(int(found[i]), int(recorded[i])), int(HEADER_BYTES + RECORD_BYTES * numbers[i])),
+    )
 
 
 def _match(

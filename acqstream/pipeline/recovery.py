@@ -188,6 +188,9 @@ class _Recovery:
             return None
         if page is None or page.pixels != int(record["offset"]):
             return None
+        metadata = file.read(page.metadata, page.metadata_bytes - 1)
+        if xxhash.xxh3_64_intdigest(metadata) != int(record["metadata_checksum"]):
+            return None
         return entry_of_page(file.read, page, name, int(record["pixel_type"]))
 
     def _records_for(
@@ -203,7 +206,9 @@ class _Recovery:
             page = self._pages(names[position]).get(offset)
             if page is None or not _is_entry_of(page, numbers):
                 break
-            pixels = self._stack(names[position]).read(offset, length)
+            file = self._stack(names[position])
+            pixels = file.read(offset, length)
+            metadata = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
             if len(pixels) != length:
                 break
             record = journal.encode_frame(
@@ -215,6 +220,7 @@ class _Recovery:
                 directory=page.directory,
                 pixel_type=int(numbers["pixel_type"]),
                 own_checksum=True,
+                metadata_checksum=xxhash.xxh3_64_intdigest(metadata),
             )
             added.append(record)
         self.report.records_added = len(added)

@@ -173,6 +173,35 @@ def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
         drive(process, dead(process, pid), "it was killed")
 
 
+@pytest.mark.parametrize("words", ["no JSON", '{"id": 1}', '{"id": 1, "state": "merry"}', "[]", "x" * 200_000])
+def test_one_that_talks_nonsense_is_killed(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    program = (
+        f"import socket, sys, time; s = socket.socket(fileno=int(sys.argv[1])); s.sendall({words.encode()!r} + b'\\n')"
+    )
+    with process_of(sys.executable, "-c", f"{program}; time.sleep(60)") as process:
+        process.add("cells", "null")
+        drive(process, lambda: process.status()["restarts"], "it was killed")
+    assert "cannot be understood" in caplog.text
+
+
+def test_a_fault_here_ends_the_views_and_nothing_else(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> bool:
+        raise ZeroDivisionError("no such luck")
+
+    with process_of() as process:
+        job = process.add(str(cells), "null")
+        process.look_after(time.monotonic(), broken)
+        assert job.reason == "a fault in the daemon: ZeroDivisionError: no such luck"
+        drive(process, lambda: process.status()["pid"] is None, "the process is gone")
+        again = process.add(str(cells), "null")
+        for _ in range(3):
+            process._turn_at_s = 0.0
+            process.look_after(time.monotonic(), lambda: False)
+        assert process.status()["pid"] is None
+        assert not again.is_ended
+    assert "a fault in looking after the views" in caplog.text
+
+
 def test_a_stopped_process_does_not_keep_the_daemon_from_ending(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_process, "END_S", 0.2)
     with process_of() as process:

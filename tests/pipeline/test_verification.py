@@ -248,10 +248,7 @@ def page_bytes(page: StackPage, content: bytes) -> Iterator[tuple[int, int, str]
     behind = page.next_at + 4
     yield behind, behind + 16 + (6 if page.samples == 3 else 0), COVERED  # RGB bits, resolutions
     yield page.pixels, page.pixels + page.pixel_bytes, COVERED
-    end = page.metadata + page.metadata_bytes
-    axes = content.index(b'"Axes"', page.metadata, end)
-    yield page.metadata, axes, TEXT
-    yield axes, end, COVERED
+    yield page.metadata, page.metadata + page.metadata_bytes, COVERED
 
 
 def kinds_of(path: Path) -> list[str]:

@@ -106,6 +106,7 @@ class _LevelCheck:
             length=lengths,
             directory=directories,
             pixel_type=table.all_numbers["pixel_type"].astype(np.int32),
+            metadata_checksum=self._metadata.checksums.values,
             has_axes=self._metadata.has_axes.values,
             levels=levels,
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
@@ -113,7 +114,8 @@ def _tail_text(head: bytes, length: int) -> str:
 class MetadataCheck:
     """The metadata of frames: whole JSON that names the axes of the index entry.
 
-    has_axes and has_nul get an item per row: whether the metadata holds `Axes`, whether a NUL stands behind it.
+    has_axes, has_nul and checksums get an item per row: whether the metadata holds `Axes`, whether a NUL stands behind
+    it, and its XXH3-64 (0 where it could not be read).
     """
 
     def __init__(self, find_stack: Callable[[str], ReadFile | None], report: CheckReport, *, is_lower: bool) -> None:
@@ -122,12 +124,14 @@ class MetadataCheck:
         self._skipped = _TILE_AXES if is_lower else frozenset()
         self.has_axes = GrowingArray("?")
         self.has_nul = GrowingArray("?")
+        self.checksums = GrowingArray("<u8")
 
     def check(self, batch: EntryBatch, names: list[str]) -> None:
         """The next rows; names are those of their stack files."""
         first = len(self.has_axes)
         self.has_axes.extend(np.ones(len(names), np.bool_))
         self.has_nul.extend(np.zeros(len(names), np.bool_))
+        self.checksums.extend(np.zeros(len(names), np.uint64))
         rows_of: dict[str, list[int]] = {}
         for position, name in enumerate(names):
             rows_of.setdefault(name, []).append(position)
@@ -162,6 +166,7 @@ class MetadataCheck:
             for i in order[low:high].tolist():
                 start, end = int(starts[i]) - base, int(ends[i]) - base
                 self.has_nul.values[rows[i]] = data[end : end + 1] == b"\0"
+                self.checksums.values[rows[i]] = xxhash.xxh3_64_intdigest(data[start:end])
                 self._check_text(file, data[start:end], base + start, batch.axes[positions[i]], int(rows[i]))
 
     def _check_text(self, file: ReadFile, text: bytes, offset: int, axes: dict[str, Any], row: int) -> None:
