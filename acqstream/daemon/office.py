@@ -18,20 +18,17 @@ from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.outcome import Outcome, outcome_of
-from acqstream.daemon.space import Level, Space
-from acqstream.daemon.unfinished_views import go_on_with_views
-from acqstream.daemon.view_process import ViewProcess
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.space import Level
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.protocol import requests
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Welcome
 from acqstream.protocol.session import Event
-from acqstream.storage.disk import Disk
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -41,28 +38,23 @@ MAX_RECEIPTS_KEPT = 100  # for producers that ask again after a lost connection
 
 
 class Office:
-    """send answers a peer and says whether it can be reached; wake is called by the logs' threads."""
+    """send answers a peer and says whether it can be reached."""
 
     def __init__(
         self,
         config: DaemonConfig,
         directory: DataDirectory,
         endpoints: Endpoints,
-        wake: Callable[[], None],
+        resources: Resources,
         send: Callable[[Peer, Reply], bool],
-        disk: Disk,
     ) -> None:
         self.acquisitions: dict[str, Acquisition] = {}
         self._config = config
         self._directory = directory
         self._endpoints = endpoints
         self._announcer = Announcer(send, endpoints, config.grace_s)
-        self._budget = MemoryBudget(config.memory_mb * 2**20)
-        self.space = Space(config, disk, wake)
-        self.space.start()
-        self.views = ViewProcess(self._budget.memory)
-        go_on_with_views(self.views, directory.folders())
-        self._openings = Openings(config, directory, self._budget, self.space, disk, wake, views=self.views)
+        self._budget, self.space, self.views = resources.budget, resources.space, resources.views
+        self._openings = Openings(config, directory, resources)
         self._receipts: OrderedDict[str, Receipt] = OrderedDict()
         self._started_s = time.monotonic()
         self._status_at_s = 0.0

@@ -7,7 +7,7 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,44 +15,28 @@ from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
-from acqstream.daemon.space import Level, Space
-from acqstream.daemon.view_process import ViewProcess
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.space import Level
 from acqstream.errors import AcquisitionRefused, CorruptDataset, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.log_views import LogViews
-from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.pipeline.state_file import DatasetState, read_receipt, read_state
 from acqstream.protocol.session import Session
-from acqstream.storage.disk import Disk
 
 TAKEOVER_EPOCHS = 1_000_000
 """More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
 
 
 class Openings:
-    """Decides what an `open` gets, and takes memory for it. wake is called by the logs' threads."""
+    """Decides what an `open` gets, and takes memory for it."""
 
-    def __init__(
-        self,
-        config: DaemonConfig,
-        directory: DataDirectory,
-        budget: MemoryBudget,
-        space: Space,
-        disk: Disk,
-        wake: Callable[[], None],
-        *,
-        views: ViewProcess,
-    ) -> None:
+    def __init__(self, config: DaemonConfig, directory: DataDirectory, resources: Resources) -> None:
         self._config = config
         self._directory = directory
-        self._budget = budget
-        self._space = space
-        self._disk = disk
-        self._wake = wake
-        self._views = views
+        self._resources = resources
 
     def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
         """A new acquisition, or an interrupted one gone on with where `spec.resume` asks for it.
@@ -66,8 +50,8 @@ class Openings:
             receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
-        if spec.mirrors and self._views.unavailable_reason:
-            raise AcquisitionRefused(f"no mirrors here: {self._views.unavailable_reason}", code="unsupported")
+        if spec.mirrors and self._resources.views.unavailable_reason:
+            raise AcquisitionRefused(f"no mirrors here: {self._resources.views.unavailable_reason}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
             raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
         if found is not None:
@@ -117,16 +101,16 @@ class Openings:
         return self._start(peer, folder, stored, state)
 
     def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
-        share = self._budget.lend(spec.frame_bytes)
-        views = AcquisitionViews(self._views, spec.mirrors, share)
+        share = self._resources.budget.lend(spec.frame_bytes)
+        views = AcquisitionViews(self._resources.views, spec.mirrors, share)
         log = Log(
             folder,
             spec,
             memory=share.view,
-            disk=self._disk,
-            on_change=self._wake,
+            disk=self._resources.disk,
+            on_change=self._resources.wake,
             resume=resume,
-            free_reserve=self._space.ballast.give_up,
+            free_reserve=self._resources.space.ballast.give_up,
             views=LogViews(views.table, views.texts),
         )
         session = Session(grace_s=self._config.grace_s)
@@ -134,14 +118,14 @@ class Openings:
         return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
 
     def _check_space(self, spec: AcquisitionSpec) -> None:
-        free = self._space.free_bytes
+        free = self._resources.space.free_bytes
         if free is None:
             return  # creating the dataset tells what is wrong with the disk
-        if self._space.level is Level.FULL:
-            raise AcquisitionRefused(self._space.text(), code="disk_full")
+        if self._resources.space.level is Level.FULL:
+            raise AcquisitionRefused(self._resources.space.text(), code="disk_full")
         needed = (spec.expect or 0) * (spec.frame_bytes or 0)
-        if needed > free - self._space.reserve_bytes:
-            text = f"{spec.expect} frames need {needed} bytes, {self._space.text()}"
+        if needed > free - self._resources.space.reserve_bytes:
+            text = f"{spec.expect} frames need {needed} bytes, {self._resources.space.text()}"
             raise AcquisitionRefused(text, code="disk_full")
 
 

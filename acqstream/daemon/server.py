@@ -24,7 +24,9 @@ from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.office import Office
 from acqstream.daemon.outcome import Outcome
 from acqstream.daemon.reception import Reception
+from acqstream.daemon.resources import Resources
 from acqstream.daemon.service import Service
+from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.wakeup import Wakeup
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
@@ -63,9 +65,10 @@ class Server:
             max_connections=config.max_connections,
             max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
         )
-        self._office = Office(
-            config, self.directory, self.endpoints, self._wakeup.wake, self._send, disk or LocalDisk()
-        )
+        resources = Resources(config, disk or LocalDisk(), self._wakeup.wake)
+        resources.space.start()
+        go_on_with_views(resources.views, self.directory.folders())
+        self._office = Office(config, self.directory, self.endpoints, resources, self._send)
         self._reception = Reception(self._socket, self._office, max_payload_bytes=config.max_payload_mb * 2**20)
         self._stop_timeout_s = config.stop_timeout_s
         self._is_stopping = False

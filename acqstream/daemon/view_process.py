@@ -76,6 +76,7 @@ class ViewProcess:
         self._restarts = 0
         self._is_stopped = False
         self._is_sharing = False
+        self._fault = ""  # of this daemon; there are no views then
 
     @property
     def unavailable_reason(self) -> str:
@@ -95,7 +96,11 @@ class ViewProcess:
                 self._drop(known)
         job = ViewJob(next(self._numbers), path, view, table, start, length)
         self._jobs[job.number] = job
-        self._order_view(job)
+        if self._fault:
+            job.fail(self._fault)
+            self._forget(job)
+        else:
+            self._order_view(job)
         return job
 
     def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
@@ -103,6 +108,10 @@ class ViewProcess:
         if now_s - self._turn_at_s < _TURN_S:
             return
         self._turn_at_s = now_s
+        if self._fault:
+            if self._child is not None and self._child.process.poll() is not None:
+                self._release(self._child)
+            return
         try:
             self._turn(now_s, is_busy)
         except Exception as error:
@@ -301,7 +310,7 @@ class ViewProcess:
     def _note_death(self, code: int, now_s: float) -> None:
         """Start again after a pause; a view that never gets on is given up."""
         self._restarts += 1
-        pause_s = min(FIRST_PAUSE_S * 2**self._deaths, LONGEST_PAUSE_S)
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), LONGEST_PAUSE_S)
         self._deaths += 1
         how = _how(code)
         logger.error("the views' process died (%s); %d views go on in %.1f s", how, len(self._jobs), pause_s)
@@ -315,7 +324,7 @@ class ViewProcess:
 
     def _abandon(self, reason: str) -> None:
         """No more views from this daemon."""
-        self._is_stopped = True
+        self._fault = reason
         for job in list(self._jobs.values()):
             job.fail(reason)
             self._forget(job)

@@ -45,8 +45,8 @@ class Log:
     folder must not exist, it is made by the writing thread (`wait_until_open`); with resume, the state of an
     interrupted dataset, it is that dataset's, and frames go on at its next number. memory is block-aligned and the
     log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved, and must
-    only wake somebody. free_reserve gives up space kept for the end, see SpaceGate. stack_limit_bytes is lowered in
-    tests only.
+    only wake somebody. free_reserve gives up space kept for the end, see SpaceGate. views is what is done for them, by
+    default nothing. stack_limit_bytes is lowered in tests only.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ Started by `acqstream.daemon.view_process` as `python -m acqstream.pipeline.view
 come lines of JSON, with descriptors of shared memory where a line says "fds", in its order:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
-    {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of the
-     "live"}                                  acquisition's groups, and "start", "length" of its memory, in bytes
+    {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
+     "live"}                                  the acquisition's groups, and "start", "length" of its memory, in bytes
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -213,7 +213,7 @@ class ViewHost:
         with self._send_lock:
             try:
                 self._connection.sendall(line)
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:
                 return  # the daemon has gone: the end of file ends this process
 
 

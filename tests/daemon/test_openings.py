@@ -13,12 +13,10 @@ from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
-from acqstream.daemon.space import Space
-from acqstream.daemon.view_process import ViewProcess
+from acqstream.daemon.resources import Resources
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt, Status
-from acqstream.pipeline.memory_budget import MemoryBudget
 from acqstream.pipeline.state_file import RECEIPT_NAME
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.disk import LocalDisk
@@ -35,12 +33,10 @@ class Desk:
         self.data = data
         data.mkdir()
         self._directory = DataDirectory(data)
-        config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, **options)
-        self.space = Space(config, LocalDisk(), lambda: None)
-        self.space.look()
-        budget = MemoryBudget(16 * 2**20)
-        views = ViewProcess(budget.memory)
-        self._openings = Openings(config, self._directory, budget, self.space, LocalDisk(), lambda: None, views=views)
+        config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, memory_mb=16, **options)
+        resources = Resources(config, LocalDisk(), lambda: None)
+        resources.space.look()
+        self._openings = Openings(config, self._directory, resources)
         self.running: list[Acquisition] = []
 
     def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:

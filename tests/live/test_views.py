@@ -256,18 +256,18 @@ def test_without_mirrors_there_is_no_process(tmp_path: Path) -> None:
         assert "died 5 times" in run.receipt.mirrors["null"]
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_over_the_end_of_the_daemon(tmp_path: Path, how: str) -> None:
-    images = images_of(200)
+def test_over_two_ends_of_the_daemon(tmp_path: Path) -> None:
+    images = images_of(150)
     with DaemonProcess(tmp_path / "data") as daemon:
         with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=["null"], patience_s=20) as run:
-            put(run, images[:100])
-            wait_for(daemon, "cells", cursor=100)
-            child = psutil.Process(child_of(daemon))
-            daemon.kill() if how == "killed" else daemon.stop()
-            child.wait(5.0)
-            daemon.start()
-            until(lambda: fetch_status(daemon.endpoint).acquisitions, "the producer is back")
+            for first, end in ((0, daemon.kill), (50, daemon.stop)):
+                put(run, images[first : first + 50], first)
+                wait_for(daemon, "cells", cursor=first + 50)
+                child = psutil.Process(child_of(daemon))
+                end()
+                child.wait(5.0)
+                daemon.start()
+                until(lambda: fetch_status(daemon.endpoint).acquisitions, "the producer is back")
             put(run, images[100:], 100)
         assert run.receipt is not None
         assert run.receipt.complete

@@ -1,0 +1,22 @@
+"""What a daemon takes once, at the start, and lends to its acquisitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.space import Space
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.storage.disk import Disk
+
+
+class Resources:
+    """Memory, the disk and its space, and the process of the views. wake wakes the loop, from any thread."""
+
+    def __init__(self, config: DaemonConfig, disk: Disk, wake: Callable[[], None]) -> None:
+        self.disk = disk
+        self.wake = wake
+        self.budget = MemoryBudget(config.memory_mb * 2**20)
+        self.space = Space(config, disk, wake)
+        self.views = ViewProcess(self.budget.memory)
