@@ -18,6 +18,7 @@ from acqstream.protocol.replies import Ack
 from acqstream.protocol.session import Session
 
 ACK_INTERVAL_S = 0.02
+MAX_WARNINGS_SHOWN = 50  # in a status; each was told when it came
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +144,5 @@ class Acquisition:
             "memory_bytes": self.share.length,
             "memory_peak_bytes": self.log.memory_peak_bytes,
             "mirrors": self.views.status(cursors.published - self.log.skipped),
-            "warnings": [list(warning) for warning in self.log.warnings],
+            "warnings": [list(warning) for warning in self.log.warnings[-MAX_WARNINGS_SHOWN:]],
         }
