@@ -8,10 +8,18 @@ Publish point: a whole entry in `NDTiff.index`.
 
 from __future__ import annotations
 
-from acqstream.formats.base import FrameFormat
-from acqstream.formats.ndtiff.check import check_dataset
+from pathlib import Path
+
+from acqstream.formats.base import CheckReport, FrameColumns, FrameFormat
 from acqstream.formats.ndtiff.folders import container_of, is_ndtiff
 from acqstream.formats.ndtiff.reader import open_readers
+
+
+def _check(container: Path, report: CheckReport, growing: bool) -> FrameColumns:
+    from acqstream.formats.ndtiff.check import check_dataset  # nobody who reads or writes needs it
+
+    return check_dataset(container, report, growing)
+
 
 FORMAT = FrameFormat(
     name="ndtiff",
@@ -19,5 +27,5 @@ FORMAT = FrameFormat(
     looked_for="NDTiff.index, a folder 'Full resolution', or an NDTiff stack file (*.tif)",
     open=open_readers,
     folder=container_of,
-    check=check_dataset,
+    check=_check,
 )
