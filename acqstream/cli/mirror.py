@@ -14,7 +14,7 @@ from acqstream.errors import DatasetLocked
 from acqstream.model.acquisition_spec import VIEW_NAMES
 
 if TYPE_CHECKING:
-    from acqstream.pipeline.view import ViewRun
+    from acqstream.pipeline.views.view import ViewRun
 
 
 def mirror(
@@ -30,8 +30,8 @@ def mirror(
     sums their pixels.
     """
     from acqstream.formats.registry import find_format
-    from acqstream.pipeline.view import ViewRun
-    from acqstream.pipeline.view_registry import VIEWS
+    from acqstream.pipeline.views.registry import VIEWS
+    from acqstream.pipeline.views.view import ViewRun
 
     if to not in VIEWS:
         raise typer.BadParameter(f"{to!r} is not known; {', '.join(VIEWS)} can be made", param_hint="--to")
@@ -51,7 +51,7 @@ def mirror(
 
 def _run(run: ViewRun, *, follow: bool) -> None:
     """Until nothing is left to do; without `follow`, until all is taken that is published now."""
-    from acqstream.pipeline.view import ViewState
+    from acqstream.pipeline.views.view import ViewState
 
     with progress_bar() as bar:
         task = bar.add_task(f"{run.path.name} to {run.name}", total=None)

@@ -15,7 +15,7 @@ from acqstream.cli.units import count_text, size_text
 if TYPE_CHECKING:
     from acqstream.formats.base import Problem
     from acqstream.model.receipt import MissingFrames
-    from acqstream.pipeline.verification import Verification
+    from acqstream.pipeline.verification.dataset_check import Verification
 
 _PROBLEMS_SHOWN = 100
 _RANGES_SHOWN = 10
@@ -30,7 +30,7 @@ def verify(
 
     Reads all of it, on any copy; nothing is changed. Ends with 0 only if all is well.
     """
-    from acqstream.pipeline.verification import verify as verify_dataset
+    from acqstream.pipeline.verification.dataset_check import verify as verify_dataset
 
     with progress_bar() as bar:
         task = bar.add_task("opening", total=None)

@@ -22,8 +22,8 @@ from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
-from acqstream.pipeline.log_views import LogViews
 from acqstream.pipeline.state_file import DatasetState, read_receipt, read_state
+from acqstream.pipeline.views.log_views import LogViews
 from acqstream.protocol.session import Session
 
 TAKEOVER_EPOCHS = 1_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from acqstream.pipeline.recent_groups import GroupTable
-from acqstream.pipeline.view import ViewState
+from acqstream.pipeline.views.recent_groups import GroupTable
+from acqstream.pipeline.views.view import ViewState
 
 _ENDED = frozenset({ViewState.COMPLETE, ViewState.INTERRUPTED, ViewState.FAILED})
 _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})

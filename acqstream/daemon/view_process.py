@@ -1,7 +1,7 @@
 """The daemon's side of the views: one child process makes them all, watched and started again when it dies.
 
 Used by the loop only, which it never keeps waiting: what cannot be sent now is sent on another turn. What the two say
-to each other: `acqstream.pipeline.view_host`.
+to each other: `acqstream.pipeline.views.host`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import acqstream
 from acqstream.daemon.view_job import ViewJob
-from acqstream.pipeline.recent_groups import GroupTable
+from acqstream.pipeline.views.recent_groups import GroupTable
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
@@ -60,7 +60,7 @@ class ViewProcess:
     """
 
     def __init__(
-        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.view_host")
+        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.views.host")
     ) -> None:
         self._memory = memory
         self._command = command

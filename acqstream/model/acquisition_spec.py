@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
-VIEW_NAMES = ("null",)  # what can be asked for as a mirror; how: acqstream.pipeline.view_registry
+VIEW_NAMES = ("null",)  # what can be asked for as a mirror; how: acqstream.pipeline.views.registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.ending import Ending
 from acqstream.pipeline.intake import RunSlot, Slot
-from acqstream.pipeline.log_views import NO_VIEWS, LogViews
 from acqstream.pipeline.notes import stall_text
 from acqstream.pipeline.recording import Recording
 from acqstream.pipeline.space_gate import RETRY_S
 from acqstream.pipeline.state_file import DatasetState
+from acqstream.pipeline.views.log_views import NO_VIEWS, LogViews
 from acqstream.storage.disk import Disk, LocalDisk
 
 

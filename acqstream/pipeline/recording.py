@@ -26,7 +26,6 @@ from acqstream.pipeline.ending import Ending
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.intake import Intake
 from acqstream.pipeline.key_set import KeySet
-from acqstream.pipeline.log_views import LogViews
 from acqstream.pipeline.notes import Notes
 from acqstream.pipeline.ring import Ring
 from acqstream.pipeline.space_gate import SpaceGate
@@ -34,6 +33,7 @@ from acqstream.pipeline.stacks import Stacks
 from acqstream.pipeline.state_file import END_STATES, DatasetState, now_text
 from acqstream.pipeline.tally import Tally
 from acqstream.pipeline.versions import writer_versions
+from acqstream.pipeline.views.log_views import LogViews
 from acqstream.pipeline.writer import Writer
 from acqstream.storage.disk import Disk
 from acqstream.storage.watched_disk import WatchedDisk

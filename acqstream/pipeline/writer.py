@@ -15,9 +15,9 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.pipeline.committer import Batch, Committer
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.intake import Intake
-from acqstream.pipeline.recent_groups import GroupTable
 from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
+from acqstream.pipeline.views.recent_groups import GroupTable
 
 BATCH_INTERVAL_S = 0.05
 BATCH_BYTES = 64 * 2**20

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.client.status import fetch_status
-from acqstream.pipeline.view import Checkpoint, read_checkpoint, view_folder
+from acqstream.pipeline.views.view import Checkpoint, read_checkpoint, view_folder
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
@@ -20,7 +20,7 @@ from tests.faults.producer_process import ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import until
-from tests.pipeline.view_sums import sums_of
+from tests.pipeline.views.view_sums import sums_of
 
 FAULT = "view killed"
 TRIES = 50

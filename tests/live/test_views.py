@@ -24,7 +24,7 @@ from acqstream.client.status import AcquisitionStatus, _ask, fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, until
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES
-from tests.pipeline.view_sums import sums_of
+from tests.pipeline.views.view_sums import sums_of
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.base import CheckReport, FrameColumns, align_up
-from acqstream.pipeline.journal_check import CheckedJournal
+from acqstream.pipeline.verification.journal_check import CheckedJournal
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from acqstream.pipeline.recent_groups import GroupTable
+from acqstream.pipeline.views.recent_groups import GroupTable
 
 
 def _none(_stored: int) -> Mapping[str, str]:

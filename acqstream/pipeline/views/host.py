@@ -1,6 +1,6 @@
 """The views' own process: a child of the daemon that makes all its views, and cannot touch the log.
 
-Started by `acqstream.daemon.view_process` as `python -m acqstream.pipeline.view_host SOCKET PARENT`. Over the socket
+Started by `acqstream.daemon.view_process` as `python -m acqstream.pipeline.views.host SOCKET PARENT`. Over the socket
 come lines of JSON, with descriptors of shared memory where a line says "fds", in its order:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
-from acqstream.pipeline.recent_groups import RecentGroups
-from acqstream.pipeline.view import ViewProgress, ViewRun, ViewState
-from acqstream.pipeline.view_registry import VIEWS
+from acqstream.pipeline.views.recent_groups import RecentGroups
+from acqstream.pipeline.views.registry import VIEWS
+from acqstream.pipeline.views.view import ViewProgress, ViewRun, ViewState
 from acqstream.storage.memory import map_memory
 
 THREADS = 4

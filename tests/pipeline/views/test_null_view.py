@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from acqstream.model.acquisition_spec import VIEW_NAMES
-from acqstream.pipeline.feed import Lease
-from acqstream.pipeline.null_view import NullView
-from acqstream.pipeline.view_registry import VIEWS
+from acqstream.pipeline.views.feed import Lease
+from acqstream.pipeline.views.null_view import NullView
+from acqstream.pipeline.views.registry import VIEWS
 from tests.pipeline.make_frames import image_of
-from tests.pipeline.view_sums import sums_of
+from tests.pipeline.views.view_sums import sums_of
 
 IMAGES = [image_of(number, (31, 33)) for number in range(20)]
 

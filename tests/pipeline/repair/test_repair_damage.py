@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.index import parse_entries
 from acqstream.pipeline import journal
-from acqstream.pipeline.repair import repair
-from acqstream.pipeline.repair_report import LevelReport, RepairReport
-from tests.pipeline.damaged_sets import INDEX, HastyDisk, Key, age, contents, key_of, places, write_ndstorage
+from acqstream.pipeline.repair.dataset_repair import repair
+from acqstream.pipeline.repair.repair_report import LevelReport, RepairReport
 from tests.pipeline.make_frames import frames_of, write_log
+from tests.pipeline.repair.damaged_sets import INDEX, HastyDisk, Key, age, contents, key_of, places, write_ndstorage
 
 JOURNAL = journal.JOURNAL_NAME
 FRAMES = 6

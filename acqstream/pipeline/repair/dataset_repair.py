@@ -21,11 +21,11 @@ from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
-from acqstream.pipeline.index_rebuild import Rebuilt, rebuild_index
 from acqstream.pipeline.recovery import RecoveryReport, recover
-from acqstream.pipeline.repair_report import RepairReport
+from acqstream.pipeline.repair.index_rebuild import Rebuilt, rebuild_index
+from acqstream.pipeline.repair.repair_report import RepairReport
+from acqstream.pipeline.repair.surviving_journal import SurvivingJournal, read_surviving_journal
 from acqstream.pipeline.state_file import STATE_NAME, DatasetState, read_state, write_state
-from acqstream.pipeline.surviving_journal import SurvivingJournal, read_surviving_journal
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk, LocalDisk

@@ -17,13 +17,13 @@ import acqstream
 from acqstream.errors import AcqStreamError, DatasetLocked, StorageError
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
-from acqstream.pipeline.repair import BACKUP_NAME, repair
+from acqstream.pipeline.repair.dataset_repair import BACKUP_NAME, repair
 from acqstream.pipeline.state_file import read_state, write_state
 from acqstream.storage.disk import LocalDisk
 from tests.pipeline.crashed import LIMIT_BYTES, content_of, crash, cut, entry_starts, without_leftovers
-from tests.pipeline.damaged_sets import HastyDisk, age, signatures, write_ndstorage
 from tests.pipeline.make_frames import Frame, frame_of, frames_of, mixed_frames, start_log, write_log
 from tests.pipeline.read_back import check_dataset, check_ours, read_index, read_journal, stack_paths
+from tests.pipeline.repair.damaged_sets import HastyDisk, age, signatures, write_ndstorage
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
 INDEX, JOURNAL = "NDTiff.index", journal.JOURNAL_NAME

@@ -18,12 +18,12 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetLocked, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.pipeline.index_rebuild import rebuild_index
-from acqstream.pipeline.repair import BACKUP_NAME, repair
-from acqstream.pipeline.repair_report import RepairReport
+from acqstream.pipeline.repair.dataset_repair import BACKUP_NAME, repair
+from acqstream.pipeline.repair.index_rebuild import rebuild_index
+from acqstream.pipeline.repair.repair_report import RepairReport
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
 from tests.formats.ndtiff.test_golden import check_image, check_level
-from tests.pipeline.damaged_sets import (
+from tests.pipeline.repair.damaged_sets import (
     INDEX,
     HastyDisk,
     age,
@@ -221,7 +221,7 @@ def test_a_husk_of_the_java_writer(tmp_path: Path, reserved: bool) -> None:
 
 _WRITER = """
 import sys, numpy, ndstorage
-from tests.pipeline.damaged_sets import pixels_of
+from tests.pipeline.repair.damaged_sets import pixels_of
 dataset = ndstorage.NDTiffDataset(sys.argv[1], name="acq", summary_metadata={}, writable=True)
 dataset.initialize({"k": 1})
 for number in range(10**6):
@@ -407,7 +407,7 @@ def test_what_grows_while_it_is_looked_at_is_refused(tmp_path: Path, monkeypatch
             file.write(b"more")
         return rebuild_index(*args, **kinds)
 
-    monkeypatch.setattr("acqstream.pipeline.repair.rebuild_index", grow)
+    monkeypatch.setattr("acqstream.pipeline.repair.dataset_repair.rebuild_index", grow)
     before = (folder / INDEX).read_bytes()
     with pytest.raises(DatasetLocked, match="changed while it was looked at"):
         repair(folder)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.pipeline.feed import FrameFeed
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.storage.memory import PageMemory
 from tests.pipeline.make_frames import (
     LEAST_LIMIT_BYTES,
@@ -26,9 +26,9 @@ from tests.pipeline.make_frames import (
     spec_of,
     write_log,
 )
-from tests.pipeline.shared_log import source_of
+from tests.pipeline.views.shared_log import source_of
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
+GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 WHOLE = ["java_rgb", "java_rollover", "java_uint8_odd", "py_rollover", "py_string_axes", "real_v2_flat", "torn_index"]
 KINDS: dict[str, list[Frame]] = {
     "small": frames_of(200),

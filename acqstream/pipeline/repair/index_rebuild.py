@@ -25,10 +25,10 @@ from acqstream.formats.ndtiff.page_axes import axes_in, is_spaced, on_level
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
 from acqstream.formats.ndtiff.stack_header import parse_json_object
-from acqstream.pipeline.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
-from acqstream.pipeline.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
-from acqstream.pipeline.repair_report import LevelReport
-from acqstream.pipeline.surviving_journal import SurvivingJournal
+from acqstream.pipeline.repair.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
+from acqstream.pipeline.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
+from acqstream.pipeline.repair.repair_report import LevelReport
+from acqstream.pipeline.repair.surviving_journal import SurvivingJournal
 from acqstream.storage.read_file import ReadFile
 
 _STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")

@@ -15,19 +15,19 @@ import pytest
 from acqstream.errors import DatasetError, StorageError
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline import view as views
-from acqstream.pipeline.feed import Lease
 from acqstream.pipeline.log import Log
-from acqstream.pipeline.null_view import NullView
 from acqstream.pipeline.state_file import read_state
-from acqstream.pipeline.view import CHECKPOINT_NAME, View, ViewRun, ViewState, read_checkpoint
+from acqstream.pipeline.views import view as views
+from acqstream.pipeline.views.feed import Lease
+from acqstream.pipeline.views.null_view import NullView
+from acqstream.pipeline.views.view import CHECKPOINT_NAME, View, ViewRun, ViewState, read_checkpoint
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from tests.pipeline.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
-from tests.pipeline.shared_log import Source, source_of
-from tests.pipeline.view_sums import sums_of
+from tests.pipeline.views.shared_log import Source, source_of
+from tests.pipeline.views.view_sums import sums_of
 from tests.storage.scripted_disk import ScriptedDisk
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
+GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 FRAMES = frames_of(40)
 SUMS = sums_of(frame.image for frame in FRAMES)
 

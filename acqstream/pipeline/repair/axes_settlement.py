@@ -9,8 +9,8 @@ from typing import Any
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex
 from acqstream.formats.ndtiff.page_axes import COUNTER_AXIS, guess_axes, on_level
 from acqstream.model.axes import AxisValue
-from acqstream.pipeline.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
-from acqstream.pipeline.repair_report import LevelReport
+from acqstream.pipeline.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
+from acqstream.pipeline.repair.repair_report import LevelReport
 
 
 def settle_conflicts(

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from acqstream.pipeline.recent_groups import GroupTable, RecentGroups
 from acqstream.pipeline.ring import Ring, Span
+from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups
 from acqstream.storage.memory import PageMemory, map_memory
 
 BLOCK = 4096

@@ -19,11 +19,17 @@ from acqstream.formats.base import CheckReport, FrameColumns, Problem
 from acqstream.formats.registry import find_format
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.pipeline.journal import JOURNAL_NAME
-from acqstream.pipeline.journal_check import CheckedJournal, compare_with_index, read_journal
-from acqstream.pipeline.pixel_check import PixelCheck, ProvedPixels
-from acqstream.pipeline.receipt_check import MissingNumbers, ReceiptCheck, missing_in, read_receipt, read_side_file
 from acqstream.pipeline.recovery import KEPT_SUFFIX
 from acqstream.pipeline.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
+from acqstream.pipeline.verification.journal_check import CheckedJournal, compare_with_index, read_journal
+from acqstream.pipeline.verification.pixel_check import PixelCheck, ProvedPixels
+from acqstream.pipeline.verification.receipt_check import (
+    MissingNumbers,
+    ReceiptCheck,
+    missing_in,
+    read_receipt,
+    read_side_file,
+)
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.lock import is_locked
 from acqstream.storage.stack_file import PRIVATE_SUFFIX

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from acqstream.pipeline.feed import Lease
+from acqstream.pipeline.views.feed import Lease
 
 _MODULUS = 2**64
 

@@ -21,9 +21,9 @@ from acqstream.errors import CorruptDataset, DatasetError, DatasetLocked, DiskFu
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.model.metadata import dump_ascii
-from acqstream.pipeline.feed import FrameFeed, Lease
-from acqstream.pipeline.recent_groups import RecentGroups
 from acqstream.pipeline.state_file import read_state
+from acqstream.pipeline.views.feed import FrameFeed, Lease
+from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, replace_file
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock

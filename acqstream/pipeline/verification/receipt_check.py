@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.formats.base import CheckReport
 from acqstream.model.receipt import MissingFrames, Receipt
-from acqstream.pipeline.journal_check import CheckedJournal
 from acqstream.pipeline.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
+from acqstream.pipeline.verification.journal_check import CheckedJournal
 from acqstream.storage.read_file import ReadFile
 
 MAX_SIDE_FILE_BYTES = 64 * 2**20  # of acqstream.json and receipt.json

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.pipeline.recent_groups import RecentGroups
+from acqstream.pipeline.views.recent_groups import RecentGroups
 
 MAX_GAP_BYTES = 64 * 1024  # between frames that are read in one piece: directories and metadata of a group
 MAX_FRAMES = 4096  # in one take

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 
 from acqstream.errors import StorageError, UnknownFormat
 from acqstream.formats.ndtiff.pages import StackPage
-from acqstream.pipeline import journal, pixel_check
+from acqstream.pipeline import journal
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.recovery import recover
 from acqstream.pipeline.state_file import read_state
-from acqstream.pipeline.verification import Verification, verify
+from acqstream.pipeline.verification import pixel_check
+from acqstream.pipeline.verification.dataset_check import Verification, verify
 from acqstream.storage.read_file import ReadFile
 from tests.pipeline.make_frames import (
     Frame,
@@ -39,7 +40,7 @@ from tests.pipeline.make_frames import (
 )
 from tests.pipeline.read_back import read_index, read_pages, stack_paths
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
+GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 LIMIT_BYTES = 7_600_000
 Edit = Callable[[dict[str, Any]], Any]
 INDEX, JOURNAL, STATE, RECEIPT = "NDTiff.index", journal.JOURNAL_NAME, "acqstream.json", "receipt.json"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.pipeline.feed import FrameFeed
 from acqstream.pipeline.log import Log
-from acqstream.pipeline.log_views import LogViews
-from acqstream.pipeline.recent_groups import GroupTable, RecentGroups
+from acqstream.pipeline.views.feed import FrameFeed
+from acqstream.pipeline.views.log_views import LogViews
+from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups
 from acqstream.storage.memory import PageMemory, map_memory
 from tests.pipeline.make_frames import MIB, Frame, spec_of
 

@@ -1,0 +1,1 @@
+"""Proof of a dataset: its files, its journal, every frame, its receipt."""
