@@ -7,7 +7,7 @@ import pytest
 
 from acqstream.client.outbox import Outbox
 from acqstream.client.session import Ending, Session, is_interrupted
-from acqstream.errors import AcquisitionFailed
+from acqstream.errors import AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
 from acqstream.model.receipt import Receipt
@@ -140,3 +140,72 @@ def test_what_is_due_after_going_on_keeps_its_order():
     for number in (3, 1, 2, 1):
         session.open(opened(number, received_bytes=100 * number, epoch=1), same_machine=True, now=2.0)
         assert due(session) == list(range(number, 4))
+
+
+def paused(session: Session, why: str, now: float) -> None:
+    session.receive(
+        StatusReply({"state": "PAUSED" if why else "RUNNING", "paused": why, "free_bytes": 7}, "stored"), now, now
+    )
+
+
+def test_a_full_disk_ends_the_run_after_the_patience_and_closes_it():
+    session = session_of(100, 100, published=1)
+    paused(session, "no space", 2.0)
+    session.check_space(10.0, 11.9)
+    assert session.failure is None
+    session.check_space(10.0, 12.0)
+    assert isinstance(session.failure, DiskFull)
+    assert (session.failure.errno, session.failure.number) == (28, 1)
+    assert "no space" in str(session.failure)
+    assert session.close_is_due  # the daemon is told, though the run has failed
+    assert session.has_due()
+    assert due(session) == []
+    assert session.ending is not None
+    assert session.ending.status == "error"
+    session.ending_sent = True
+    session.check_space(10.0, 99.0)
+    assert not session.close_is_due  # once
+
+
+def test_space_that_comes_back_or_progress_starts_the_patience_anew():
+    session = session_of(100, 100, 100, published=1)
+    paused(session, "no space", 2.0)
+    paused(session, "", 5.0)
+    session.check_space(10.0, 50.0)
+    paused(session, "no space", 60.0)
+    session.receive(Ack("stored", Cursors(3, 2, 0), WIDE), 65.0, 65.0)  # written before it became full
+    session.check_space(10.0, 74.9)
+    assert session.failure is None
+    session.check_space(10.0, 75.0)
+    assert isinstance(session.failure, DiskFull)
+
+
+def test_a_full_disk_is_no_matter_to_a_run_whose_frames_are_all_safe():
+    session = session_of(100, published=1)
+    paused(session, "no space", 2.0)
+    session.check_space(10.0, 1000.0)
+    assert session.failure is None
+
+
+def test_a_close_that_waits_for_space_becomes_an_error():
+    session = session_of(100, published=0)
+    session.ending = Ending("completed", "")
+    session.ending_sent = True
+    paused(session, "no space", 2.0)
+    session.check_space(10.0, 20.0)
+    assert session.close_is_due
+    assert session.ending.status == "error"
+
+
+def test_frames_that_wait_for_the_window_are_dropped_when_the_run_is_given_up():
+    session = session_of(100)
+    session.limit = Limit(1, 100)
+    start = session.outbox.place(100, 5)
+    assert start is not None
+    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 1}, None, None, 0), start, 100)
+    session.ending = Ending("error", "an exception")
+    assert not session.close_is_due  # they may still be sent
+    session.ending = Ending("error", "an exception", drops_unsent=True)
+    assert session.close_is_due
+    session.limit = WIDE
+    assert due(session) == []
