@@ -94,4 +94,4 @@ class ViewJob:
         count = max(self.count, stored)
         if self.state is ViewState.COMPLETE or (self.state is ViewState.WAITING and self.cursor == count):
             return "complete"
-        return f"behind: {self.cursor} of {count} frames"
+        return f"under way: {self.cursor} of {count} frames"

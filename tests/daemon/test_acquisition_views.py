@@ -48,9 +48,9 @@ def test_what_the_receipt_says() -> None:
     views = AcquisitionViews(process, ("null",), budget.lend())
     views.begin("cells")
     job = next(iter(process._jobs.values()))
-    assert views.texts(300) == {"null": "behind: 0 of 300 frames"}
+    assert views.texts(300) == {"null": "under way: 0 of 300 frames"}
     job.state, job.cursor, job.count = ViewState.WAITING, 120, 120
-    assert views.texts(300) == {"null": "behind: 120 of 300 frames"}
+    assert views.texts(300) == {"null": "under way: 120 of 300 frames"}
     assert views.status(300)["null"]["behind"] == 180
     job.cursor = job.count = 300
     assert views.texts(300) == {"null": "complete"}

@@ -182,7 +182,7 @@ def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
         status = wire_status(shared, "stopped")
         receipt = run.close()
         assert receipt.complete
-        assert receipt.mirrors == {"null": "behind: 0 of 400 frames"}
+        assert receipt.mirrors == {"null": "under way: 0 of 400 frames"}
         assert views_of(shared)["pid"] == pid
         assert mirror_of(shared, "stopped") is not None
     finally:
