@@ -294,7 +294,9 @@ class Connection:
             number = self.session.outbox.next
         self._blocked = sent < len(messages)
         if ending is not None:
-            header = encode_request("close", ds=self.dataset_id, n=number, status=ending.status, reason=ending.reason)
+            header = encode_request(
+                "close", ds=self.dataset_id, n=number, status=ending.wire_status, reason=ending.reason
+            )
             self._blocked = not link.send(header)
             self.session.ending_sent = not self._blocked
 

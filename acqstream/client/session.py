@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acqstream.client.daemon_errors import failure
 from acqstream.client.outbox import HeldMessage, Outbox
@@ -62,11 +62,20 @@ def is_interrupted(reply: Reply) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the producer said at its close. drops_unsent: what waits for the window is not sent any more."""
+    """What the producer said at its close.
+
+    drops_unsent: what waits for the window is not sent any more. gives_up: the daemon is to wait for space no longer.
+    """
 
     status: str
     reason: str
     drops_unsent: bool = False
+    gives_up: bool = False
+
+    @property
+    def wire_status(self) -> str:
+        """What `close` says: of what is on the disk nothing is lost by giving up, the receipt tells."""
+        return "error" if self.gives_up else self.status
 
 
 class Session:
@@ -211,13 +220,19 @@ class Session:
 
     def check_space(self, patience_s: float, now: float) -> None:
         """Fail, and close, when the daemon waits for space for longer than the patience and frames are not safe."""
-        outbox = self.outbox
-        is_ending = self.ending is not None and self.ending.status != "completed"
-        if not self.paused_why or self.failure is not None or is_ending or outbox.first_held == outbox.next:
+        outbox, ending = self.outbox, self.ending
+        if not self.paused_why or self.failure is not None:
+            return
+        if ending is not None and ending.status != "completed":
+            self.ending = replace(ending, drops_unsent=True)
             return
         if now - max(self._paused_at, self.released_at) < patience_s:
             return
         waited = f"the daemon has been waiting for space for {patience_s:g} s: {self.paused_why}"
+        if outbox.first_held == outbox.next:
+            if ending is not None and not ending.gives_up:  # only the end waits: it may have the space kept for it
+                self.ending, self.ending_sent = replace(ending, gives_up=True, reason=waited), False
+            return
         why = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {waited}")
         error = DiskFull(why, self.opened.path if self.opened else "", "frames are not stored")
         error.number = self.cursors.published

@@ -271,6 +271,8 @@ class Office:
         if self._end(acquisition, Event.STOP, "canceled", reason):
             acquisition.is_error_told = True
             self._announcer.tell(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
+        else:
+            acquisition.log.give_up("canceled", reason)  # it closes already; perhaps it waits for space
 
     # Looking after what runs.
 

@@ -153,13 +153,13 @@ class Committer:
         return batch is not None or not stopping
 
     def _commit(self, batch: Batch) -> None:
-        refused = _wait_for_checksums(batch)
         if batch.stack is not None:
             try:
                 batch.stack.file.sync()
             except StorageError as error:
                 self.failed = (batch, error)
                 return
+        refused = _wait_for_checksums(batch)
         if batch.entries:
             self._publish(batch)
         if refused is not None:

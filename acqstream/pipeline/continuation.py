@@ -75,7 +75,7 @@ def read_continuation(
     return Continuation(
         next_number=len(records),
         records=records.tobytes(),
-        next_stack=_next_stack(folder, layout) if is_frame.any() else 0,
+        next_stack=next_stack_number(folder, layout) if is_frame.any() else 0,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
         index_end=entries.consumed,
         payload_bytes=int(records["length"].sum()),
@@ -125,7 +125,7 @@ def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any],
         file.close()
 
 
-def _next_stack(folder: str, layout: NDTiffLayout) -> int:
+def next_stack_number(folder: str, layout: NDTiffLayout) -> int:
     """Above every stack file there is, those put aside included."""
     stem = re.escape(layout.stack_name(0).removesuffix(".tif"))
     stack = re.compile(stem + r"(?:_([0-9]+))?\.tif(?:\..*)?")

@@ -12,7 +12,7 @@ from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
-from acqstream.pipeline.continuation import Continuation, read_continuation
+from acqstream.pipeline.continuation import Continuation, next_stack_number, read_continuation
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.state_file import RECEIPT_NAME, DatasetState, write_state
 from acqstream.storage.append_file import AppendFile
@@ -83,8 +83,9 @@ class DatasetFiles:
             write_state(disk, folder, running)
             _unlink(disk, os.path.join(folder, RECEIPT_NAME))  # of a close that a crash cut short
             if not continuation.stack_header:
-                # It kept the summary of a dataset without frames: frame 0 will begin it anew.
-                _unlink(disk, os.path.join(folder, layout.stack_name(0)))
+                # They kept the summary of a dataset without frames: frame 0 will begin anew.
+                for number in range(next_stack_number(folder, layout)):
+                    _unlink(disk, os.path.join(folder, layout.stack_name(number)))
             undo.pop_all()
             files = DatasetFiles(disk, folder, running, journal_file=journal_file, index_file=index_file)
             return files, continuation

@@ -103,6 +103,7 @@ class Log:
         Raises WriterBehind if there is no room within timeout_s, DiskFull if that is for want of space on the disk.
         """
         deadline = time.monotonic() + timeout_s
+        self.wait_until_open(timeout_s)
         with self._changed:
             while not self._has_room(header):
                 self._raise_error()

@@ -23,7 +23,9 @@ class Notes:
     def warn(self, code: str, text: str) -> None:
         """Note something that the operator should know."""
         if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append((code, text, now_text()))
+            is_last = len(self.warnings) == MAX_WARNINGS - 1
+            more = "; further warnings are not kept" if is_last else ""
+            self.warnings.append((code, text + more, now_text()))
         self._on_change()
 
     def stall(self, slow: SlowCall) -> None:

@@ -6,6 +6,7 @@ of any of them ends the acquisition; what was published stays.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -135,8 +136,8 @@ class Recording:
 
     def note_space(self) -> None:
         """The disk has become full, or there is space again: the window follows."""
-        why = self.paused_why
         with self.intake.condition:
+            why = self.paused_why
             was_held, self.intake.is_held = self.intake.is_held, bool(why)
         if why and not was_held:
             self.notes.warn("disk_full", f"{why}; waiting for space")
@@ -151,7 +152,8 @@ class Recording:
             files, continuation = self._open_files()
             if continuation is not None:
                 stacks.go_on_at(continuation.next_stack)
-            stacks.prepare()
+            with contextlib.suppress(DiskFull):  # the first frame waits for space
+                stacks.prepare()
             self._first_io = stacks.prepared_io
             committer = self.committer = self._make_committer(files)
             committer.go_on_at(self.published, continuation.records if continuation is not None else b"")
@@ -169,6 +171,7 @@ class Recording:
             self._writer.run()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
             self.fail(error)
+        self.gate.passed()  # this thread waits no longer
         self._checksums.stop()
         if self.committer is not None:
             self.committer.stop()

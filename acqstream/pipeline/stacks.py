@@ -77,6 +77,10 @@ class Stacks:
                 file.discard()
             except OSError as again:
                 error.add_note(f"and the file could not be removed: {again}")
+            else:
+                with self._lock:
+                    if self._prepared is None and self._next_number == number + 1:
+                        self._next_number = number  # the name is free again
             raise
         stack = Stack(file, number, self._layout().stack_name(number))
         self._unfinished.append(stack)
@@ -88,6 +92,14 @@ class Stacks:
         stack.file.finish(patches, stack.header_bytes if length is None else length)
         if stack in self._unfinished:
             self._unfinished.remove(stack)
+
+    def drop(self, stack: Stack) -> None:
+        """Remove a file without a published page."""
+        try:
+            stack.file.discard()
+        except OSError as error:
+            raise StorageError.wrap(error, stack.file.path, "cannot remove") from error
+        self._unfinished.remove(stack)
 
     def unfinished(self) -> list[Stack]:
         """Begun and not finished: none, or the last one, unless there were errors."""

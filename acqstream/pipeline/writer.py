@@ -196,9 +196,12 @@ class Writer:
 
     def _submit(self, *, is_last_of_stack: bool = False) -> None:
         self._wait_until_idle()
-        if self._committer.failed is not None:
+        while self._committer.failed is not None:  # again: writing may have submitted what found room, and that fail
             self._move(self._committer.failed[1])
             self._write()
+            self._wait_until_idle()
+        if self.stopped.is_set():
+            return  # the committer may be on its way out
         if not self._batch and not is_last_of_stack:
             return
         self._committer.submit(Batch(self._batch, self.stack, is_last_of_stack))
@@ -238,7 +241,10 @@ class Writer:
     def _give_up(self, stack: Stack) -> None:
         """Finish a stack file whose descriptor is dead: its published pages stay."""
         try:
-            self._stacks.finish(stack)
+            if stack.last_page is None and stack.number > 0:
+                self._stacks.drop(stack)
+            else:
+                self._stacks.finish(stack)
         except StorageError as error:
             self._on_warning("io_error", f"{stack.name} keeps its unpublished end: {error}")
 

@@ -43,7 +43,7 @@ class AppendFile:
         try:
             self._disk.truncate(self._fd, end)
         except OSError as error:
-            raise StorageError.wrap(error, self.path, f"cannot cut to {end} bytes") from error
+            raise StorageError(error, self.path, f"cannot cut to {end} bytes") from error
         self.end = end
 
     def sync(self) -> None:
@@ -51,7 +51,8 @@ class AppendFile:
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:
-            raise StorageError.wrap(error, self.path, "cannot force to the disk") from error
+            # Never DiskFull: a sync that found no space has failed, trying it again would prove nothing.
+            raise StorageError(error, self.path, "cannot force to the disk") from error
 
     def lock(self) -> None:
         """Hold the file against other writers until it is closed. Raises DatasetLocked."""

@@ -120,7 +120,7 @@ class StackFile:
                 raise
             # The first write tells whether direct I/O really works here (FUSE, network mounts).
             self.direct = False
-            self._disk.close(self._fd)
+            self.close()
             self._open(create=False)
             write_all(self._disk, self._fd, blocks, offset)
 

@@ -197,6 +197,33 @@ def test_a_close_that_waits_for_space_becomes_an_error():
     assert session.ending.status == "error"
 
 
+def test_a_close_whose_frames_are_all_safe_takes_the_space_kept_for_the_end():
+    session = session_of(100, 100, published=2)
+    session.ending, session.ending_sent = Ending("completed", ""), True
+    paused(session, "no space", 2.0)
+    session.check_space(10.0, 11.9)
+    assert not session.close_is_due
+    session.check_space(10.0, 12.0)
+    assert session.close_is_due
+    assert session.failure is None  # nothing is lost: the receipt tells
+    assert (session.ending.status, session.ending.wire_status) == ("completed", "error")
+    session.ending_sent = True
+    session.check_space(10.0, 99.0)
+    assert not session.close_is_due
+
+
+def test_an_end_asked_for_before_the_pause_was_known_does_not_wait_for_the_window():
+    session = session_of(100)
+    session.limit = Limit(1, 100)
+    start = session.outbox.place(100, 5)
+    assert start is not None
+    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 1}, None, None, 0), start, 100)
+    session.ending = Ending("error", "an exception")
+    paused(session, "no space", 2.0)
+    session.check_space(10.0, 2.1)
+    assert session.close_is_due
+
+
 def test_frames_that_wait_for_the_window_are_dropped_when_the_run_is_given_up():
     session = session_of(100)
     session.limit = Limit(1, 100)

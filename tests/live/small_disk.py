@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+MOST_TRIES = 100
 
 
 @contextmanager
@@ -31,7 +34,14 @@ def small_disk(place: Path, size_mb: int) -> Iterator[Path]:
 def fill(folder: Path, leave_bytes: int) -> Path:
     """A file that takes all of the space but leave_bytes."""
     path = folder / "filler"
-    status = os.statvfs(folder)
-    with path.open("ab") as file:
-        os.posix_fallocate(file.fileno(), 0, max(4096, status.f_bavail * status.f_frsize - leave_bytes))
-    return path
+    for _ in range(MOST_TRIES):
+        status = os.statvfs(folder)
+        with path.open("ab") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(4096, status.f_bavail * status.f_frsize - leave_bytes))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                continue  # somebody took a part of it meanwhile
+        return path
+    raise AssertionError(f"{folder} cannot be filled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 import acqstream
 from acqstream.client.status import AcquisitionStatus, fetch_status
-from acqstream.errors import AcquisitionFailed, DiskFull
+from acqstream.client.stopping import stop_acquisition
+from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.storage.ballast import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
@@ -144,3 +146,87 @@ def test_a_run_that_cannot_fit_is_refused(daemon: DaemonProcess) -> None:
     until(lambda: (fetch_status(daemon.endpoint).free_bytes or 0) < 3 * MIB, "the daemon has looked")
     with pytest.raises((DiskFull, AcquisitionFailed)):
         open_run(daemon)
+
+
+def keep_full(folder: Path, is_over: threading.Event) -> None:
+    """Another program that takes every byte there is."""
+    with (folder / "greedy").open("ab", buffering=0) as file:
+        while not is_over.is_set():
+            try:
+                file.write(bytes(4096))
+            except OSError:
+                is_over.wait(0.001)
+
+
+def test_a_close_whose_receipt_finds_no_space(daemon: DaemonProcess) -> None:
+    """All frames are stored; the end waits for the patience, and takes what is kept for it if it can."""
+    run = open_run(daemon)
+    for number in range(10):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: run.progress.published == 10, "all published")
+    fill(daemon.data, 0)
+    is_over = threading.Event()
+    other = threading.Thread(target=keep_full, args=(daemon.data, is_over))
+    other.start()
+    began = time.monotonic()
+    try:
+        run.close()
+    except AcqStreamError as error:
+        told = str(error)
+        assert "No space left" in told or "incomplete" in told
+    finally:
+        is_over.set()
+        other.join()
+    assert time.monotonic() - began < PATIENCE_S + 4.0
+    (daemon.data / "greedy").unlink()
+    assert run.receipt is not None
+    assert run.receipt.stored == 10
+    check_frames(run.path, lambda _: SHAPE, least=10)
+
+
+def test_an_error_before_the_pause_is_known_ends_the_run_too(daemon: DaemonProcess) -> None:
+    run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=64, patience_s=9)
+    for number in range(10):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: run.progress.published == 10, "all published")
+    daemon.pause()
+    fill(daemon.data, 0)
+    for number in range(10, 100):
+        run.put(image_of(number, SHAPE), time=number)
+    closing = threading.Thread(target=lambda: run.close("error", "an exception"))
+    closing.start()
+    until(lambda: run._session.ending is not None, "the end was asked for")
+    assert not run._session.paused_why
+    daemon.go_on()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert run.receipt is not None
+    assert run.receipt.status == "error"
+    assert run.receipt.stored + sum(gap.count for gap in run.receipt.missing) == 100
+    check_frames(run.path, lambda _: SHAPE, least=run.receipt.stored)
+
+
+def test_an_operator_ends_a_run_that_waits_for_space_to_close(daemon: DaemonProcess) -> None:
+    run = open_run(daemon, patience_s=60)
+    for number in range(10):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: run.progress.published == 10, "all published")
+    fill(daemon.data, 0)
+    for number in range(10, 24):
+        run.put(image_of(number, SHAPE), time=number)
+    until(lambda: status_of(daemon).state == "PAUSED", "the run is paused")
+    errors: list[AcqStreamError] = []
+
+    def close() -> None:
+        try:
+            run.close()
+        except AcqStreamError as error:
+            errors.append(error)
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    receipt = stop_acquisition("cells", daemon.endpoint, timeout_s=20)
+    assert receipt.status == "canceled"
+    closing.join(20)
+    assert errors
+    check_frames(run.path, lambda _: SHAPE, least=receipt.stored)
