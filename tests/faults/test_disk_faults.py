@@ -15,7 +15,7 @@ from tests.pipeline.make_frames import Frame, frame_of, log_threads, start_log
 from tests.pipeline.read_back import check_dataset, check_ndstorage, check_ours
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
-PATIENCE_S = 0.1  # with a full disk
+PATIENCE_S = 0.05  # with a full disk
 LIMIT_BYTES = 7_600_000  # seven of the large frames in a stack file
 FRAMES = [frame_of(number, (320, 512) if number % 3 else (9, 11)) for number in range(13)]
 
@@ -24,6 +24,7 @@ FRAMES = [frame_of(number, (320, 512) if number % 3 else (9, 11)) for number in 
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acqstream.pipeline.space_gate.RETRY_S", 0.02)
     monkeypatch.setattr("acqstream.pipeline.log.RETRY_S", 0.02)
+    monkeypatch.setattr("acqstream.pipeline.writer.BATCH_INTERVAL_S", 0.002)  # lone frames wait for no timer
 
 
 def run_log(folder: Path, disk: ScriptedDisk) -> tuple[int, bool]:
