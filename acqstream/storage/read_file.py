@@ -51,7 +51,15 @@ class ReadFile:
 
     def read(self, offset: int, count: int) -> bytes:
         """The bytes [offset, offset + count), fewer at the end of the file."""
-        buffer = bytearray(max(0, min(count, self.size() - offset)))
+        count = max(0, min(count, self.size() - offset))
+        if _HAS_PREADV:
+            try:
+                data = os.pread(self._descriptor, count, offset)
+            except OSError as error:
+                raise StorageError.wrap(error, str(self.path), f"read at byte {offset}") from error
+            if len(data) == count:
+                return data
+        buffer = bytearray(count)
         length = self.read_into(offset, memoryview(buffer))
         return bytes(memoryview(buffer)[:length])
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.ndtiff.axes_texts import MISSING, AxisCodes
+from acqstream.formats.ndtiff.entry_block import EntryBlock
 from acqstream.formats.ndtiff.index import NUMBERS, EntryBatch, plain_name
 from acqstream.model.axes import AxisValue
 
-MISSING = -(2**31)
-"""Code of a frame that has no value on an axis."""
-
 MAX_AXIS_NAMES = 32  # every name costs a column over all frames
+_MOST_EXPECTED = 2**20  # rows; an index may promise any number
 _INT32_MAX = 2**31 - 1
 _ABSENT = object()
 
@@ -35,11 +35,16 @@ class GrowingArray:
     def extend(self, values: NDArray[Any]) -> None:
         end = self._length + len(values)
         if end > len(self._data):
-            grown = np.empty(max(end, len(self._data) * 5 // 4), self._data.dtype)
-            grown[: self._length] = self._data[: self._length]
-            self._data = grown
+            self.reserve(max(end, len(self._data) * 5 // 4))
         self._data[self._length : end] = values
         self._length = end
+
+    def reserve(self, length: int) -> None:
+        """Have room for so many items in all; what is not used takes addresses, but no memory."""
+        if length > len(self._data):
+            grown = np.empty(length, self._data.dtype)
+            grown[: self._length] = self.values
+            self._data = grown
 
     @property
     def values(self) -> NDArray[Any]:
@@ -73,6 +78,20 @@ class AxisColumn:
         else:
             codes = [MISSING if value is _ABSENT else self._add_to_table(value) for value in values]
         self.codes.extend(np.array(codes, np.int32))
+        return changed
+
+    def extend_codes(self, axis: AxisCodes) -> bool:
+        """As `extend`, with the values as codes."""
+        codes, changed = axis.codes, False
+        if axis.strings is not None and self._table is None:
+            changed = self._become_table()
+        if self._table is not None:
+            values: list[AxisValue] = [*(axis.strings or ())]
+            if axis.strings is None:
+                values, codes = _numbered(codes)
+            in_table = np.array([*map(self._add_to_table, values), MISSING], np.int32)
+            codes = in_table[np.maximum(codes, -1)]
+        self.codes.extend(codes)
         return changed
 
     def value(self, row: int) -> AxisValue | None:
@@ -125,6 +144,16 @@ def _fits(values: Sequence[object]) -> bool:
     return all(value is _ABSENT or MISSING < value <= _INT32_MAX for value in values)  # type: ignore[operator]
 
 
+def _numbered(codes: NDArray[np.int32]) -> tuple[list[AxisValue], NDArray[np.int32]]:
+    """Integers in order of first appearance, and their positions in that list, -1 for MISSING."""
+    values, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    present = np.flatnonzero(values != MISSING)
+    order = present[np.argsort(first[present])]
+    rank = np.full(len(values), -1, np.int32)
+    rank[order] = np.arange(len(order))
+    return values[order].tolist(), rank[which]
+
+
 class FrameTable:
     """All frames of an index: numbers, stack file and axes, a row per frame in order of arrival."""
 
@@ -140,20 +169,31 @@ class FrameTable:
     def __len__(self) -> int:
         return len(self._stacks)
 
-    def append(self, batch: EntryBatch) -> None:
-        """Add the entries of `batch`; nothing is added if one of them is bad, which raises CorruptDataset."""
-        if not batch.axes:
+    def append(self, part: EntryBatch | EntryBlock) -> None:
+        """Add entries; nothing is added if one of them is bad, which raises CorruptDataset."""
+        if not len(part.numbers):
             return
-        columns = self._checked_columns(batch)
-        stacks = self._stack_numbers(batch)
+        columns: dict[str, list[object]] | dict[str, AxisCodes]
+        if isinstance(part, EntryBatch):
+            columns, stacks = self._checked_columns(part), self._stack_numbers(part.names, part.offsets)
+        else:
+            columns = self._all_columns(part)
+            names, counts, offsets = zip(*part.names, strict=True)
+            stacks = np.repeat(self._stack_numbers(names, offsets), counts)
         for name, values in columns.items():
             column = self.axes.get(name)
             if column is None:
                 column = self.axes[name] = AxisColumn(len(self))
-            if column.extend(values):
+            if column.extend_codes(values) if isinstance(values, AxisCodes) else column.extend(values):
                 self.generation += 1
-        self._numbers.extend(batch.numbers)
+        self._numbers.extend(part.numbers)
         self._stacks.extend(stacks)  # last: it is what `len` counts
+
+    def expect(self, rows: int) -> None:
+        """So many rows are likely to follow: take room for them, within bounds."""
+        room = len(self) + min(rows, max(_MOST_EXPECTED, len(self) // 4))
+        for array in (self._numbers, self._stacks, *(column.codes for column in self.axes.values())):
+            array.reserve(room)
 
     @property
     def all_numbers(self) -> NDArray[np.void]:
@@ -178,21 +218,34 @@ class FrameTable:
         """The axes of a frame, in order of their first appearance in the index."""
         return {name: value for name, column in self.axes.items() if (value := column.value(row)) is not None}
 
-    def _stack_numbers(self, batch: EntryBatch) -> NDArray[np.int32]:
-        for name, offset in zip(batch.names, batch.offsets, strict=True):
-            if name not in self._stack_of:
-                text = plain_name(name, self._path, offset)
-                self._stack_of[name] = len(self.stack_names)
-                self.stack_names.append(text)
-        return np.fromiter(map(self._stack_of.__getitem__, batch.names), np.int32, len(batch.names))
+    def _stack_numbers(self, names: Sequence[bytes], offsets: Sequence[int]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._stack_number, names, offsets), np.int32, len(names))
+
+    def _stack_number(self, name: bytes, offset: int) -> int:
+        number = self._stack_of.get(name)
+        if number is None:
+            text = plain_name(name, self._path, offset)
+            number = self._stack_of[name] = len(self.stack_names)
+            self.stack_names.append(text)
+        return number
+
+    def _check_count(self, names: dict[str, None]) -> None:
+        if len(names) > MAX_AXIS_NAMES:
+            raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
+
+    def _all_columns(self, block: EntryBlock) -> dict[str, AxisCodes]:
+        """The axes of the block, and those that it does not have."""
+        names = dict.fromkeys((*self.axes, *block.axes))
+        self._check_count(names)
+        absent = AxisCodes(np.full(len(block), MISSING, np.int32), None)
+        return {name: block.axes.get(name, absent) for name in names}
 
     def _checked_columns(self, batch: EntryBatch) -> dict[str, list[object]]:
         names = dict.fromkeys(self.axes)
         for axes in batch.axes:
             if not axes.keys() <= names.keys():
                 names.update(dict.fromkeys(axes))
-        if len(names) > MAX_AXIS_NAMES:
-            raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
+        self._check_count(names)
         columns: dict[str, list[object]] = {}
         for name in names:
             values = [axes.get(name, _ABSENT) for axes in batch.axes]

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class EntryBatch:
 
     axes, names (as stored) and numbers (dtype NUMBERS) have one item per entry that is kept; offsets are where those
     entries begin in the index file. consumed counts the bytes of all whole entries, dropped ones included. at_zeros
-    tells that a zero length follows: the reserved tail of an unfinished index.
+    tells that a zero length follows: the reserved tail of an unfinished index. is_limited: more entries may follow.
     """
 
     axes: list[dict[str, Any]]
@@ -69,11 +70,15 @@ class EntryBatch:
     offsets: list[int]
     consumed: int
     at_zeros: bool
+    is_limited: bool = False
 
 
-def parse_entries(data: bytes, path: str = "", start: int = 0) -> EntryBatch:
-    """The whole entries at the beginning of `data`, which stands at byte `start` of the index file `path`.
+def parse_entries(
+    data: bytes, path: str = "", start: int = 0, *, begin: int = 0, limit: int = sys.maxsize
+) -> EntryBatch:
+    """The whole entries from byte `begin` of `data` on, which stands at byte `start` of the index file `path`.
 
+    Ends behind `limit` entries, at the first one that is certainly whole.
     Entries with impossible numbers are dropped. An entry that is cut, or half zeros (its writer is at it, or its block
     was lost), ends the batch. Raises CorruptDataset for anything else that is no entry.
     """
@@ -81,7 +86,7 @@ def parse_entries(data: bytes, path: str = "", start: int = 0) -> EntryBatch:
     names: list[bytes] = []
     offsets: list[int] = []
     numbers: list[bytes] = []
-    position, end, at_zeros = 0, len(data), False
+    position, end, at_zeros, is_limited = begin, len(data), False, False
     while position + 4 <= end:
         axes_bytes = _U32.unpack_from(data, position)[0]
         if axes_bytes == 0:
@@ -107,11 +112,16 @@ def parse_entries(data: bytes, path: str = "", start: int = 0) -> EntryBatch:
         numbers.append(data[numbers_at : numbers_at + NUMBERS_BYTES])
         offsets.append(start + position)
         position = numbers_at + NUMBERS_BYTES
-    if numbers and _half_written(numbers[-1], at_zeros):
+        if len(numbers) >= limit and not _half_written(numbers[-1], at_zeros=True):
+            is_limited = True
+            break
+    if numbers and _half_written(numbers[-1], at_zeros=at_zeros):
         position = offsets.pop() - start
         del axes[-1], names[-1], numbers[-1]
     return _without_impossible(
-        EntryBatch(axes, names, np.frombuffer(b"".join(numbers), NUMBERS), offsets, position, at_zeros)
+        EntryBatch(
+            axes, names, np.frombuffer(b"".join(numbers), NUMBERS), offsets, position - begin, at_zeros, is_limited
+        )
     )
 
 
@@ -124,7 +134,7 @@ def plain_name(name: bytes, path: str, offset: int) -> str:
     return text
 
 
-def _half_written(numbers: bytes, at_zeros: bool) -> bool:
+def _half_written(numbers: bytes, *, at_zeros: bool) -> bool:
     """Whether the last entry still has zeros that will be filled: seen where another writer reserved the index."""
     width, height, metadata_offset = _SIZE_AND_METADATA.unpack(numbers)
     return width == 0 or height == 0 or (at_zeros and metadata_offset == 0)
@@ -141,19 +151,23 @@ def _parse_axes(data: bytes, path: str, offset: int) -> dict[str, Any]:
     return axes
 
 
-def _without_impossible(batch: EntryBatch) -> EntryBatch:
-    numbers = batch.numbers
+def are_possible(numbers: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which numbers (dtype NUMBERS) can be those of a frame."""
     width, height = numbers["width"].astype(np.int64), numbers["height"].astype(np.int64)
-    good = (width > 0) & (height > 0) & (numbers["metadata_length"] >= 0)
+    good: NDArray[np.bool_] = (width > 0) & (height > 0) & (numbers["metadata_length"] >= 0)
     good &= width <= _MAX_FRAME_BYTES // np.maximum(height, 1)
+    return good
+
+
+def _without_impossible(batch: EntryBatch) -> EntryBatch:
+    good = are_possible(batch.numbers)
     if good.all():
         return batch
     kept = np.flatnonzero(good).tolist()
-    return EntryBatch(
+    return replace(
+        batch,
         axes=[batch.axes[i] for i in kept],
         names=[batch.names[i] for i in kept],
-        numbers=numbers[good],
+        numbers=batch.numbers[good],
         offsets=[batch.offsets[i] for i in kept],
-        consumed=batch.consumed,
-        at_zeros=batch.at_zeros,
     )

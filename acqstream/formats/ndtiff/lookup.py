@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.ndtiff.columns import MISSING, FrameTable, GrowingArray
+from acqstream.formats.ndtiff.axes_texts import MISSING
+from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
 from acqstream.model.axes import Axes
 
 _MASK = 2**64 - 1
@@ -84,7 +85,9 @@ class RowLookup:
 
     def _add_run(self, start: int, stop: int) -> None:
         hashes = self._hashes(start, stop)
-        order = np.argsort(hashes, kind="stable")
+        order = np.argsort(hashes)
+        if (np.diff(hashes[order]) == 0).any():  # a stable sort takes much longer
+            order = np.argsort(hashes, kind="stable")
         run = _Run(hashes[order], (order + start).astype(np.uint32))
         self._repeats.extend(self._find_repeats(run, start))
         self._runs.append(run)
@@ -116,7 +119,7 @@ class RowLookup:
         found = np.zeros(len(run.rows), np.bool_)
         doubtful = np.zeros(len(run.rows), np.bool_)
         for other in (*self._runs, run):
-            at = np.searchsorted(other.hashes, run.hashes, "left")
+            at = _first_equal(run.hashes) if other is run else np.searchsorted(other.hashes, run.hashes, "left")
             at[at == len(other.hashes)] = 0
             earlier = other.rows[at]
             candidates = np.flatnonzero((other.hashes[at] == run.hashes) & (earlier < run.rows))
@@ -151,6 +154,12 @@ def _mix(value: int) -> int:
     for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
         value = ((value ^ (value >> shift)) * factor) & _MASK
     return value ^ (value >> 31)
+
+
+def _first_equal(values: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """For sorted values: where the first one stands that equals each."""
+    firsts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+    return np.repeat(firsts, np.diff(firsts, append=len(values)))
 
 
 def _merge(older: _Run, newer: _Run) -> _Run:

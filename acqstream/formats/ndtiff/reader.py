@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import FinishedSigns, StateFile
+from acqstream.formats.ndtiff.entry_block import parse_index
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES, EntryBatch, parse_entries
+from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.stack_files import StackFiles
@@ -190,10 +191,14 @@ class NDTiffReader:
             text = f"the index became shorter: {self._consumed} bytes were read, {size} are left; open it again"
             raise DatasetError(f"{self._index.path}: {text}")
         data = self._index.read(self._consumed, min(window, size - self._consumed))
-        batch: EntryBatch = parse_entries(data, str(self._index.path), self._consumed)
-        self._table.append(batch)
-        self._consumed += batch.consumed
-        return len(data) == window and batch.consumed > 0 and not batch.at_zeros
+        before, at_zeros = self._consumed, False
+        for part in parse_index(data, str(self._index.path), before):
+            self._table.append(part)
+            self._consumed += part.consumed
+            at_zeros = part.at_zeros
+        if size - self._consumed > window and self._consumed > before:
+            self._table.expect(len(self._table) * (size - self._consumed) // self._consumed)
+        return len(data) == window and self._consumed > before and not at_zeros
 
     def _stored_frame(self, row: int) -> StoredFrame:
         numbers = self._table.numbers(row)
