@@ -2,12 +2,14 @@
 
 Every row has a 64-bit hash, the sum of one hash per axis value, so that axes that come later change no older hash.
 Hashes lie in sorted runs, each at least twice as long as the next, which are merged as rows arrive: O(log n) to find,
-O(new log n) to extend, 12 bytes per frame. Equal hashes are told apart by the columns themselves.
+O(new log n) to extend, 12 bytes per frame. Rows that come a few at a time wait in a dictionary for a run that is worth
+array operations. Equal hashes are told apart by the columns themselves.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +23,9 @@ _MASK = 2**64 - 1
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finalizer of splitmix64
 
 _BATCH_ROWS = 2**16  # sorted at once; bounds what that takes besides
+_FEW_ROWS, _MOST_WAITING = 32, 1024
 
 _Rows = NDArray[np.uint32]
-_Codes = list[tuple[NDArray[np.int32], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,7 @@ class _Run:
     rows: _Rows
 
     def span(self, value: np.uint64) -> _Rows:
-        low, high = np.searchsorted(self.hashes, value, "left"), np.searchsorted(self.hashes, value, "right")
-        return self.rows[low:high]
+        return self.rows[self.hashes.searchsorted(value, "left") : self.hashes.searchsorted(value, "right")]
 
 
 class RowLookup:
@@ -46,51 +47,73 @@ class RowLookup:
         self._salt = int.from_bytes(os.urandom(8), "little")  # nobody can prepare many equal hashes
         self._axis_salts: dict[str, int] = {}
         self._runs: list[_Run] = []
+        self._sorted = 0  # rows in runs
+        self._waiting: dict[int, list[int]] = {}  # the rows behind these, by hash
         self._repeats = GrowingArray("?")
         self._generation = table.generation
 
     def find(self, axes: Axes) -> int | None:
         """The last row with exactly these axes, or None."""
         self._extend()
-        wanted: _Codes = []
-        total = 0
+        wanted: dict[str, int] = {}
         for name, value in axes.items():
             column = self._table.axes.get(name)
             code = column.code(value) if column is not None else None
-            if column is None or code is None:
+            if code is None:
                 return None
-            wanted.append((column.codes.values, code))
-            total += _mix(code + self._axis_salt(name))
-        others = [column.codes.values for name, column in self._table.axes.items() if name not in axes]
-        wanted.extend((codes, MISSING) for codes in others)
-        for run in reversed(self._runs):  # newest first
-            for row in reversed(run.span(np.uint64(total & _MASK)).tolist()):
-                if all(codes[row] == code for codes, code in wanted):
-                    return int(row)
-        return None
+            wanted[name] = code
+        return next(self._rows_with(wanted), None)
 
     def repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
         """For rows start .. stop - 1: whether an earlier row has the same axes."""
         self._extend()
         return self._repeats.values[start:stop]
 
+    def _rows_with(self, codes: dict[str, int]) -> Iterator[int]:
+        """The rows that have these codes and no others, last row first."""
+        value = self._hash(codes)
+        columns = [(column.codes.values, codes.get(name, MISSING)) for name, column in self._table.axes.items()]
+        for rows in self._rows_by_hash(value):
+            for row in reversed(rows):
+                if all(values[row] == code for values, code in columns):
+                    yield row
+
+    def _rows_by_hash(self, value: int) -> Iterator[list[int]]:
+        """Newest first."""
+        yield self._waiting.get(value, [])
+        for run in reversed(self._runs):
+            yield run.span(np.uint64(value)).tolist()
+
     def _extend(self) -> None:
         if self._generation != self._table.generation:
             self._generation = self._table.generation
-            self._runs = []
+            self._runs, self._sorted, self._waiting = [], 0, {}
             self._repeats = GrowingArray("?")
-        count = len(self._table)
-        for start in range(len(self._repeats), count, _BATCH_ROWS):
+        known, count = len(self._repeats), len(self._table)
+        if count - known <= _FEW_ROWS and count - self._sorted <= _MOST_WAITING:
+            for row in range(known, count):
+                self._add_row(row)
+            return
+        self._waiting = {}
+        for start in range(self._sorted, count, _BATCH_ROWS):
             self._add_run(start, min(start + _BATCH_ROWS, count))
+
+    def _add_row(self, row: int) -> None:
+        columns = self._table.axes.items()
+        codes = {name: code for name, column in columns if (code := int(column.codes.values[row])) != MISSING}
+        self._repeats.extend(np.array([any(True for _ in self._rows_with(codes))]))
+        self._waiting.setdefault(self._hash(codes), []).append(row)
 
     def _add_run(self, start: int, stop: int) -> None:
         hashes = self._hashes(start, stop)
         order = np.argsort(hashes)
-        if (np.diff(hashes[order]) == 0).any():  # a stable sort takes much longer
+        ordered = hashes[order]
+        if (ordered[1:] == ordered[:-1]).any():  # a stable sort takes much longer
             order = np.argsort(hashes, kind="stable")
-        run = _Run(hashes[order], (order + start).astype(np.uint32))
-        self._repeats.extend(self._find_repeats(run, start))
+        run = _Run(ordered, (order + start).astype(np.uint32))
+        self._repeats.extend(self._find_repeats(run, start)[len(self._repeats) - start :])
         self._runs.append(run)
+        self._sorted = stop
         while len(self._runs) > 1 and len(self._runs[-2].rows) < 2 * len(self._runs[-1].rows):
             newer, older = self._runs.pop(), self._runs.pop()
             self._runs.append(_merge(older, newer))
@@ -99,6 +122,9 @@ class RowLookup:
         if name not in self._axis_salts:
             self._axis_salts[name] = _mix(self._salt + len(self._axis_salts) + 1)
         return self._axis_salts[name]
+
+    def _hash(self, codes: dict[str, int]) -> int:
+        return sum(_mix(code + self._axis_salt(name)) for name, code in codes.items()) & _MASK
 
     def _hashes(self, start: int, stop: int) -> NDArray[np.uint64]:
         total = np.zeros(stop - start, np.uint64)
