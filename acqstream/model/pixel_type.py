@@ -9,6 +9,7 @@ import numpy as np
 
 SIGNIFICANT_BITS = {"|u1": (8,), "<u2": (16, 10, 11, 12, 14)}
 MAX_SIDE = 2**20
+_NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {dtype: np.dtype(dtype) for dtype in SIGNIFICANT_BITS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class PixelType:
 
     @property
     def numpy_dtype(self) -> np.dtype[np.generic]:
-        return np.dtype(self.dtype)
+        return _NUMPY_DTYPES[self.dtype]
 
     def shape(self, height: int, width: int) -> tuple[int, ...]:
         """Array shape of a frame: (Y, X), or (Y, X, 3) for RGB."""

@@ -46,6 +46,10 @@ class GrowingArray:
             grown[: self._length] = self.values
             self._data = grown
 
+    def item(self, position: int) -> Any:
+        """One item as a Python value; position is below the length."""
+        return self._data.item(position)
+
     @property
     def values(self) -> NDArray[Any]:
         """All items so far, a view."""
@@ -96,7 +100,7 @@ class AxisColumn:
 
     def value(self, row: int) -> AxisValue | None:
         """The value of a frame, None if it has none on this axis."""
-        code = int(self.codes.values[row])
+        code: int = self.codes.item(row)
         if code == MISSING:
             return None
         return code if self._table is None else self._table[code]
@@ -210,9 +214,15 @@ class FrameTable:
         numbers: np.void = self._numbers.values[row]
         return numbers
 
+    def entry(self, row: int) -> tuple[int, ...]:
+        """The numbers of an entry, in the order of NUMBERS."""
+        numbers: tuple[int, ...] = self._numbers.item(row)
+        return numbers
+
     def stack(self, row: int) -> int:
         """Position in `stack_names` of the file that holds the frame."""
-        return int(self._stacks.values[row])
+        stack: int = self._stacks.item(row)
+        return stack
 
     def key(self, row: int) -> dict[str, AxisValue]:
         """The axes of a frame, in order of their first appearance in the index."""

@@ -9,7 +9,6 @@ array operations. Equal hashes are told apart by the columns themselves.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +35,11 @@ class _Run:
     rows: _Rows
 
     def span(self, value: np.uint64) -> _Rows:
-        return self.rows[self.hashes.searchsorted(value, "left") : self.hashes.searchsorted(value, "right")]
+        low = self.hashes.searchsorted(value)
+        high = low + 1
+        if high < len(self.rows) and self.hashes[high] == value:
+            high = self.hashes.searchsorted(value, "right")
+        return self.rows[low:high] if low < len(self.rows) and self.hashes[low] == value else self.rows[:0]
 
 
 class RowLookup:
@@ -62,27 +65,28 @@ class RowLookup:
             if code is None:
                 return None
             wanted[name] = code
-        return next(self._rows_with(wanted), None)
+        return self._last_row(wanted)
 
     def repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
         """For rows start .. stop - 1: whether an earlier row has the same axes."""
         self._extend()
         return self._repeats.values[start:stop]
 
-    def _rows_with(self, codes: dict[str, int]) -> Iterator[int]:
-        """The rows that have these codes and no others, last row first."""
+    def _last_row(self, codes: dict[str, int]) -> int | None:
+        """The last row that has these codes and no others."""
         value = self._hash(codes)
-        columns = [(column.codes.values, codes.get(name, MISSING)) for name, column in self._table.axes.items()]
-        for rows in self._rows_by_hash(value):
-            for row in reversed(rows):
-                if all(values[row] == code for values, code in columns):
-                    yield row
-
-    def _rows_by_hash(self, value: int) -> Iterator[list[int]]:
-        """Newest first."""
-        yield self._waiting.get(value, [])
+        for row in reversed(self._waiting.get(value, ())):
+            if self._has_codes(row, codes):
+                return row
+        key = np.uint64(value)
         for run in reversed(self._runs):
-            yield run.span(np.uint64(value)).tolist()
+            for row in reversed(run.span(key).tolist()):
+                if self._has_codes(row, codes):
+                    return int(row)
+        return None
+
+    def _has_codes(self, row: int, codes: dict[str, int]) -> bool:
+        return all(column.codes.item(row) == codes.get(name, MISSING) for name, column in self._table.axes.items())
 
     def _extend(self) -> None:
         if self._generation != self._table.generation:
@@ -100,8 +104,8 @@ class RowLookup:
 
     def _add_row(self, row: int) -> None:
         columns = self._table.axes.items()
-        codes = {name: code for name, column in columns if (code := int(column.codes.values[row])) != MISSING}
-        self._repeats.extend(np.array([any(True for _ in self._rows_with(codes))]))
+        codes = {name: code for name, column in columns if (code := column.codes.item(row)) != MISSING}
+        self._repeats.extend(np.array([self._last_row(codes) is not None]))
         self._waiting.setdefault(self._hash(codes), []).append(row)
 
     def _add_run(self, start: int, stop: int) -> None:

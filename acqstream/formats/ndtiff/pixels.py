@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,10 @@ PIXEL_TYPES = {
 _RAW = frozenset({0, 1})  # 1 is TIFF's code for none; some writers put TIFF codes into the index
 _ZLIB = frozenset({8, 32946})
 _ZLIB_BEST_RATIO = 1032  # deflate cannot shrink more; bounds what a hostile index can make us allocate
+_SMALL_BYTES = 64 * 2**20  # may be allocated for nothing
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFrame:
+class StoredFrame(NamedTuple):
     """Where and how the pixels of one frame are stored; offsets are bytes from the start of the stack file."""
 
     pixel_type: PixelType
@@ -56,7 +56,7 @@ class StoredFrame:
         return self.compression in _RAW
 
 
-def pixel_type_of_code(code: int, path: str) -> PixelType:
+def pixel_type_of_code(code: int, path: Path) -> PixelType:
     """The pixel type of an index entry's code. Raises UnsupportedFeature."""
     pixel_type = PIXEL_TYPES.get(code)
     if pixel_type is None:
@@ -81,13 +81,12 @@ def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> ND
 
 
 def _read_raw(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:
-    size = file.size()
-    if frame.pixels + frame.payload_bytes > size:  # before anything is allocated
-        raise _beyond_end(file, frame.pixels, frame.payload_bytes, size)
+    payload_bytes = frame.payload_bytes
+    if payload_bytes > _SMALL_BYTES and frame.pixels + payload_bytes > (size := file.size()):
+        raise _beyond_end(file, frame.pixels, payload_bytes, size)  # before anything is allocated
     array = np.empty(frame.shape, frame.pixel_type.numpy_dtype)
-    count = file.read_into(frame.pixels, array.reshape(-1).view(np.uint8).data)
-    if count != frame.payload_bytes:  # cut while we read
-        raise _beyond_end(file, frame.pixels, frame.payload_bytes, frame.pixels + count)
+    if file.read_into(frame.pixels, array.reshape(-1).view(np.uint8).data) != payload_bytes:
+        raise _beyond_end(file, frame.pixels, payload_bytes, file.size())
     return array
 
 

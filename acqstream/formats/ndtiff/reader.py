@@ -201,15 +201,9 @@ class NDTiffReader:
         return len(data) == window and self._consumed > before and not at_zeros
 
     def _stored_frame(self, row: int) -> StoredFrame:
-        numbers = self._table.numbers(row)
-        return StoredFrame(
-            pixel_type=pixel_type_of_code(int(numbers["pixel_type"]), str(self._index.path)),
-            height=int(numbers["height"]),
-            width=int(numbers["width"]),
-            compression=int(numbers["pixel_compression"]),
-            pixels=int(numbers["pixel_offset"]),
-            metadata=int(numbers["metadata_offset"]),
-        )
+        pixels, width, height, code, compression, metadata, *_ = self._table.entry(row)
+        pixel_type = pixel_type_of_code(code, self._index.path)
+        return StoredFrame(pixel_type, height, width, compression, pixels, metadata)
 
     def _read_summary(self) -> dict[str, Any] | None:
         names = self._table.stack_names or [path.name for path in stack_paths(self.path) if has_ndtiff_mark(path)]

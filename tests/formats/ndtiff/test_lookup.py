@@ -65,6 +65,32 @@ def test_rows_that_come_one_by_one_are_merged_into_few_runs() -> None:
     assert [lookup.find({"t": t}) for t in range(300)] == list(range(300))
 
 
+@pytest.mark.parametrize(("few", "most"), [(0, 10**6), (1, 3), (2, 7), (10**6, 10**6)])
+def test_waiting_rows_are_found_and_become_runs(monkeypatch: pytest.MonkeyPatch, few: int, most: int) -> None:
+    monkeypatch.setattr(lookup_module, "_FEW_ROWS", few)
+    monkeypatch.setattr(lookup_module, "_MOST_WAITING", most)
+    sizes = [1, 1, 2, 3, 1, 5, 1, 1, 1, 20, 2, 1]
+    check_against_dictionary(
+        [[{"t": (7 * i + n) % 11, "c": "ab"[i % 2]} for n in range(n)] for i, n in enumerate(sizes)]
+    )
+
+
+def test_one_more_row_costs_the_same_with_many_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = FrameTable()
+    lookup = RowLookup(table)
+    table.append(parse_entries(b"".join(entry({"t": t}) for t in range(20_000))))
+    assert lookup.find({"t": 7}) == 7
+    sorted_rows: list[int] = []
+    sort = RowLookup._hashes
+    monkeypatch.setattr(
+        RowLookup, "_hashes", lambda self, start, stop: sorted_rows.append(stop - start) or sort(self, start, stop)
+    )
+    for t in range(20_000, 23_000):
+        table.append(parse_entries(entry({"t": t})))
+        assert lookup.find({"t": t}) == t
+    assert 0 < sum(sorted_rows) <= 3000
+
+
 def test_a_missing_axis_is_no_value() -> None:
     table = FrameTable()
     lookup = RowLookup(table)
