@@ -94,6 +94,15 @@ class Dataset:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
         return self._full.read_metadata(self._row(axes, more_axes))
 
+    def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
+        """Every frame with its key, in order of arrival: the fastest way to read a whole dataset.
+
+        Frames are as `read_frame` gives them; one that was written again comes once, in its latest place. What follows
+        is read meanwhile, with direct I/O where the system has it: it neither uses nor fills the page cache.
+        """
+        for row, frame in self._full.read_in_order():
+            yield self._full.key(row), frame
+
     def refresh(self) -> list[dict[str, AxisValue]]:
         """Look for newly published frames, in all levels; the new keys of the full resolution, in order of arrival."""
         rows = self._full.refresh()

@@ -72,6 +72,20 @@ class RowLookup:
         self._extend()
         return self._repeats.values[start:stop]
 
+    def latest_rows(self) -> NDArray[np.int64]:
+        """The rows whose axes no later row has, ascending."""
+        self._extend()
+        if not self._repeats.values.any():
+            return np.arange(len(self._table))
+        columns = [column.codes.values for column in self._table.axes.values()]
+        columns = columns or [np.zeros(len(self._table), np.int32)]
+        order = np.lexsort(columns)  # equal ones stay in order of rows
+        is_latest = np.zeros(len(order), np.bool_)
+        is_latest[-1] = True
+        for codes in columns:
+            is_latest[:-1] |= codes[order[1:]] != codes[order[:-1]]
+        return np.sort(order[is_latest])
+
     def _last_row(self, codes: dict[str, int]) -> int | None:
         """The last row that has these codes and no others."""
         value = self._hash(codes)

@@ -64,6 +64,11 @@ def pixel_type_of_code(code: int, path: Path) -> PixelType:
     return pixel_type
 
 
+def is_raw(compression: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which codes of the index stand for uncompressed pixels."""
+    return np.isin(compression, list(_RAW))
+
+
 def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> NDArray[Any]:
     """A new array of shape (Y, X), or (Y, X, 3) for RGB, uint8 or little-endian uint16.
 

@@ -18,6 +18,7 @@ from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, stac
 from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
+from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import Axes, AxisValue
@@ -125,6 +126,17 @@ class NDTiffReader:
         frame = self._stored_frame(row)
         file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
         return read_pixels(file, frame, byte_order)
+
+    def read_in_order(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The rows that are there now, with their frames, in order of arrival; the latest where axes come again.
+
+        Reads ahead, past the page cache where the system can: a pass over a large dataset leaves it to others.
+        """
+        self._check_open()
+        with self._lock:
+            numbers, stacks = self._table.all_numbers, self._table.all_stacks
+            rows = self._lookup.latest_rows()
+        return read_ahead(self, rows, numbers, stacks)
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
         """Name of the stack file that holds the frame, and where and how it lies there."""

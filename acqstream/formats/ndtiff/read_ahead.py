@@ -1,0 +1,124 @@
+"""Frames in the order in which they lie, in large pieces that are read while the frames before are used."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw
+from acqstream.formats.ndtiff.stack_header import ByteOrder
+from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
+from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_spans import read_spans
+
+PIECE_BYTES = 8 * 2**20
+_MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
+_THREADS = 2  # reads in flight
+_PIECES_AHEAD = 3  # with the one in use, four times PIECE_BYTES (or of a larger frame) are taken
+_SHARED_FRAMES = 8  # a frame that is kept may keep alive so many; smaller ones are copied
+_ROWS = 2**16  # planned at once
+_PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in sorted(PIXEL_TYPES)])
+
+Frames = list[tuple[int, NDArray[Any] | None]]
+"""Rows with their frames; None where it has to be read by itself."""
+
+
+class FrameSource(Protocol):
+    """What frames are read from: `NDTiffReader`."""
+
+    def stored_frame(self, row: int) -> tuple[str, StoredFrame]: ...
+    def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]: ...
+    def read_pixels(self, row: int) -> NDArray[Any]: ...
+
+
+def read_ahead(
+    source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """These rows and their frames; numbers (dtype NUMBERS) and stacks are those of all rows.
+
+    Errors are raised when it is the frame's turn, as `read_pixels` raises them.
+    """
+    memory = BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _PIECES_AHEAD + 2)
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="read-ahead")
+    ahead: deque[Future[Frames]] = deque()
+    try:
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            for piece in _pieces(source, some, numbers[some], stacks[some]):
+                ahead.append(pool.submit(piece, memory))
+                if len(ahead) > _PIECES_AHEAD:
+                    yield from _taken(source, ahead.popleft())
+        while ahead:
+            yield from _taken(source, ahead.popleft())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, NDArray[Any]]]:
+    for row, frame in piece.result():
+        yield row, source.read_pixels(row) if frame is None else frame
+
+
+def _pieces(
+    source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
+) -> Iterator[Callable[[BlockMemory], Frames]]:
+    """What reads the frames that lie near one another, for all rows in turn."""
+    code = numbers["pixel_type"]
+    is_plain = (code >= 0) & (code < len(_PIXEL_BYTES)) & is_raw(numbers["pixel_compression"])
+    starts = numbers["pixel_offset"].astype(np.int64)
+    ends = starts + numbers["width"].astype(np.int64) * numbers["height"] * _PIXEL_BYTES[np.where(is_plain, code, 0)]
+    breaks = (stacks[1:] != stacks[:-1]) | (starts[1:] < ends[:-1]) | ~is_plain[1:] | ~is_plain[:-1]
+    edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(rows)]
+    for low, high in pairwise(edges):
+        if not is_plain[low]:
+            yield partial(_alone, rows[low:high].tolist())
+            continue
+        file = _block_file(source, int(rows[low]))
+        for first, last in read_spans(starts[low:high], ends[low:high], PIECE_BYTES, _MAX_GAP_BYTES):
+            some = rows[low + first : low + last].tolist()
+            end = int(ends[low + last - 1])
+            yield partial(_alone, some) if file is None else partial(_read_piece, source, file, some, end)
+
+
+def _block_file(source: FrameSource, row: int) -> BlockFile | None:
+    """The stack file of this row, None if its pixels are not as they are in memory, or it cannot be opened."""
+    name, _ = source.stored_frame(row)
+    try:
+        file, byte_order = source.stack_file(name)
+    except (DatasetError, StorageError):  # raised again when it is the frame's turn
+        return None
+    return BlockFile(file.path) if byte_order == "<" else None
+
+
+def _alone(rows: list[int], memory: BlockMemory) -> Frames:
+    del memory
+    return [(row, None) for row in rows]
+
+
+def _read_piece(source: FrameSource, file: BlockFile, rows: list[int], end: int, memory: BlockMemory) -> Frames:
+    frames = [source.stored_frame(row)[1] for row in rows]
+    start = frames[0].pixels // BLOCK_BYTES * BLOCK_BYTES
+    if end > file.size():
+        return _alone(rows, memory)
+    length = -(-(end - start) // BLOCK_BYTES) * BLOCK_BYTES
+    piece = memory.take(length)
+    count = file.read_blocks(start, piece[:length].data)
+    found: Frames = []
+    for row, frame in zip(rows, frames, strict=True):
+        at = frame.pixels - start
+        if at + frame.payload_bytes > count:  # cut while we read
+            found.append((row, None))
+            continue
+        pixels = piece[at : at + frame.payload_bytes]
+        if frame.payload_bytes * _SHARED_FRAMES < len(piece):
+            pixels = pixels.copy()
+        found.append((row, pixels.view(frame.pixel_type.numpy_dtype).reshape(frame.shape)))
+    return found

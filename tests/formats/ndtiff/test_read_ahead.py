@@ -1,0 +1,139 @@
+"""A pass over all frames, against reading one after the other."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff import read_ahead as read_ahead_module
+from acqstream.storage import block_file
+from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "data", {"k": 1})
+
+
+def check(folder: Folder) -> int:
+    """All frames, kept until the end, are those of `read_frame`; how many there are."""
+    with acqstream.open(folder.path) as ds:
+        frames = list(ds.frames())
+        assert sorted(map(repr, ds.keys())) == sorted(repr(key) for key, _ in frames)
+        for key, frame in frames:
+            expected = ds.read_frame(key)
+            assert (frame.shape, frame.dtype) == (expected.shape, expected.dtype)
+            assert np.array_equal(frame, expected)
+            assert frame.flags.writeable
+        return len(frames)
+
+
+@pytest.mark.parametrize("piece_bytes", [100, 5000, 2**20])
+@pytest.mark.parametrize("direct", [True, False])
+def test_frames_of_any_kind(folder: Folder, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, direct: bool) -> None:
+    monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(read_ahead_module, "_ROWS", 11)
+    if not direct:
+        monkeypatch.delattr(block_file.os, "O_DIRECT", raising=False)
+    kinds: list[tuple[tuple[int, ...], str]] = [((3, 4), "<u2"), ((5, 7), "|u1"), ((60, 70), "<u2"), ((2, 9, 3), "|u1")]
+    for t in range(40):
+        if t % 15 == 14:
+            folder.start_stack(f"a_NDTiffStack_{t // 15 + 1}.tif")
+        folder.add({"time": t, "c": "ab"[t % 2]}, image(t, *kinds[t * t % 7 % 4]))
+    assert check(folder) == 40
+
+
+def test_other_byte_order(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data", order=">")
+    for t in range(5):
+        folder.add({"time": t}, image(t))
+    assert check(folder) == 5
+
+
+def test_no_frames(folder: Folder) -> None:
+    assert check(folder) == 0
+
+
+def test_a_frame_written_again_comes_once_in_its_last_place(folder: Folder) -> None:
+    for n, t in enumerate([0, 1, 0, 2, 1, 0, 3]):
+        folder.add({"time": t}, image(n))
+    with acqstream.open(folder.path) as ds:
+        assert [key["time"] for key, _ in ds.frames()] == [2, 1, 0, 3]
+    assert check(folder) == 4
+
+
+def test_a_file_that_cannot_be_read_directly_is_read_otherwise(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.add({"time": 0}, image(0))
+    opened: list[int] = []
+    real_open, real_read = os.open, os.preadv
+
+    def open_and_note(path: Any, flags: int, *rest: Any) -> int:
+        descriptor = real_open(path, flags, *rest)
+        if flags & getattr(os, "O_DIRECT", 0):
+            opened.append(descriptor)
+        return descriptor
+
+    def refuse_direct(descriptor: int, *rest: Any) -> int:
+        if descriptor in opened:
+            raise OSError(22, "Invalid argument")
+        return real_read(descriptor, *rest)
+
+    monkeypatch.setattr(os, "open", open_and_note)
+    monkeypatch.setattr(os, "preadv", refuse_direct)
+    assert check(folder) == 1
+
+
+def test_frames_before_a_missing_one_come_first(folder: Folder) -> None:
+    for t in range(6):
+        folder.add({"time": t}, image(t))
+    folder.publish(entry({"time": 6}, (2**31, 4, 3, 1, 0, 300, 9, 0)))
+    seen = []
+    with acqstream.open(folder.path) as ds:
+        with pytest.raises(CorruptDataset, match="beyond the end"):
+            for key, _ in ds.frames():
+                seen.append(key["time"])
+    assert seen == list(range(6))
+
+
+def test_a_missing_stack_file_is_told_when_it_is_its_turn(folder: Folder) -> None:
+    folder.add({"time": 0}, image(0))
+    folder.publish(entry({"time": 1}, name="gone.tif"))
+    seen = []
+    with acqstream.open(folder.path) as ds:
+        with pytest.raises(CorruptDataset, match="it is missing"):
+            for key, _ in ds.frames():
+                seen.append(key["time"])
+    assert seen == [0]
+
+
+def test_memory_is_used_again_but_never_under_a_frame(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", 2**15)
+    made: list[int] = []
+    real = block_file.mmap.mmap
+    monkeypatch.setattr(block_file.mmap, "mmap", lambda *given: made.append(given[1]) or real(*given))
+    for t in range(40):
+        folder.add({"time": t}, image(t, (128, 128)))
+    with acqstream.open(folder.path) as ds:
+        kept = [frame for n, (_, frame) in enumerate(ds.frames()) if n % 13 == 0]
+        assert len(made) <= 12
+        for n, frame in enumerate(kept):
+            assert np.array_equal(frame, image(13 * n, (128, 128)))
+
+
+def test_stopping_early_leaves_no_threads(folder: Folder) -> None:
+    for t in range(40):
+        folder.add({"time": t}, image(t))
+    with acqstream.open(folder.path) as ds:
+        frames = ds.frames()
+        next(frames)
+        del frames
+        gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
