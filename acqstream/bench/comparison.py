@@ -67,7 +67,7 @@ def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
         shutil.rmtree(folder)
     return BenchReport(
         version=__version__,
-        machine=_machine(settings.directory),
+        machine=machine_of(settings.directory),
         directory=str(settings.directory.resolve()),
         pairs=settings.pairs,
         situations=situations,
@@ -143,7 +143,8 @@ class _Run:
         self._done += 1
 
 
-def _machine(directory: Path) -> dict[str, Any]:
+def machine_of(directory: Path) -> dict[str, Any]:
+    """What a report says of the machine, and of the file system of `directory`."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),

@@ -46,6 +46,7 @@ class SituationReport:
     frames: int
     peer: str
     rows: tuple[RowReport, ...]
+    title: str = ""  # what is measured, where it is not writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +69,22 @@ def absent_row(name: str, reason: str) -> RowReport:
 
 def limit_row(pairs: Sequence[Pair]) -> RowReport:
     """The line of the limit, over the pairs of all rows."""
-    return _row(LIMIT, [pair.limit for pair in pairs], to_limit=None, to_peer=None)
+    return row_report(LIMIT, [pair.limit for pair in pairs])
 
 
 def measured_row(name: str, pairs: Sequence[Pair], peer: Sequence[Pair]) -> RowReport:
     """The line of one row; `peer` are the peer's pairs in the same rounds, empty if it is absent or the row itself."""
     to_limit = spread_of([pair.run.bytes_per_s / pair.limit.bytes_per_s for pair in pairs])
     against = [own.run.bytes_per_s / other.run.bytes_per_s for own, other in zip(pairs, peer, strict=False)]
-    return _row(name, [pair.run for pair in pairs], to_limit=to_limit, to_peer=spread_of(against) if against else None)
+    return row_report(
+        name, [pair.run for pair in pairs], to_limit=to_limit, to_peer=spread_of(against) if against else None
+    )
 
 
-def _row(name: str, runs: Sequence[Measurement], *, to_limit: Spread | None, to_peer: Spread | None) -> RowReport:
+def row_report(
+    name: str, runs: Sequence[Measurement], *, to_limit: Spread | None = None, to_peer: Spread | None = None
+) -> RowReport:
+    """The line of any runs, with ratios that are known."""
     roles = runs[0].processes
     return RowReport(
         name=name,

@@ -20,6 +20,7 @@ _SUSTAINED_BYTES, _SUSTAINED_PAIRS = 8_000_000_000, 5
 _QUICK_BYTES, _QUICK_PAIRS = 1_500_000_000, 3
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _ROLES = ("daemon", "producer")
+_READER = ("reader",)
 
 
 def bench(
@@ -38,13 +39,15 @@ def bench(
         Path, typer.Option("--dir", help="Where to write; what is written is deleted again.")
     ] = Path(),
     memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory of the daemon [default: its own].")] = None,
+    reading: Annotated[bool, typer.Option("--reading", help="Measure reading instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Measure how fast frames are written here.
+    """Measure how fast frames are written here, or with --reading how fast they are read.
 
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
     from acqstream.bench.comparison import BenchSettings, run_benchmark
+    from acqstream.bench.reading import run_reading_benchmark
     from acqstream.bench.row import ROWS, USUAL_ROWS
 
     settings = BenchSettings(
@@ -56,7 +59,7 @@ def bench(
     )
     with progress_bar() as bar:
         task = bar.add_task("starting", total=None)
-        report = run_benchmark(
+        report = (run_reading_benchmark if reading else run_benchmark)(
             settings, lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
         )
     if as_json:
@@ -84,11 +87,13 @@ def _rows(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 def _print_report(report: BenchReport, settings: BenchSettings) -> None:
     machine = report.machine
+    how = "each after a run of the limit; from the first frame until durable"
+    if any(situation.title for situation in report.situations):
+        how = "in turn with what stands beside"
     print(
         f"acqstream {report.version} on {machine['system']}, Python {machine['python']}, "
         f"{machine['processors']} processors, {machine['file_system']} at {report.directory}\n"
-        f"medians of {report.pairs} runs of {size_text(settings.payload_bytes)}, each after a run of the limit; "
-        "from the first frame until durable"
+        f"medians of {report.pairs} runs of {size_text(settings.payload_bytes)}, {how}"
     )
     for situation in report.situations:
         _print_situation(situation)
@@ -99,31 +104,35 @@ def _print_situation(situation: SituationReport) -> None:
     from rich.table import Table
 
     sides = " x ".join(str(side) for side in situation.shape)
-    table = Table(
-        box=SIMPLE, title=f"{sides} {situation.dtype}, {count_text(situation.frames, 'frame')}", title_justify="left"
-    )
+    title = situation.title or f"{sides} {situation.dtype}, {count_text(situation.frames, 'frame')}"
+    call, roles = ("frame", _READER) if situation.title else ("put", _ROLES)
+    table = Table(box=SIMPLE, title=title, title_justify="left", caption_justify="left")
     table.add_column("row")
     for heading in (
         "GB/s",
         "of the limit",
         f"x {situation.peer}",
         "frames/s",
-        "put ms p50 / p99 / max",
-        "CPU s/GB daemon / producer",
-        "peak MB daemon / producer",
+        f"{call} ms p50 / p99 / max",
+        f"CPU s/GB {' / '.join(roles)}",
+        f"peak MB {' / '.join(roles)}",
     ):
         table.add_column(heading, justify="right")
+    notes: list[str] = []
     for row in situation.rows:
-        table.add_row(row.name, *_cells(row))
+        table.add_row(row.name, *_cells(row, roles))
+        if situation.title and row.runs and row.runs[0].note:
+            notes.append(f"{row.name}: {row.runs[-1].note}")
+    table.caption = "; ".join(notes)
     console().print(table)
 
 
-def _cells(row: RowReport) -> tuple[str, ...]:
+def _cells(row: RowReport, roles: tuple[str, ...]) -> tuple[str, ...]:
     if row.absent:
         return (row.absent,)
     rate = f"{row.bytes_per_s.median / 1e9:.2f}" if row.bytes_per_s else "-"
-    cpu = " / ".join(f"{row.cpu_s_per_gb[role]:.2f}" if role in row.cpu_s_per_gb else "-" for role in _ROLES)
-    peak = " / ".join(_megabytes(row.peak_bytes.get(role)) for role in _ROLES)
+    cpu = " / ".join(f"{row.cpu_s_per_gb[role]:.2f}" if role in row.cpu_s_per_gb else "-" for role in roles)
+    peak = " / ".join(_megabytes(row.peak_bytes.get(role)) for role in roles)
     frames = f"{row.frames_per_s:,.0f}" if row.frames_per_s is not None else "-"
     return (rate, _ratio(row.to_limit), _ratio(row.to_peer), frames, _milliseconds(row.latency), cpu, peak)
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.measurement import Latency, Measurement, ProcessCost
-from acqstream.bench.report import BenchReport, Pair, SituationReport, absent_row, limit_row, measured_row
+from acqstream.bench.report import BenchReport, Pair, SituationReport, absent_row, limit_row, measured_row, row_report
 from acqstream.cli.main import main
 
 
@@ -42,13 +43,14 @@ REPORT = BenchReport(
 
 
 class Benchmark:
-    def __init__(self) -> None:
+    def __init__(self, report: BenchReport = REPORT) -> None:
         self.settings: BenchSettings | None = None
+        self._report = report
 
     def __call__(self, settings: BenchSettings, observe: Callable[[str, int, int], None]) -> BenchReport:
         self.settings = settings
         observe("limit", 0, 2)
-        return REPORT
+        return self._report
 
 
 @pytest.fixture
@@ -69,6 +71,20 @@ def test_table(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     for text in ("2048 x 2048 uint16", "ext4", "not installed", "0.50 [0.50, 0.50]", "0.40 / 0.40", "300 / 200"):
         assert text in out
+
+
+def test_reading(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    noted = replace(measurement(1.0, reader=10**8), note="77 bytes per frame")
+    rows = (row_report("ndstorage", [measurement(2.0, reader=10**9)]), row_report("acqstream", [noted]))
+    situation = replace(REPORT.situations[0], rows=rows, title="open 100 frames")
+    fake = Benchmark(replace(REPORT, situations=(situation,)))
+    monkeypatch.setattr("acqstream.bench.reading.run_reading_benchmark", fake)
+    assert run("--reading", "--quick") == 0
+    assert fake.settings is not None
+    out = capsys.readouterr().out
+    for text in ("open 100 frames", "acqstream: 77 bytes per frame", "CPU s/GB reader", "1,000"):
+        assert text in out
+    assert "durable" not in out
 
 
 def test_json(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.storage.read_file import ReadFile
 
 _FIRST_WINDOW_BYTES = 128 * 1024
-_WINDOW_BYTES = 1024 * 1024  # bounds the Python objects alive while an index is read
+_WINDOW_BYTES = 4 * 1024 * 1024  # bounds what reading an index takes besides its frames
 assert _FIRST_WINDOW_BYTES > MAX_ENTRY_BYTES  # so a cut entry at the end of a window is complete in the next
 
 _RAW_METADATA = frozenset({0, 1})

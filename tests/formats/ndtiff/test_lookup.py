@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from acqstream.formats.ndtiff import lookup as lookup_module
 from acqstream.formats.ndtiff.columns import FrameTable
@@ -82,9 +83,12 @@ def test_one_more_row_costs_the_same_with_many_there(monkeypatch: pytest.MonkeyP
     assert lookup.find({"t": 7}) == 7
     sorted_rows: list[int] = []
     sort = RowLookup._hashes
-    monkeypatch.setattr(
-        RowLookup, "_hashes", lambda self, start, stop: sorted_rows.append(stop - start) or sort(self, start, stop)
-    )
+
+    def count(self: RowLookup, start: int, stop: int) -> NDArray[np.uint64]:
+        sorted_rows.append(stop - start)
+        return sort(self, start, stop)
+
+    monkeypatch.setattr(RowLookup, "_hashes", count)
     for t in range(20_000, 23_000):
         table.append(parse_entries(entry({"t": t})))
         assert lookup.find({"t": t}) == t

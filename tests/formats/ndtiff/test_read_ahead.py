@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff import read_ahead as read_ahead_module
-from acqstream.storage import block_file
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
 
 
@@ -42,7 +42,7 @@ def test_frames_of_any_kind(folder: Folder, monkeypatch: pytest.MonkeyPatch, pie
     monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(read_ahead_module, "_ROWS", 11)
     if not direct:
-        monkeypatch.delattr(block_file.os, "O_DIRECT", raising=False)
+        monkeypatch.delattr(os, "O_DIRECT", raising=False)
     kinds: list[tuple[tuple[int, ...], str]] = [((3, 4), "<u2"), ((5, 7), "|u1"), ((60, 70), "<u2"), ((2, 9, 3), "|u1")]
     for t in range(40):
         if t % 15 == 14:
@@ -117,8 +117,13 @@ def test_a_missing_stack_file_is_told_when_it_is_its_turn(folder: Folder) -> Non
 def test_memory_is_used_again_but_never_under_a_frame(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", 2**15)
     made: list[int] = []
-    real = block_file.mmap.mmap
-    monkeypatch.setattr(block_file.mmap, "mmap", lambda *given: made.append(given[1]) or real(*given))
+    real = mmap.mmap
+
+    def make(descriptor: int, length: int) -> mmap.mmap:
+        made.append(length)
+        return real(descriptor, length)
+
+    monkeypatch.setattr(mmap, "mmap", make)
     for t in range(40):
         folder.add({"time": t}, image(t, (128, 128)))
     with acqstream.open(folder.path) as ds:

@@ -1,0 +1,160 @@
+"""One measurement of reading, in its own process: `python -m acqstream.bench.reading_process WHAT DATASET`.
+
+WHAT is a key of MEASURES. Prints a measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from acqstream.bench.direct_reads import forget, measure_direct_reads
+from acqstream.bench.measurement import Measurement, latency_of
+from acqstream.bench.process_usage import UsageMeter
+from acqstream.bench.workload import print_measurement
+from acqstream.dataset.dataset import open_dataset
+from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.reader import open_readers
+
+ROLE = "reader"
+FIRST_AXES: dict[str, Any] = {"time": 0, "channel": "DAPI", "z": 0}
+"""Of the dataset to open."""
+
+_WARM_BYTES = 200 * 2**20  # frames of so many bytes, from the page cache, in random order
+_ROUNDS = 5
+
+
+def measure_opening(path: Path) -> Measurement:
+    """Until the first frame was read. The dataset's folder is named by its number of frames."""
+
+    def run() -> Any:
+        dataset = open_dataset(path)
+        dataset.read_frame(FIRST_AXES)
+        return dataset
+
+    return _opening(path, run)
+
+
+def measure_opening_ndstorage(path: Path) -> Measurement:
+    """The same with ndstorage."""
+    from ndstorage import NDTiffDataset
+
+    def run() -> Any:
+        dataset = NDTiffDataset(str(path))
+        dataset.read_image(**FIRST_AXES)
+        return dataset
+
+    return _opening(path, run)
+
+
+def _opening(path: Path, run: Callable[[], Any]) -> Measurement:
+    frames = int(path.name)
+    before = psutil.Process().memory_info().rss
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    dataset = run()
+    seconds = time.perf_counter() - started
+    grown = psutil.Process().memory_info().rss - before
+    del dataset
+    return Measurement(
+        payload_bytes=(path / INDEX_NAME).stat().st_size,
+        frames=frames,
+        seconds=seconds,
+        latency=latency_of([int(seconds * 1e9)]),
+        processes={ROLE: meter.cost()},
+        note=f"{grown / frames:.0f} bytes per frame",
+    )
+
+
+def measure_limit(path: Path) -> Measurement:
+    """Direct reads of the stack files."""
+    return measure_direct_reads(sorted(path.glob("*.tif")))
+
+
+def measure_frames(path: Path) -> Measurement:
+    """All frames in order, nothing of them in the page cache."""
+    for stack in path.glob("*.tif"):
+        forget(stack)
+    total, durations_ns = 0, array("q")
+    meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
+    before_ns = started_ns
+    with open_dataset(path) as dataset:
+        for _, frame in dataset.frames():
+            total += frame.nbytes
+            now_ns = time.perf_counter_ns()
+            durations_ns.append(now_ns - before_ns)
+            before_ns = now_ns
+    seconds = (time.perf_counter_ns() - started_ns) / 1e9
+    return _measurement(total, durations_ns, seconds, meter)
+
+
+def measure_read_frame(path: Path) -> Measurement:
+    """Frames in random order from the page cache, by their axes."""
+    with open_dataset(path) as dataset:
+        keys = list(dataset.keys())
+        return _at_random(
+            len(keys), dataset.dtype.itemsize * _pixels(dataset.shape), lambda n: dataset.read_frame(keys[n])
+        )
+
+
+def measure_pread(path: Path) -> Measurement:
+    """The same bytes with bare reads at known places."""
+    reader, *_ = open_readers(path)
+    places = [reader.stored_frame(row) for row in range(len(reader))]
+    descriptors = {name: os.open(path / name, os.O_RDONLY) for name in {name for name, _ in places}}
+    plain = [(descriptors[name], frame.payload_bytes, frame.pixels) for name, frame in places]
+    try:
+        return _at_random(len(plain), plain[0][1], lambda n: os.pread(*plain[n]))
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+
+
+def _pixels(shape: tuple[int, ...]) -> int:
+    return shape[-1] * shape[-2]
+
+
+def _at_random(count: int, frame_bytes: int, read: Callable[[int], object]) -> Measurement:
+    chosen = list(range(min(count, max(1, _WARM_BYTES // frame_bytes))))
+    for number in chosen:
+        read(number)
+    random.Random(0).shuffle(chosen)
+    durations_ns = array("q")
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    for _ in range(_ROUNDS):
+        for number in chosen:
+            before_ns = time.perf_counter_ns()
+            read(number)
+            durations_ns.append(time.perf_counter_ns() - before_ns)
+    seconds = time.perf_counter() - started
+    return _measurement(frame_bytes * len(durations_ns), durations_ns, seconds, meter)
+
+
+def _measurement(payload_bytes: int, durations_ns: array[int], seconds: float, meter: UsageMeter) -> Measurement:
+    return Measurement(
+        payload_bytes=payload_bytes,
+        frames=len(durations_ns),
+        seconds=seconds,
+        latency=latency_of(durations_ns),
+        processes={ROLE: meter.cost()},
+    )
+
+
+MEASURES: dict[str, Callable[[Path], Measurement]] = {
+    "open": measure_opening,
+    "open-ndstorage": measure_opening_ndstorage,
+    "limit": measure_limit,
+    "frames": measure_frames,
+    "read_frame": measure_read_frame,
+    "pread": measure_pread,
+}
+
+if __name__ == "__main__":
+    print_measurement(MEASURES[sys.argv[1]](Path(sys.argv[2])))
