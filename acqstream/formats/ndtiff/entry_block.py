@@ -19,7 +19,7 @@ from acqstream.formats.ndtiff.axes_texts import MAX_TEXT_BYTES, AxesTexts, AxisC
 from acqstream.formats.ndtiff.index import NUMBERS, NUMBERS_BYTES, EntryBatch, are_possible, parse_entries
 
 _MAX_NAME_BYTES = 255
-_MAX_ENTRIES = 2**15  # of a block: bounds the memory that reading takes
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 256, 2**15  # entries of a block: bounds the memory that reading takes
 _MIN_BYTES = 4096  # fewer are not worth the array operations
 _FIRST_REACH, _LONGEST_REACH = 2**13, 2**19  # bytes in which a name is looked for at once
 _FEWEST_BY_ONE, _MOST_BY_ONE = 4, 4096
@@ -49,14 +49,16 @@ def parse_index(data: bytes, path: str = "", start: int = 0) -> Iterator[EntryBl
 
     Arguments and errors as `parse_entries`.
     """
-    position, by_one = 0, _FEWEST_BY_ONE
+    position, at_once, by_one = 0, _MOST_AT_ONCE, _FEWEST_BY_ONE
     while True:
-        block = _parse_block(data, position, start)
+        block = _parse_block(data, position, start, at_once)
         if block is not None:
             yield block
             position += block.consumed
-        few = block is None or len(block) < _FEWEST_BY_ONE
-        by_one = min(2 * by_one, _MOST_BY_ONE) if few else _FEWEST_BY_ONE
+        if block is not None and 2 * len(block) >= at_once:
+            at_once, by_one = min(2 * at_once, _MOST_AT_ONCE), _FEWEST_BY_ONE
+        else:  # where irregular entries are frequent, little is tried in vain
+            at_once, by_one = _FEWEST_AT_ONCE, min(2 * by_one, _MOST_BY_ONE)
         if len(data) - position < _MIN_BYTES:
             by_one = len(data)
         batch = parse_entries(data, path, start, begin=position, limit=by_one)
@@ -76,8 +78,8 @@ class _Frames:
     name_bytes: Rows
 
 
-def _parse_block(data: bytes, position: int, start: int) -> EntryBlock | None:
-    frames = _find_frames(data, position, start)
+def _parse_block(data: bytes, position: int, start: int, most: int) -> EntryBlock | None:
+    frames = _find_frames(data, position, start, most)
     if frames is None:
         return None
     texts = AxesTexts(data, frames.starts + 4, frames.text_bytes)
@@ -91,14 +93,14 @@ def _parse_block(data: bytes, position: int, start: int) -> EntryBlock | None:
     return EntryBlock(_first_names(frames.names, texts.count), numbers[: texts.count], axes, end - position)
 
 
-def _find_frames(data: bytes, position: int, start: int) -> _Frames | None:
-    """Entries from `position` on, for as long as their lengths are regular."""
+def _find_frames(data: bytes, position: int, start: int, most: int) -> _Frames | None:
+    """Entries from `position` on, for as long as their lengths are regular; about `most`."""
     names: list[tuple[bytes, int, int]] = []
     parts: list[Rows] = []
     count = 0
-    while count < _MAX_ENTRIES and len(data) - position >= _MIN_BYTES:
+    while count < most and len(data) - position >= _MIN_BYTES:
         field = _name_field(data, position)
-        found, following = _with_same_name(data, position, field) if field else ([], position)
+        found, following = _with_same_name(data, position, field, most - count) if field else ([], position)
         if not found:
             break
         parts += found
@@ -124,12 +126,12 @@ def _name_field(data: bytes, position: int) -> bytes:
     return field if is_regular else b""
 
 
-def _with_same_name(data: bytes, position: int, field: bytes) -> tuple[list[Rows], int]:
+def _with_same_name(data: bytes, position: int, field: bytes, most: int) -> tuple[list[Rows], int]:
     """The starts of the entries from `position` on that name the same stack file, and where the next one starts."""
     found: list[Rows] = []
     count, reach = 0, _FIRST_REACH
     rarest = _rarest_byte(data[position : position + _FIRST_REACH], field)
-    while count < _MAX_ENTRIES:
+    while count < most:
         names_at = _find_all(data, position, position + reach, field, rarest)
         starts = np.concatenate((np.full(1, position), names_at + len(field) + NUMBERS_BYTES))
         lengths = gather(data, starts[:-1], 1)[:, 0] & np.uint64(2**32 - 1)
