@@ -7,7 +7,6 @@ in the page cache stays there. Small and repeated reads are better off with `Rea
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import weakref
 from collections import deque
@@ -17,32 +16,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import StorageError
+from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile
 
 BLOCK_BYTES = 4096
+_HUGE_PAGE_BYTES = 2**21
 
 
 class BlockMemory:
     """Memory on page boundaries for pieces of `length` bytes (or more, where one is larger).
 
-    New pages cost as much as the reading: a piece is used again when nobody refers to it any more; so many are `kept`.
+    It is in huge pages where the system has them: a disk then takes more at once. New pages cost as much as the
+    reading, so a piece is used again when nobody refers to it any more; so many are `kept`.
     """
 
     def __init__(self, length: int, kept: int) -> None:
         self._length = length
-        self._free: deque[mmap.mmap] = deque(maxlen=kept)
+        self._free: deque[PageMemory] = deque(maxlen=kept)
 
     def take(self, length: int) -> NDArray[np.uint8]:
         """A piece of at least `length` bytes, whole blocks, for as long as any view of it lives."""
         try:
             memory = self._free.popleft()
         except IndexError:
-            memory = mmap.mmap(-1, self._length)
+            memory = PageMemory(_whole_pages(self._length))
         if len(memory) < length:
-            memory = mmap.mmap(-1, -(-length // BLOCK_BYTES) * BLOCK_BYTES)
-        piece = np.frombuffer(memory, np.uint8)
+            memory = PageMemory(_whole_pages(length))
+        piece = np.frombuffer(memory.view, np.uint8)
         weakref.finalize(piece, self._free.append, memory).atexit = False
         return piece
+
+
+def _whole_pages(length: int) -> int:
+    return -(-length // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
 
 
 class BlockFile:

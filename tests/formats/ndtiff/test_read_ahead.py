@@ -119,9 +119,9 @@ def test_memory_is_used_again_but_never_under_a_frame(folder: Folder, monkeypatc
     made: list[int] = []
     real = mmap.mmap
 
-    def make(descriptor: int, length: int) -> mmap.mmap:
+    def make(descriptor: int, length: int, **options: int) -> mmap.mmap:
         made.append(length)
-        return real(descriptor, length)
+        return real(descriptor, length, **options)
 
     monkeypatch.setattr(mmap, "mmap", make)
     for t in range(40):
