@@ -78,6 +78,9 @@ class FrameLayout(Protocol):
     def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
         """Where the frame goes: behind `previous` in its group, or as a new group at `end` (a block boundary)."""
 
+    def fits(self, end: int) -> bool:
+        """Whether a stack file may have a group that ends at byte `end`."""
+
     def close(self, group: Sequence[Placement]) -> list[Page]:
         """Offsets of directories and metadata of a group that gets no more frames."""
 

@@ -138,7 +138,7 @@ class Writer:
         """Write the groups of the batch that are not written yet; on a full disk as soon as there is space."""
         while True:
             try:
-                self._write_groups()
+                is_done = self._write_groups()
             except DiskFull as error:
                 self._submit_written()
                 self._wait_for_space(error)
@@ -147,7 +147,10 @@ class Writer:
                 self._move(error)
             else:
                 self._gate.passed()
-                return
+                if is_done:
+                    return
+                self._submit_written(is_last_of_stack=True)
+                self.stack = self._begin_stack()
 
     def _wait_for_space(self, error: DiskFull) -> None:
         self._name_frame(error)
@@ -159,25 +162,30 @@ class Writer:
         """Note in the error the first frame that is not stored."""
         error.number = self._committer.published
 
-    def _submit_written(self) -> None:
-        """Publish the frames before the one that found no space."""
+    def _submit_written(self, *, is_last_of_stack: bool = False) -> None:
+        """Publish the frames before the one that found no room."""
         batch = self._batch
         count = sum(1 for _ in itertools.takewhile(_is_written, batch))
         self._batch = batch[:count]
-        self._submit()
+        self._submit(is_last_of_stack=is_last_of_stack)
         self._batch += batch[count:]
 
-    def _write_groups(self) -> None:
-        stack = self.stack
+    def _write_groups(self) -> bool:
+        """False where the rest was laid out for other files and does not fit into this one any more."""
+        stack, layout = self.stack, self._intake.layout
         if stack is None:
-            return
+            return True
         end = stack.file.end
+        is_done = True
         run: list[Group] = []
         for entry in self._batch:
             if not isinstance(entry, Group) or entry.is_written:
                 continue
-            if entry.start != end:
-                entry.move(entry.stack, end, self._intake.layout)  # its first file was given up
+            if entry.start != end:  # its first file was given up
+                is_done = layout.fits(end + entry.end - entry.start)
+                if not is_done:
+                    break
+                entry.move(entry.stack, end, layout)
             end = entry.end
             run.append(entry)
             if end - run[0].start >= WRITE_BYTES:
@@ -185,6 +193,7 @@ class Writer:
                 run = []
         if run:
             self._write_run(stack, run)
+        return is_done
 
     def _write_run(self, stack: Stack, run: list[Group]) -> None:
         stack.file.write([group.memory for group in run], run[0].start)

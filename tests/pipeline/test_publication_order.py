@@ -191,6 +191,25 @@ def test_frames_behind_a_failed_roll_over_do_not_outgrow_their_file(tmp_path: Pa
     check_dataset(tmp_path / "cells", frames)
 
 
+def test_more_frames_than_a_file_holds_behind_a_failed_sync(tmp_path: Path) -> None:
+    """While a sync stands still everything received gathers in one batch; when it fails that takes several files."""
+    disk = ScriptedDisk()
+    frames = frames_of(30, (320, 512))
+    usable = LEAST_LIMIT_BYTES - 5_000_000
+    log = start_log(tmp_path / "cells", disk=disk, limit=LEAST_LIMIT_BYTES, memory_bytes=16 * MIB)
+    append_some(log, frames[:2])
+    stall = disk.stall("fdatasync", 1, part=STACK)
+    disk.fail("fdatasync", 1, part=STACK)
+    append_some(log, frames[2:20], wait=False)
+    assert stall.entered.wait(20)
+    stall.go.set()
+    append_some(log, frames[20:], wait=False)
+    log.close()
+    assert disk.delivered == 1
+    assert all(path.stat().st_size <= usable for path in stack_paths(tmp_path / "cells"))
+    check_dataset(tmp_path / "cells", frames)
+
+
 def append_some(log, frames: list[Frame], *, wait: bool = True) -> None:
     for frame in frames:
         log.append(frame.header, frame.image)

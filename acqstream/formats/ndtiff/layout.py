@@ -102,6 +102,10 @@ class NDTiffLayout:
                 number=header.number,
             )
 
+    def fits(self, end: int) -> bool:
+        """See `FrameLayout.fits`."""
+        return end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES < self._limit
+
     def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
         placement = None
         if previous is not None and previous.packed and _same_kind(previous.header, header):
@@ -109,7 +113,7 @@ class NDTiffLayout:
         if placement is None:
             placement = self._new_group(header, end if previous is None else previous.group_end)
         # The references' rule, with the end of our group (which counts gaps too) for the end of theirs.
-        if placement.group_end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES >= self._limit:
+        if not self.fits(placement.group_end):
             return RollOver()
         return placement
 
