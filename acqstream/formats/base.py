@@ -85,7 +85,10 @@ class FrameLayout(Protocol):
         """Offsets of directories and metadata of a group that gets no more frames."""
 
     def fill(self, block: memoryview, group: Sequence[Placement], pages: Sequence[Page]) -> None:
-        """Write directories, metadata and gaps of a closed group into `block`, its bytes from group_start on."""
+        """Write directories, metadata and gaps of a closed group into `block`, its bytes from group_start on.
+
+        The block of a group that is one large frame may end where its pixels begin.
+        """
 
     def index_entries(self, pages: Sequence[Page], stack_name: str) -> bytes:
         """The index entries that publish these frames."""

@@ -27,7 +27,12 @@ class ChecksumWorker:
         self._thread.start()
 
     def submit(self, group: Group) -> None:
-        """Take a closed group; its memory must stay until `wait` returned."""
+        """Take a closed group, or take it again; its memory must stay until `wait` returned."""
+        if group.is_checking:
+            group.checked.wait()
+            group.checked.clear()
+            group.checksums.clear()
+        group.is_checking = True
         with self._condition:
             self._queue.append(group)
             self._condition.notify()
@@ -67,5 +72,7 @@ def _check(group: Group) -> None:
         group.checksums.append(found)
         if header.checksum is not None and header.checksum != found:
             text = f"frame {header.number}: pixels have checksum {found:016x}, the producer sent {header.checksum:016x}"
+            if group.outside is not None:
+                text += "; its place in shared memory was changed before it was acknowledged"
             group.mismatch = (position, FrameRefused(text, code="checksum", number=header.number))
             return

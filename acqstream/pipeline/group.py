@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import FrameLayout, Page, Placement
+from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Page, Placement
 from acqstream.pipeline.ring import Span
 
 
@@ -15,6 +16,9 @@ class Group:
     """Frames in one span of memory, from block boundary to block boundary of stack number `stack`.
 
     Until `close` the log adds frames; from then on the group belongs to the writer, whose threads only read it.
+
+    A group of one large frame may have its pixels outside the span, in memory of the producer's. The span then has
+    what goes before them, and a block for the pixels behind the last whole block.
     """
 
     stack: int
@@ -26,6 +30,9 @@ class Group:
     mismatch: tuple[int, FrameRefused] | None = None
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
     is_written: bool = False
+    is_checking: bool = False  # given to the checksum worker
+    outside: memoryview | None = None
+    let_go: Callable[[], None] | None = None  # tells, once, that the memory outside is not needed any more
 
     @property
     def start(self) -> int:
@@ -51,17 +58,40 @@ class Group:
 
     def pixels_of(self, placement: Placement) -> memoryview:
         """The memory of one frame's pixels."""
+        if self.outside is not None:
+            return self.outside
         start = placement.pixels - placement.group_start
         return self.span.memory[start : start + placement.header.payload_bytes]
 
     def close(self) -> None:
         """No more frames: fix the bytes to write."""
-        self.memory = self.span.memory[: self.end - self.start]
+        length = self.end - self.start if self.outside is None else self.placements[0].pixels - self.start
+        self.memory = self.span.memory[:length]
 
     def fill(self, layout: FrameLayout) -> None:
         """Write directories, metadata and gaps around the pixels."""
         self.pages = layout.close(self.placements)
         layout.fill(self.memory, self.placements, self.pages)
+
+    def pieces(self) -> Sequence[memoryview]:
+        """What to write, from `start` to `end`: whole blocks of block-aligned memory."""
+        if self.outside is None:
+            return [self.memory]
+        whole = len(self.outside) - len(self.outside) % BLOCK_BYTES
+        if whole == len(self.outside):
+            return [self.memory, self.outside]
+        start, rest = len(self.memory), len(self.outside) - whole
+        tail = self.span.memory[start : start + BLOCK_BYTES]
+        tail[:rest] = self.outside[whole:]
+        tail[rest:] = bytes(BLOCK_BYTES - rest)
+        return [self.memory, self.outside[:whole], tail]
+
+    def release_outside(self) -> None:
+        """The memory outside is not needed any more. Repeating it changes nothing."""
+        let_go, self.let_go = self.let_go, None
+        if let_go is not None:
+            self.outside = memoryview(b"")  # a view would keep the producer's memory mapped
+            let_go()
 
     def move(self, stack: int, start: int, layout: FrameLayout) -> None:
         """Lay the closed group out anew at offset `start` of another stack file."""

@@ -9,8 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import FrameLayout, Placement, RollOver
+from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Placement, RollOver
 from acqstream.model.cursors import Limit
 from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline.axis_kinds import AxisKinds
@@ -18,6 +20,7 @@ from acqstream.pipeline.continuation import Continuation
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.ring import Ring
+from acqstream.pipeline.slot import RunSlot, Slot
 
 MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
 _UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame tells its real cost
@@ -28,61 +31,12 @@ _STOP_BESIDE = 1 / 4  # of the ring: with more beside it the window stays closed
 _MOST_BESIDE = 2  # rings: more than that is taken from nobody
 
 
-class Slot:
-    """The place of one frame: fill `pixels` (its payload, C order), then `commit`, or `abandon` it.
-
-    Until then it holds back the publication of small frames before it, and no other slot can be had.
-    """
-
-    __slots__ = ("_group", "_intake", "header", "pixels", "placement")
-
-    def __init__(self, intake: Intake, group: Group, placement: Placement) -> None:
-        self._intake = intake
-        self._group = group
-        self.placement = placement
-        self.header = placement.header
-        self.pixels = group.pixels_of(placement)
-
-    def commit(self) -> None:
-        """The pixels are there: the frame counts as received and will be written."""
-        self._intake.commit(self._group, self.placement)
-
-    def abandon(self) -> None:
-        """The pixels will not come; the frame number stays free."""
-        self._intake.abandon(self._group, self.placement)
-
-
-class RunSlot:
-    """The place of several small frames of one kind, whose pixels lie back to back in `pixels`.
-
-    As `Slot`: fill it, then `commit` or `abandon` all of them.
-    """
-
-    __slots__ = ("_group", "_intake", "headers", "pixels", "placements")
-
-    def __init__(self, intake: Intake, group: Group, placements: Sequence[Placement]) -> None:
-        self._intake = intake
-        self._group = group
-        self.placements = placements
-        self.headers = [placement.header for placement in placements]
-        first, last = placements[0], placements[-1]
-        start = first.pixels - first.group_start
-        self.pixels = group.span.memory[start : start + last.pixels_end - first.pixels]
-
-    def commit(self) -> None:
-        """All pixels are there."""
-        self._intake.commit_run(self._group, self.placements)
-
-    def abandon(self) -> None:
-        """The pixels will not come; the frame numbers stay free."""
-        self._intake.abandon(self._group, *self.placements)
-
-
 class Intake:
     """Places frames. Thread-safe; one slot at a time.
 
     layout: of the dataset; ring: the acquisition's memory; keys: the axes in use (None: axes may repeat, the later
-    frame wins); on_closed: takes every group when its last frame is there, still warm in the processor's cache.
+    frame wins); on_closed: takes every group when its last frame is there, still warm in the processor's cache; but for
+    those with pixels outside, which are checked when they were written.
     """
 
     def __init__(
@@ -109,6 +63,7 @@ class Intake:
         self._end = 0
         self._stack = 0
         self._slot: Placement | None = None
+        self._outside: deque[Group] = deque()  # with pixels in memory of the producer's, not published yet
         self._is_wanted = False  # the writer waits for the open group
         self._released = 0
         self._kinds = AxisKinds()
@@ -135,15 +90,42 @@ class Intake:
         """
         with self.condition:
             self._check(header)
+            return self._slot_at(self._place(header))
+
+    def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None]) -> None:
+        """Take the next frame as it lies in memory of the producer's; see `Log.adopt`.
+
+        Packed frames, and pixels that do not start on a block of memory, are copied. Raises as `reserve`.
+        """
+        with self.condition:
+            self._check(header)
             placement = self._place(header)
-            if placement.position > 0 and not self._extend_group(placement):
-                self.close_group()  # no room behind it in the ring: the frame starts a new group
-                placement = self._place(header)
-            group = self._open
-            if placement.position == 0 or group is None:
-                group = self._begin_group(placement)
-            self._slot = placement
-            return Slot(self, group, placement)
+            if placement.packed or _address(pixels) % BLOCK_BYTES:
+                slot = self._slot_at(placement)
+            else:
+                self._adopt(placement, pixels, release)
+                return
+        slot.pixels[:] = pixels
+        slot.commit()
+        release()
+
+    def _adopt(self, placement: Placement, pixels: memoryview, release: Callable[[], None]) -> None:
+        self.close_group()
+        tail = BLOCK_BYTES if len(pixels) % BLOCK_BYTES else 0
+        span = self._ring.allocate(placement.pixels - placement.group_start + tail)
+        group = self._open = Group(self._stack, span, outside=pixels, let_go=release)
+        self._outside.append(group)
+        self.commit(group, placement)
+
+    def _slot_at(self, placement: Placement) -> Slot:
+        if placement.position > 0 and not self._extend_group(placement):
+            self.close_group()  # no room behind it in the ring: the frame starts a new group
+            placement = self._place(placement.header)
+        group = self._open
+        if placement.position == 0 or group is None:
+            group = self._begin_group(placement)
+        self._slot = placement
+        return Slot(self, group, placement)
 
     def commit(self, group: Group, placement: Placement) -> None:
         """Take a filled slot into its group."""
@@ -235,7 +217,8 @@ class Intake:
         group.close()
         self._end = group.end
         self._open = None
-        self._on_closed(group)
+        if group.outside is None:
+            self._on_closed(group)
         self.closed.append(group)
         self.condition.notify_all()
         return True
@@ -246,8 +229,17 @@ class Intake:
             for group in groups:
                 if isinstance(group, Group):
                     self._ring.release(group.span)
+                    group.release_outside()
+            while self._outside and self._outside[0].let_go is None:
+                self._outside.popleft()
             self._released = next_number
             self.condition.notify_all()
+
+    def release_outside(self) -> None:
+        """The log has ended: what was not published is given up."""
+        with self.condition:
+            while self._outside:
+                self._outside.popleft().release_outside()
 
     def limit(self) -> Limit:
         """The window's right edge now; it never moves back."""
@@ -354,11 +346,17 @@ class Intake:
         payload = placement.header.payload_bytes
         if placement.packed:
             cost = payload + 256 + len(placement.header.metadata)
-        else:
-            cost = group.span.length
+        else:  # also outside: small frames, which are copied, may come next into the window that is granted now
+            cost = placement.group_end - placement.group_start
         self._last_span_bytes = max(group.span.length, self._last_span_bytes // 2)
         self._cost_ratio = max(cost / payload, self._cost_ratio * _COST_DECAY)
         self._frame_cost = max(float(cost), self._frame_cost * _COST_DECAY)
+
+
+def _address(memory: memoryview) -> int:
+    """Of its first byte."""
+    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:

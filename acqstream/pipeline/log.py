@@ -26,9 +26,9 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.ending import Ending
-from acqstream.pipeline.intake import RunSlot, Slot
 from acqstream.pipeline.notes import stall_text
 from acqstream.pipeline.recording import Recording
+from acqstream.pipeline.slot import RunSlot, Slot
 from acqstream.pipeline.space_gate import RETRY_S
 from acqstream.pipeline.state_file import DatasetState
 from acqstream.pipeline.views.log_views import NO_VIEWS, LogViews
@@ -96,6 +96,16 @@ class Log:
         """One place for the pixels of several small frames, back to back; None if they must be reserved one by one."""
         self._raise_error()
         return self._intake.reserve_run(headers)
+
+    def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None] = _ignore) -> None:
+        """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.
+
+        pixels: C-contiguous bytes of the payload that must not change until release is called, once, from any thread:
+        when the frame is published, given up, or was copied. It must only note that. Pixels are copied where frames are
+        packed, or do not start on a block of memory. Never blocks; raises as `reserve`.
+        """
+        self._raise_error()
+        self._intake.adopt(header, pixels, release)
 
     def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
         """Copy one frame into the log, waiting for room if need be. pixels: C-contiguous buffer of the payload.

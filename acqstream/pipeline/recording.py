@@ -165,6 +165,7 @@ class Recording:
                 self.gate,
                 batch_bytes=self.ring.size_bytes // 2,
                 on_warning=self.notes.warn,
+                check_late=self._checksums.submit,
                 table=self._views.table,
             )
             self._set_phase(AcquisitionState.RUNNING)
@@ -175,6 +176,7 @@ class Recording:
         self._checksums.stop()
         if self.committer is not None:
             self.committer.stop()
+        self.intake.release_outside()
         try:
             receipt = self._close(files)
         except BaseException as error:  # noqa: BLE001 - the thread's edge: whatever it is, there must be a receipt

@@ -27,7 +27,8 @@ WRITE_BYTES = 16 * 2**20  # groups side by side go out in one call of about this
 class Writer:
     """Takes closed groups from the intake and writes them, in order, until the intake is closing and empty.
 
-    on_warning(code, text) tells of trouble that was mended; table, for views, gets the groups that were written. Errors
+    on_warning(code, text) tells of trouble that was mended; table, for views, gets the groups that were written;
+    check_late takes each one with pixels outside when it was written, so that a change before that is found. Errors
     leave `run`, DiskFull once waiting for space at the gate was given up: what was written is submitted then.
     """
 
@@ -40,9 +41,11 @@ class Writer:
         *,
         batch_bytes: int,
         on_warning: Callable[[str, str], None],
+        check_late: Callable[[Group], None],
         table: GroupTable | None = None,
     ) -> None:
         self._intake = intake
+        self._check_late = check_late
         self._stacks = stacks
         self._committer = committer
         self._gate = gate
@@ -196,9 +199,11 @@ class Writer:
         return is_done
 
     def _write_run(self, stack: Stack, run: list[Group]) -> None:
-        stack.file.write([group.memory for group in run], run[0].start)
+        stack.file.write([piece for group in run for piece in group.pieces()], run[0].start)
         for group in run:
             group.is_written = True
+            if group.outside is not None:
+                self._check_late(group)
         if self._table is not None:
             self._table.add(stack.number, run)
         self._size += run[-1].end - run[0].start
@@ -269,5 +274,5 @@ def _pop(intake: Intake) -> list[Group | Gap]:
     while intake.closed and size < WRITE_BYTES:
         entry = intake.closed.popleft()
         entries.append(entry)
-        size += entry.span.length if isinstance(entry, Group) else 0
+        size += entry.end - entry.start if isinstance(entry, Group) else 0
     return entries

@@ -54,7 +54,7 @@ class GroupTable:
         """These groups are in stack file number `stack` now, and still in memory."""
         words = self._words
         for group in groups:
-            if group.span.beside:
+            if group.span.beside or group.outside is not None:
                 continue
             at = _HEADER_WORDS + self._count % self._capacity * _RECORD_WORDS
             words[at] = _key(stack, group.start)
