@@ -35,11 +35,18 @@ def run_measured(module: str, arguments: Sequence[str], payload_bytes: int) -> M
 
 
 @contextmanager
-def running_daemon(data: Path, endpoint: str, memory_mb: int | None = None) -> Iterator[int]:
-    """A daemon that writes to `data` and answers at `endpoint` only; its process id. It is stopped at the end."""
+def running_daemon(
+    data: Path, endpoint: str, memory_mb: int | None = None, *, runtime: Path | None = None
+) -> Iterator[int]:
+    """A daemon that writes to `data` and answers at `endpoint` only; its process id. It is stopped at the end.
+
+    runtime: where it takes shared memory, if it is to.
+    """
     data.mkdir()
     config = data.with_suffix(".toml")
-    config.write_text("ipc = false\n" + (f"memory_mb = {memory_mb}\n" if memory_mb is not None else ""), "utf-8")
+    lines = ["ipc = false", "shared_memory = false" if runtime is None else f'runtime = "{runtime}"']
+    lines += [f"memory_mb = {memory_mb}"] if memory_mb is not None else []
+    config.write_text("\n".join(lines) + "\n", "utf-8")
     command = [sys.executable, "-m", "acqstream", "serve", "--config", str(config)]
     command += ["--data", str(data), "--endpoint", endpoint]
     log = data.with_suffix(".log")

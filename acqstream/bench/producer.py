@@ -1,16 +1,17 @@
-"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD DURABILITY`.
+"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD DURABILITY TRANSPORT`.
 
 Prints a measurement."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, print_measurement, run_workload
+from acqstream.client.joining import TRANSPORTS, Transport
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.acquisition_spec import DurabilityMode
@@ -18,9 +19,10 @@ from acqstream.model.acquisition_spec import DurabilityMode
 _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
 
 
-def measure(endpoint: str, name: str, workload: Workload, durability: DurabilityMode) -> Measurement:
+def measure(
+    endpoint: str, name: str, workload: Workload, durability: DurabilityMode, transport: Transport
+) -> Measurement:
     """Send the workload to a daemon; the time ends with the receipt, when every frame is durable."""
-    transport: Literal["tcp", "ipc"] = "ipc" if endpoint.startswith("ipc:") else "tcp"
     with create(
         name,
         endpoint=endpoint,
@@ -48,5 +50,13 @@ def _durability_of(text: str) -> DurabilityMode:
 
 
 if __name__ == "__main__":
-    _endpoint, _name, _workload, _durability = sys.argv[1:5]
-    print_measurement(measure(_endpoint, _name, Workload.from_argument(_workload), _durability_of(_durability)))
+    _endpoint, _name, _workload, _durability, _transport = sys.argv[1:6]
+    print_measurement(
+        measure(
+            _endpoint,
+            _name,
+            Workload.from_argument(_workload),
+            _durability_of(_durability),
+            next(known for known in TRANSPORTS if known == _transport),
+        )
+    )

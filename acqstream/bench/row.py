@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import socket
 import tempfile
@@ -55,12 +56,18 @@ def _run_tcp(directory: Path, workload: Workload, memory_mb: int | None) -> Meas
 
 
 def _run_ipc(
-    directory: Path, workload: Workload, memory_mb: int | None, durability: DurabilityMode = DEFAULT_DURABILITY_S
+    directory: Path,
+    workload: Workload,
+    memory_mb: int | None,
+    durability: DurabilityMode = DEFAULT_DURABILITY_S,
+    *,
+    is_shared: bool = False,
 ) -> Measurement:
     # Not below `directory`: the path of a socket has at most 107 bytes.
     sockets = tempfile.mkdtemp(prefix="acqs-")
+    runtime = Path(sockets) if is_shared else None
     try:
-        return _run_daemon(directory, f"ipc://{sockets}/d.sock", workload, memory_mb, durability)
+        return _run_daemon(directory, f"ipc://{sockets}/d.sock", workload, memory_mb, durability, runtime=runtime)
     finally:
         shutil.rmtree(sockets)
 
@@ -71,10 +78,13 @@ def _run_daemon(
     workload: Workload,
     memory_mb: int | None,
     durability: DurabilityMode = DEFAULT_DURABILITY_S,
+    *,
+    runtime: Path | None = None,
 ) -> Measurement:
-    with running_daemon(directory / "data", endpoint, memory_mb) as pid:
+    transport = "shm" if runtime is not None else endpoint.partition(":")[0]
+    with running_daemon(directory / "data", endpoint, memory_mb, runtime=runtime) as pid:
         meter = UsageMeter(pid)
-        arguments = [endpoint, DATASET, workload.as_argument(), str(durability)]
+        arguments = [endpoint, DATASET, workload.as_argument(), str(durability), transport]
         sent = run_measured("acqstream.bench.producer", arguments, workload.payload_bytes)
         return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
 
@@ -83,10 +93,15 @@ def _ipc_absent() -> str:
     return "" if zmq.has("ipc") else "not on this platform"
 
 
+def _shm_absent() -> str:
+    return _ipc_absent() or ("" if hasattr(os, "memfd_create") else "not on this platform")
+
+
 ROWS = {
     row.name: row
     for row in (
         Row(PEER, _run_ndstorage, _ndstorage_absent),
+        Row("shm", partial(_run_ipc, is_shared=True), _shm_absent),
         Row("ipc", _run_ipc, _ipc_absent),
         Row("tcp", _run_tcp, lambda: ""),
         Row("ipc-close", partial(_run_ipc, durability="close"), _ipc_absent, is_extra=True),

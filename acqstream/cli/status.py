@@ -48,6 +48,8 @@ def _print_daemon(answer: DaemonStatus, endpoint: str) -> None:
         return
     _print_table(answer.acquisitions)
     for acquisition in answer.acquisitions:
+        if acquisition.transport_why:
+            print(f"{acquisition.name}: no shared memory: {acquisition.transport_why}")
         if acquisition.paused:
             print(f"{acquisition.name}: PAUSED: {acquisition.paused}")
         if acquisition.stall:

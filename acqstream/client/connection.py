@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from mmap import mmap
 from typing import Any
 
 import zmq
@@ -16,12 +15,14 @@ from acqstream.client.daemon_errors import failure, refusal
 from acqstream.client.joining import Joined, Joiner, no_daemon
 from acqstream.client.keys import CurveKeys
 from acqstream.client.link import Link
+from acqstream.client.local_memory import LocalMemory
 from acqstream.client.outbox import HeldMessage, batches
 from acqstream.client.session import RunWarning, Session, is_interrupted
 from acqstream.client.waker import Waker
-from acqstream.errors import AcqStreamError, AcquisitionFailed, DaemonUnavailable
+from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.replies import Closed, Error, Opened, Welcome
 from acqstream.protocol.request_fields import FrameEncoder, encode_request
+from acqstream.protocol.shared_memory import MemoryPlace
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +56,19 @@ class ConnectionSettings:
 class Connection:
     """Sends what the session holds and takes in what the daemon says, in a daemon thread of its own.
 
-    `condition` guards `session` and is notified on every change that somebody may wait for. The thread keeps `memory`,
-    the pixels, alive until its ZeroMQ context is gone.
+    `condition` guards `session` and is notified on every change that somebody may wait for. The thread keeps the pages
+    of `memory`, the pixels, alive until its ZeroMQ context is gone.
     """
 
-    def __init__(self, settings: ConnectionSettings, session: Session, memory: mmap) -> None:
+    def __init__(self, settings: ConnectionSettings, session: Session, memory: LocalMemory) -> None:
         self.settings = settings
         self.session = session
         self.condition = threading.Condition(threading.Lock())
         self.welcome: Welcome | None = None
         self.endpoint = settings.endpoint  # the one in use: tcp may have become ipc
-        self._memory: mmap | None = memory
+        self.transport_why = ""  # why frames go as messages; empty where they lie in shared memory
+        self._memory = memory
+        self._generation: int | None = None  # of the memory as the daemon has mapped it
         self._waker = Waker()
         self._encoder: FrameEncoder | None = None
         self._idle = False
@@ -130,7 +133,7 @@ class Connection:
         finally:
             with self.condition:
                 self.session.ended = True
-                self._memory = None
+                self._memory.close()
                 self._waker.close()
                 self.condition.notify_all()
             self._report()
@@ -142,6 +145,7 @@ class Connection:
             transport=self.settings.transport,
             waker=self._waker,
             stopped=lambda: self._stopped,
+            memory=self._memory,
             keys=self.settings.keys,
         )
         link = self._open_first(joiner)
@@ -157,16 +161,19 @@ class Connection:
     def _open_first(self, joiner: Joiner) -> Link | None:
         patience_s = self.settings.patience_s
         # Not tried anew after `open`: the daemon may be slow to prepare, and the name would then be taken.
-        header = encode_request("open", ds=self.settings.dataset_id, **self.settings.request)
+        request = {"ds": self.settings.dataset_id, **self.settings.request}
         deadline = time.monotonic() + patience_s
         if self.settings.request.get("resume"):
-            joined = self._join_patiently(joiner, header, deadline, answer_s=patience_s)
+            joined = self._join_patiently(joiner, request, deadline, answer_s=patience_s)
         else:
-            joined = joiner.join(header, deadline=deadline, answer_s=patience_s)
+            joined = joiner.join(request, deadline=deadline, answer_s=patience_s)
         if joined is None:
             if not self._stopped:
                 raise no_daemon(self.settings.endpoint)
             return None
+        if joined.memory_why and self.settings.transport == "shm":
+            joined.link.close()
+            raise ConfigError(f"transport='shm': {joined.memory_why}; use transport='auto'")
         return self._admit(joined, lambda error: refusal(error, self.settings.name))
 
     def _open_again(self, joiner: Joiner) -> Link | None:
@@ -182,14 +189,16 @@ class Connection:
 
     def _join_again(self, joiner: Joiner, deadline: float) -> Joined | None:
         """Come back to the acquisition."""
-        request = {**self.settings.request, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
-        header = encode_request("open", ds=self.dataset_id, **request)
-        return self._join_patiently(joiner, header, deadline, answer_s=max(self.settings.silence_s, 0.1))
+        again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
+        request = {**self.settings.request, **again}
+        return self._join_patiently(joiner, request, deadline, answer_s=max(self.settings.silence_s, 0.1))
 
-    def _join_patiently(self, joiner: Joiner, header: bytes, deadline: float, *, answer_s: float) -> Joined | None:
+    def _join_patiently(
+        self, joiner: Joiner, request: Mapping[str, Any], deadline: float, *, answer_s: float
+    ) -> Joined | None:
         """Join; a daemon that is shutting down is waited for: it may be started again."""
         while not self._stopped:
-            joined = joiner.join(header, deadline=deadline, answer_s=answer_s)
+            joined = joiner.join(request, deadline=deadline, answer_s=answer_s)
             if joined is None or not is_interrupted(joined.answer):
                 return joined
             joined.link.close()
@@ -204,6 +213,7 @@ class Connection:
             with self.condition:
                 if isinstance(answer, Opened):
                     self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
+                    self._generation, self.transport_why = answer.memory, joined.memory_why
                     self.session.open(answer, same_machine=joined.same_machine, now=time.monotonic())
                 else:
                     self.session.receive(answer, time.monotonic(), time.time())
@@ -302,28 +312,32 @@ class Connection:
 
     def _send_messages(self, link: Link, messages: list[HeldMessage]) -> int:
         """How many of the messages the socket took."""
-        memory = self._memory
-        assert memory is not None
+        pages, generation = self._memory.pages, self._generation
+        assert pages is not None
         count = 0
         for batch in batches(messages):
             first = batch[0]
             if first.frame is None:
                 taken = link.send(first.header)
+            elif generation is not None:
+                taken = link.send(self._header_of(batch, MemoryPlace(generation, first.start)))
             else:
                 size = sum(message.payload_bytes for message in batch)
-                taken = link.send_frame(self._header_of(batch), memory, first.start, size)
+                taken = link.send_frame(self._header_of(batch), pages, first.start, size)
             if not taken:
                 break
             count += len(batch)
         return count
 
-    def _header_of(self, batch: Sequence[HeldMessage]) -> bytes:
-        """The header of one frame, or of several in one message."""
+    def _header_of(self, batch: Sequence[HeldMessage], place: MemoryPlace | None = None) -> bytes:
+        """The header of one frame, or of several in one message; place: of the pixels in shared memory."""
         if self._encoder is None:
             self._encoder = FrameEncoder(self.dataset_id)
         frames = [message.frame for message in batch if message.frame is not None]
         number = batch[0].number
-        return self._encoder.frames(number, frames) if len(frames) > 1 else self._encoder.frame(number, frames[0])
+        if len(frames) > 1:
+            return self._encoder.frames(number, frames, place)
+        return self._encoder.frame(number, frames[0], place)
 
     def _out_of_contact(self) -> DaemonUnavailable:
         first = self.session.outbox.first_held

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 
 SLOT_ALIGNMENT = 64  # a cache line: neighbouring frames never share one
-
-
-def allocate_pages(size: int) -> mmap.mmap:
-    """`size` bytes of page-aligned private memory, faulted in now where the platform can: no `put` waits for a page."""
-    if not hasattr(mmap, "MAP_POPULATE"):
-        return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+PAGE_BYTES = 4096
+LARGE_FRAME_BYTES = 256 * 2**10
+"""Frames of this size start on a page: a daemon that shares this memory writes them to the disk from where they are."""
 
 
 class FrameRing:
@@ -34,10 +29,11 @@ class FrameRing:
         if not self._slots:
             return 0 if length <= self.capacity else None
         tail = self._slots[0][0]
+        start = _round_up(self._head, PAGE_BYTES) if size >= LARGE_FRAME_BYTES else self._head
         if self._head <= tail:  # the free range lies between the youngest and the oldest slot
-            return self._head if self._head + length <= tail else None
-        if self._head + length <= self.capacity:
-            return self._head
+            return start if start + length <= tail else None
+        if start + length <= self.capacity:
+            return start
         return 0 if length <= tail else None
 
     def take(self, start: int, size: int) -> None:
@@ -55,4 +51,8 @@ class FrameRing:
 
 
 def _slot_length(size: int) -> int:
-    return -(-max(size, 1) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+    return _round_up(max(size, 1), SLOT_ALIGNMENT)
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import zmq
@@ -16,15 +16,19 @@ import zmq
 import acqstream
 from acqstream.client import outgoing
 from acqstream.client.link import Link, no_daemon
+from acqstream.client.local_memory import Handover, LocalMemory
 from acqstream.client.waker import Waker
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
+from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from acqstream.client.keys import CurveKeys
 
-TRANSPORTS = ("auto", "tcp", "ipc")
+Transport = Literal["auto", "tcp", "ipc", "shm"]
+TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
+SHARING = ("auto", "shm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_ATTEMPT_S = 0.1
 _LONGEST_ATTEMPT_S = 1.0
@@ -48,6 +52,13 @@ class Joined:
     answer: Opened | Error | Closed
 
     @property
+    def memory_why(self) -> str:
+        """Why the frames come as messages; empty where they lie in shared memory."""
+        if not isinstance(self.answer, Opened) or self.answer.memory is not None:
+            return ""
+        return self.answer.memory_why or "the daemon takes no shared memory"
+
+    @property
     def same_machine(self) -> bool:
         return bool(self.welcome.boot) and self.welcome.boot == boot_id()
 
@@ -57,7 +68,8 @@ class Joiner:
     """Makes connections for one run.
 
     transport is "tcp" for exactly the endpoint given, "auto" to change to the daemon's ipc endpoint where both are on
-    this machine, "ipc" to insist on that. stopped tells that the run needs no connection any more.
+    this machine, "ipc" to insist on that. With "auto" and "shm" memory is handed over where that is possible. stopped
+    tells that the run needs no connection any more.
     """
 
     context: zmq.Context[zmq.Socket[bytes]]
@@ -65,10 +77,13 @@ class Joiner:
     transport: str
     waker: Waker
     stopped: Callable[[], bool]
+    memory: LocalMemory
     keys: CurveKeys | None = None
 
-    def join(self, open_header: bytes, *, deadline: float, answer_s: float) -> Joined | None:
-        """Connect and open; None if `deadline` passes, or the run is stopped, before there is an answer.
+    def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
+        """Connect and open, with the fields of `request`.
+
+        None if `deadline` passes, or the run is stopped, before there is an answer.
 
         A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
         Raises AcquisitionRefused where daemon and client speak different versions.
@@ -79,7 +94,7 @@ class Joiner:
             joined = None
             try:
                 if link.wait_writable(min(attempt_s, left)):
-                    joined = self._greet(link, open_header, deadline, answer_s)
+                    joined = self._greet(link, request, deadline, answer_s)
             finally:
                 if joined is None or joined.link is not link:
                     link.close()
@@ -88,7 +103,7 @@ class Joiner:
             attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
         return None
 
-    def _greet(self, link: Link, open_header: bytes, deadline: float, answer_s: float) -> Joined | None:
+    def _greet(self, link: Link, request: Mapping[str, Any], deadline: float, answer_s: float) -> Joined | None:
         welcome = _welcome(link, _sooner(deadline, answer_s))
         if welcome is None:
             return None
@@ -96,12 +111,25 @@ class Joiner:
         used = local or link
         answer = None
         try:
-            if used.send(open_header):
-                answer = _answer(used, _sooner(deadline, answer_s))
+            with self._hand_over(welcome) as handover:
+                if handover.why and self.transport == "shm" and not request.get("epoch"):
+                    raise ConfigError(f"transport='shm': {handover.why}; use transport='auto'")
+                if used.send(encode_request("open", **request, memory=handover.field())):
+                    answer = _answer(used, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:
                 local.close()
         return Joined(used, welcome, answer) if answer is not None else None
+
+    def _hand_over(self, welcome: Welcome) -> Handover:
+        """The memory, to a daemon on this machine."""
+        if self.transport not in SHARING:
+            return Handover(why=f"transport={self.transport!r} was asked for")
+        if not welcome.boot or welcome.boot != boot_id():
+            return Handover(why="the daemon is on another machine")
+        if not welcome.memory:
+            return Handover(why="the daemon takes no shared memory")
+        return self.memory.hand_over(welcome.memory)
 
     def _local_link(self, welcome: Welcome) -> Link | None:
         """A connection to the daemon's ipc endpoint, where that is wanted and possible."""
@@ -131,6 +159,11 @@ def is_loopback(endpoint: str) -> bool:
         return ipaddress.ip_address(parts.hostname).is_loopback
     except ValueError:
         return False  # a name
+
+
+def is_local(endpoint: str) -> bool:
+    """True for an endpoint that only a daemon on this machine can have; a forwarded port may deceive."""
+    return endpoint.startswith("ipc:") or is_loopback(endpoint)
 
 
 def _connected(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, waker: Waker) -> Link | None:
@@ -173,4 +206,4 @@ def _sooner(deadline: float, seconds: float) -> float:
     return min(deadline, time.monotonic() + seconds)
 
 
-__all__ = ["TRANSPORTS", "Joined", "Joiner", "boot_id", "is_loopback", "no_daemon"]
+__all__ = ["SHARING", "TRANSPORTS", "Joined", "Joiner", "Transport", "boot_id", "is_local", "no_daemon"]

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from acqstream.client import outgoing
 from acqstream.client.connection import Connection, ConnectionSettings
 from acqstream.client.frame_axes import MicroManagerAxes
-from acqstream.client.frame_ring import allocate_pages
-from acqstream.client.joining import TRANSPORTS
+from acqstream.client.joining import SHARING, TRANSPORTS, Transport, is_local
 from acqstream.client.keys import curve_keys
+from acqstream.client.local_memory import LocalMemory
 from acqstream.client.outbox import Outbox
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.run import Run
@@ -44,7 +44,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     on_error: Callable[[AcqStreamError], None] | None = None,
     frame: object = None,
     resume: bool = False,
-    transport: Literal["auto", "tcp", "ipc"] = "auto",
+    transport: Transport = "auto",
     server_key: str | os.PathLike[str] | None = None,
     keys: str | os.PathLike[str] | None = None,
 ) -> Run:
@@ -58,6 +58,10 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     frame with the same axes take the place of an earlier one. micromanager=True gives integer axes, for Micro-Manager
     Studio; channels given by name are looked up in summary["ChNames"]. resume=True goes on with the interrupted dataset
     of this name (`run.next` is the first frame number it needs), or starts one if there is none.
+
+    transport says how frames get to the daemon: "auto" takes the fastest way there is, which for a daemon on the same
+    machine is memory that it shares with this program, then "ipc", then "tcp"; each can be insisted on ("shm" for the
+    memory, for which the local buffer serves). `run.transport` tells which one it became, `run.transport_why` why.
 
     A daemon on another machine wants keys: server_key is its public key, a file or the text itself, keys the secret key
     file of this client; without them ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS are taken. Wrong keys get no answer.
@@ -94,7 +98,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         on_error=on_error,
         keys=curve_keys(endpoint, server_key, keys),
     )
-    memory = allocate_pages(capacity)
+    memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
     connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)
     run = Run(connection, memory, MicroManagerAxes(summary_fields) if micromanager else None)
     run.start()

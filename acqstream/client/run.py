@@ -16,6 +16,7 @@ from acqstream.client.completeness import DeclaredGaps, what_is_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.images import as_image, copy_pixels, pixel_type_of_image
+from acqstream.client.local_memory import LocalMemory
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
 from acqstream.errors import (
@@ -41,12 +42,12 @@ class Run:
     nor left is ended as an error at interpreter exit.
     """
 
-    def __init__(self, connection: Connection, memory: mmap, micromanager: MicroManagerAxes | None) -> None:
+    def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
         self._connection = connection
         self._session = connection.session
         self._condition = connection.condition
         self._settings = connection.settings
-        self._memory: mmap | None = memory
+        self._memory = memory.pages  # None when the run is over
         self._micromanager = micromanager
         self._order = threading.RLock()  # held by whoever gives out the next frame number
         self._declared = DeclaredGaps()
@@ -95,6 +96,18 @@ class Run:
         """What the daemon and the client reported while going on; they are logged too."""
         with self._condition:
             return tuple(self._session.warnings)
+
+    @property
+    def transport(self) -> str:
+        """How frames get to the daemon now: "shm" (memory that it shares), "ipc" or "tcp"."""
+        if not self._connection.transport_why:
+            return "shm"
+        return self._connection.endpoint.partition(":")[0]
+
+    @property
+    def transport_why(self) -> str:
+        """Why it is not shared memory; empty if it is."""
+        return self._connection.transport_why
 
     # --- frames ------------------------------------------------------------------------------------------------------
 

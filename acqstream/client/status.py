@@ -25,7 +25,8 @@ class AcquisitionStatus:
 
     bytes_per_s is the rate of the last seconds; seconds_left and frames_left tell how long the free space lasts (None:
     unknown). paused says why no frames are taken for want of space, stall which disk call stands still; both are empty
-    while all is well. io says how files are written. warnings are (code, text, time in ISO 8601). mirrors: how far each
+    while all is well. io says how files are written; transport how frames come ("shm" or "messages"), transport_why why
+    not by shared memory. warnings are (code, text, time in ISO 8601). mirrors: how far each
     is, by name, with the fields of docs/protocol.md.
     """
 
@@ -47,6 +48,8 @@ class AcquisitionStatus:
     paused: str = ""
     stall: str = ""
     io: str = ""
+    transport: str = ""
+    transport_why: str = ""
     warnings: tuple[tuple[str, str, str], ...] = ()
     mirrors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.memory_desk import ProducersMemory
 from acqstream.daemon.space import Level, Space
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.state import AcquisitionState
@@ -40,6 +41,8 @@ class Acquisition:
     peer: Peer
     name: str
     epoch: int = 0
+    memory: ProducersMemory | None = None
+    memory_why: str = ""  # why frames come as messages
     is_resumed: bool = False
     told: tuple[Cursors, Limit] = (Cursors(), Limit(0, 0))
     told_at_s: float = 0.0
@@ -141,6 +144,8 @@ class Acquisition:
             **self.space_fields(space),
             "stall": self.log.stall,
             "io": self.log.io,
+            "transport": "messages" if self.memory is None else "shm",
+            "transport_why": self.memory_why,
             "memory_bytes": self.share.length,
             "memory_peak_bytes": self.log.memory_peak_bytes,
             "mirrors": self.views.status(cursors.published - self.log.skipped),

@@ -43,6 +43,9 @@ class DaemonConfig(BaseModel):
         default=[DEFAULT_ENDPOINT], min_length=1, description="Where producers connect: tcp on loopback, or ipc."
     )
     ipc: bool = Field(default=True, description="Offer an ipc endpoint beside tcp, in the runtime directory.")
+    shared_memory: bool = Field(
+        default=True, description="Take frames from memory of producers on this machine, by a socket in the same place."
+    )
     remote: list[str] = Field(
         default=[], description="Where producers of other machines connect: tcp on any address, with keys (CURVE)."
     )
@@ -50,7 +53,7 @@ class DaemonConfig(BaseModel):
     client_keys: Path | None = Field(
         default=None, description="Folder with the public key files (*.key) of the clients that may use remote."
     )
-    runtime: Path = Field(default_factory=_default_runtime, description="Folder of the ipc sockets.")
+    runtime: Path = Field(default_factory=_default_runtime, description="Folder of the local sockets.")
     memory_mb: int = Field(
         default_factory=_default_memory_mb, ge=16, description="Memory for frames on their way, in MiB."
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.memory_desk import MemoryDesk
 from acqstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ HEARTBEAT_MS = 2000
 HEARTBEAT_TIMEOUT_MS = 10_000
 HANDSHAKE_MS = 3000
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
+IPC_SUFFIX, MEMORY_SUFFIX = ".sock", ".memory"
 _QUEUE_IN = 16  # messages a peer may have waiting here; the window bounds the bytes
 _QUEUE_OUT = 1000
 
 
 class Endpoints:
-    """A ROUTER for producers on every endpoint, and an XPUB for events.
+    """A ROUTER for producers on every endpoint, an XPUB for events, and the desk that takes shared memory.
 
     Raises ConfigError naming the endpoint that cannot be bound.
     """
@@ -36,12 +38,15 @@ class Endpoints:
         self.events = self._context.socket(zmq.XPUB)
         self.events.sndhwm = _QUEUE_OUT
         self.ipc = ""
+        self.desk: MemoryDesk | None = None
         self.remote: list[str] = []
         self._access: ClientAccess | None = None
         try:
             self.bound = [_bind(self.producers, endpoint) for endpoint in config.endpoints]
             if config.ipc and zmq.has("ipc"):
                 self._bind_ipc(config)
+            if config.shared_memory and MemoryDesk.is_possible():
+                self.desk = MemoryDesk(self._local_path(config, MEMORY_SUFFIX))
             self._bind_remote(config)  # last: it changes what later listeners ask of clients
             self.events_endpoint = _bind(self.events, "tcp://127.0.0.1:*")
         except ConfigError:
@@ -58,6 +63,8 @@ class Endpoints:
         if self._access is not None:
             self._access.stop()
         self._context.destroy(linger=linger_ms)
+        if self.desk is not None:
+            self.desk.close()
         if self.ipc:
             Path(self.ipc.removeprefix("ipc://")).unlink(missing_ok=True)
 
@@ -87,17 +94,21 @@ class Endpoints:
         self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
 
     def _bind_ipc(self, config: DaemonConfig) -> None:
+        self.ipc = f"ipc://{self._local_path(config, IPC_SUFFIX)}"
+        _bind(self.producers, self.ipc)
+
+    def _local_path(self, config: DaemonConfig, suffix: str) -> Path:
+        """Of a socket in the runtime directory, which is made where it is missing."""
         runtime = config.runtime.absolute()
         port = self.bound[0].rpartition(":")[2]
-        path = runtime / f"{port if port.isdigit() else os.getpid()}.sock"
+        path = runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
         if len(os.fsencode(path)) > MAX_IPC_PATH:
             raise ConfigError(f"runtime directory {runtime} is too long a path for a socket; name a shorter one")
         try:
             runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot create runtime directory {runtime}: {error}") from error
-        self.ipc = f"ipc://{path}"
-        _bind(self.producers, self.ipc)
+        return path
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:

@@ -16,12 +16,12 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
+from acqstream.daemon.memory_desk import memory_of
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.outcome import Outcome, outcome_of
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
-from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
@@ -145,6 +145,7 @@ class Office:
             boot=boot_id(),
             ipc=self._endpoints.ipc,
             events=self._endpoints.events_endpoint,
+            memory=str(self._endpoints.desk.path) if self._endpoints.desk is not None else "",
         )
 
     def _open(self, peer: Peer, request: requests.Open) -> None:
@@ -153,7 +154,7 @@ class Office:
         if known is None and spec.resume and spec.epoch == 0:
             known = next((one for one in self.acquisitions.values() if one.name == spec.name), None)
         if known is not None:
-            self._reopen(peer, known, spec)
+            self._reopen(peer, known, request)
             return
         receipt = self._receipts.get(spec.dataset_id)
         if receipt is not None and receipt.status != "interrupted":
@@ -165,11 +166,13 @@ class Office:
         if isinstance(opened, Receipt):  # it ended before this daemon began
             self._announcer.send(peer, Closed(opened))
             return
+        opened.memory, opened.memory_why = memory_of(self._endpoints.desk, request.memory)
         self._receipts.pop(opened.dataset_id, None)
         self.acquisitions[opened.dataset_id] = opened
 
-    def _reopen(self, peer: Peer, acquisition: Acquisition, spec: AcquisitionSpec) -> None:
+    def _reopen(self, peer: Peer, acquisition: Acquisition, request: requests.Open) -> None:
         """A producer is back after a lost connection, or was started again; the connection before is fenced off."""
+        spec = request.spec
         if not spec.resume:
             raise AcquisitionRefused(f"acquisition {acquisition.dataset_id!r} is open already", code="name_taken")
         is_back = spec.dataset_id == acquisition.dataset_id
@@ -183,6 +186,7 @@ class Office:
         if not is_back and acquisition.session.state is AcquisitionState.CLOSING:
             raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
         acquisition.peer = peer
+        acquisition.memory, acquisition.memory_why = memory_of(self._endpoints.desk, request.memory)
         acquisition.epoch = max(spec.epoch, acquisition.epoch + (0 if is_back else TAKEOVER_EPOCHS))
         acquisition.is_resumed = True
         acquisition.session.on(Event.FOUND, time.monotonic())
@@ -204,6 +208,8 @@ class Office:
             received_bytes=log.received_payload_bytes,
             epoch=acquisition.epoch,
             io=log.io,
+            memory=acquisition.memory.generation if acquisition.memory is not None else None,
+            memory_why=acquisition.memory_why,
         )
 
     def _ping(self, peer: Peer, request: requests.Ping) -> None:
@@ -370,6 +376,7 @@ class Office:
         self._receipts[acquisition.dataset_id] = receipt
         while len(self._receipts) > MAX_RECEIPTS_KEPT:
             self._receipts.popitem(last=False)
+        acquisition.memory = None
         acquisition.views.end()
         acquisition.share.close()
         del self.acquisitions[acquisition.dataset_id]

@@ -6,12 +6,13 @@ import zmq
 
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.office import Office
-from acqstream.errors import AcqStreamError, FrameRefused
+from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.model.frame_header import FrameHeader
-from acqstream.pipeline.intake import RunSlot, Slot
+from acqstream.pipeline.slot import RunSlot, Slot
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.requests import Frame
 from acqstream.protocol.session import Verdict
+from acqstream.protocol.shared_memory import MemoryPlace
 
 _SCRAP_BYTES = 64 * 2**10
 
@@ -28,12 +29,13 @@ class Reception:
     def receive(self, peer: Peer, request: Frame | Frames, *, has_payload: bool) -> None:
         """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
         acquisition = self._office.find(peer, request.dataset_id)
-        if not has_payload:
+        if has_payload == (request.place is not None):
             number = request.header.number if isinstance(request, Frame) else request.first
-            raise FrameRefused("a frame has two parts: header and pixels", code="payload_size", number=number)
+            text = "a frame has two parts, header and pixels, or one that says where in shared memory its pixels are"
+            raise FrameRefused(text, code="payload_size", number=number)
         try:
             if isinstance(request, Frame):
-                self._receive_one(acquisition, request.header)
+                self._receive_one(acquisition, request)
             else:
                 self._receive_many(acquisition, request)
         except AcqStreamError as error:
@@ -46,11 +48,15 @@ class Reception:
         while self._socket.get(zmq.RCVMORE):
             self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
 
-    def _receive_one(self, acquisition: Acquisition, header: FrameHeader) -> None:
+    def _receive_one(self, acquisition: Acquisition, frame: Frame) -> None:
+        header = frame.header
         if not self._is_due(acquisition, header):
             self.drain()
             return
-        self._take(acquisition.log.reserve(header), header)
+        if frame.place is not None:
+            acquisition.log.adopt(header, self._part(acquisition, frame.place, header.payload_bytes, header.number))
+        else:
+            self._take(acquisition.log.reserve(header), header)
         self._office.note_frame(acquisition, header)
 
     def _receive_many(self, acquisition: Acquisition, batch: Frames) -> None:
@@ -62,23 +68,46 @@ class Reception:
         if batch.refused is None and acquisition.session.takes_run(
             batch.headers, log.received, log.received_payload_bytes
         ):
+            shared = self._shared_payload(acquisition, batch)
             slot = log.reserve_run(batch.headers)
             if slot is not None:
-                self._take(slot, batch.headers[0])
+                if shared is None:
+                    self._take(slot, batch.headers[0])
+                else:
+                    slot.pixels[:] = shared
+                    slot.commit()
                 self._office.note_frame(acquisition, batch.headers[0])
                 return
-        pixels = memoryview(bytearray(batch.payload_bytes))
-        self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
+        pixels = self._shared_payload(acquisition, batch)
+        if pixels is None:
+            pixels = memoryview(bytearray(batch.payload_bytes))
+            self._fill(pixels, batch.first, f"{batch.count} frames of {batch.frame_bytes} bytes")
         for position, header in enumerate(batch.headers):
             if not self._is_due(acquisition, header):
                 continue
-            slot_of_one = log.reserve(header)
             start = position * batch.frame_bytes
-            slot_of_one.pixels[:] = pixels[start : start + batch.frame_bytes]
-            slot_of_one.commit()
+            log.adopt(header, pixels[start : start + batch.frame_bytes])
             self._office.note_frame(acquisition, header)
         if batch.refused is not None:
             raise batch.refused
+
+    def _shared_payload(self, acquisition: Acquisition, batch: Frames) -> memoryview | None:
+        """The pixels of a batch that lie in shared memory; None if they come as a message part."""
+        if batch.place is None:
+            return None
+        return self._part(acquisition, batch.place, batch.payload_bytes, batch.first)
+
+    def _part(self, acquisition: Acquisition, place: MemoryPlace, length: int, number: int) -> memoryview:
+        if length > self._max_payload_bytes:
+            text = f"frame {number} has {length} bytes; at most {self._max_payload_bytes} are taken"
+            raise FrameRefused(text, code="payload_size", number=number)
+        if acquisition.memory is None:
+            text = f"frame {number}: 'mem' names shared memory, and there is none: {acquisition.memory_why}"
+            raise FrameRefused(text, code="bad_memory", number=number)
+        try:
+            return acquisition.memory.part(place, length)
+        except ProtocolError as error:
+            raise FrameRefused(f"frame {number}: {error}", code=error.code, number=number) from error
 
     def _is_due(self, acquisition: Acquisition, header: FrameHeader) -> bool:
         """False for frames to be dropped. Raises FrameRefused."""

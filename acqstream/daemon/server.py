@@ -90,6 +90,9 @@ class Server:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self.endpoints.events, zmq.POLLIN)
         poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        desk = self.endpoints.desk
+        if desk is not None:
+            poller.register(desk.fileno(), zmq.POLLIN)
         if self._guard.monitor is not None:
             poller.register(self._guard.monitor, zmq.POLLIN)  # a new connection is watched from its first byte
         office = self._office
@@ -98,6 +101,8 @@ class Server:
                 ready = dict(poller.poll(self._guard.poll_ms(office.poll_ms(IDLE_POLL_MS))))
                 if self._wakeup.fileno() in ready:
                     self._wakeup.clear()
+                if desk is not None:
+                    desk.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self._socket not in ready or self._receive_turn()
                 self._guard.check(time.monotonic(), is_drained=is_drained)
                 if self.endpoints.events in ready:

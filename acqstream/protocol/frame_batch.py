@@ -12,13 +12,14 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.fields import take_dataset_id, take_integer
+from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 
 MAX_BATCH_FRAMES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames number first .. first + count - 1, their pixels back to back in one payload.
+    """Frames number first .. first + count - 1, their pixels back to back, in one payload or at one place.
 
     headers are the good ones from the first on; refused says why the next one is not, None if all are good.
     frame_bytes is the payload of one frame.
@@ -30,6 +31,7 @@ class Frames:
     frame_bytes: int
     headers: Sequence[FrameHeader]
     refused: FrameRefused | None
+    place: MemoryPlace | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -74,7 +76,7 @@ def parse_frames(
             break
         headers.append(header)
     frame_bytes = height * width * pixel_type.pixel_bytes
-    return Frames(dataset_id, first, count, frame_bytes, headers, refused)
+    return Frames(dataset_id, first, count, frame_bytes, headers, refused, parse_place(fields, first))
 
 
 def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:

@@ -13,7 +13,10 @@ from acqstream.model.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none."""
+    """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none.
+
+    memory is the path of the socket that takes shared memory, empty where there is none.
+    """
 
     version: int
     server: str
@@ -24,6 +27,7 @@ class Welcome:
     boot: str
     ipc: str
     events: str
+    memory: str = ""
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -37,6 +41,7 @@ class Welcome:
             "boot": self.boot,
             "ipc": self.ipc,
             "events": self.events,
+            "memory": self.memory,
         }
 
 
@@ -45,7 +50,8 @@ class Opened:
     """The acquisition is open. next is the first frame number the daemon needs; window_bytes its share of memory.
 
     received_bytes are the payload bytes of all frames below next: what limit counts from. epoch numbers the
-    connections to the acquisition; the ones before are fenced off.
+    connections to the acquisition; the ones before are fenced off. memory is the number of the producer's memory that
+    frames may lie in, None where they must come as message parts; memory_why then says why.
     """
 
     dataset_id: str
@@ -58,6 +64,8 @@ class Opened:
     io: str
     received_bytes: int = 0
     epoch: int = 0
+    memory: int | None = None
+    memory_why: str = ""
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -73,6 +81,8 @@ class Opened:
             "io": self.io,
             "bytes": self.received_bytes,
             "epoch": self.epoch,
+            "memory": self.memory,
+            "memory_why": self.memory_why,
         }
 
 
@@ -180,6 +190,7 @@ def _parse_welcome(f: Mapping[str, Any]) -> Welcome:
         str(f["boot"]),
         str(f["ipc"]),
         str(f["events"]),
+        str(f.get("memory", "")),
     )
 
 
@@ -195,6 +206,8 @@ def _parse_opened(f: Mapping[str, Any]) -> Opened:
         str(f["io"]),
         int(f.get("bytes", 0)),
         int(f.get("epoch", 0)),
+        int(f["memory"]) if f.get("memory") is not None else None,
+        str(f.get("memory_why", "")),
     )
 
 

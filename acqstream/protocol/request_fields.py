@@ -11,6 +11,7 @@ from acqstream.errors import ConfigError, FrameRefused
 from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header
+from acqstream.protocol.shared_memory import MemoryPlace
 
 _HEADER_RESERVE_BYTES = 8192  # for everything in a frame's header but its metadata: axes are bounded
 
@@ -51,9 +52,9 @@ class FrameEncoder:
         self._dataset_id = dataset_id
         self._packer = msgpack.Packer(use_bin_type=True)
 
-    def frame(self, number: int, frame: FrameFields) -> bytes:
-        """The header of one frame."""
-        fields = self._kind("frame", number, frame)
+    def frame(self, number: int, frame: FrameFields, place: MemoryPlace | None = None) -> bytes:
+        """The header of one frame. place: of its pixels in shared memory, if they are there."""
+        fields = self._kind("frame", number, frame, place)
         fields["ax"] = frame.axes
         if frame.time_ns is not None:
             fields["tns"] = frame.time_ns
@@ -63,10 +64,10 @@ class FrameEncoder:
         header: bytes = self._packer.pack(fields)
         return header
 
-    def frames(self, number: int, frames: Sequence[FrameFields]) -> bytes:
-        """The header of several frames that are like the first one, from `number` on."""
+    def frames(self, number: int, frames: Sequence[FrameFields], place: MemoryPlace | None = None) -> bytes:
+        """The header of several frames that are like the first one, from `number` on; place as in `frame`."""
         first = frames[0]
-        fields = self._kind("frames", number, first)
+        fields = self._kind("frames", number, first, place)
         fields["count"] = len(frames)
         fields["ax"] = {name: [frame.axes[name] for frame in frames] for name in first.axes}
         fields["sums"] = [f"{frame.checksum:016x}" for frame in frames]
@@ -77,7 +78,7 @@ class FrameEncoder:
         header: bytes = self._packer.pack(fields)
         return header
 
-    def _kind(self, kind: str, number: int, frame: FrameFields) -> dict[str, Any]:
+    def _kind(self, kind: str, number: int, frame: FrameFields, place: MemoryPlace | None) -> dict[str, Any]:
         pixel_type = frame.pixel_type
         fields: dict[str, Any] = {
             "t": kind,
@@ -88,6 +89,8 @@ class FrameEncoder:
         }
         if pixel_type.bits != 8 * pixel_type.sample_bytes:
             fields["bits"] = pixel_type.bits
+        if place is not None:
+            fields["mem"] = place
         return fields
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from acqstream.errors import FrameRefused, ProtocolError
@@ -28,6 +28,7 @@ from acqstream.protocol.fields import (
     take_text,
 )
 from acqstream.protocol.frame_batch import Frames, parse_frames
+from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 
 PROTOCOL_VERSION = 1
 MAX_SKIP_COUNT = 1_000_000
@@ -45,12 +46,16 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Open:
     spec: AcquisitionSpec
+    memory: MemoryOffer = field(default_factory=MemoryOffer)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """place is None where the pixels are a part of the message."""
+
     dataset_id: str
     header: FrameHeader
+    place: MemoryPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,8 @@ def _parse_frame(fields: Mapping[str, Any]) -> Frame:
         time_ns = take_optional_integer(fields, "tns", least=-(2**63))
     except (ProtocolError, ValueError, TypeError, RecursionError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    return Frame(dataset_id, FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns))
+    header = FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns)
+    return Frame(dataset_id, header, parse_place(fields, number))
 
 
 def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int, int]:
@@ -205,7 +211,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         epoch=take_optional_integer(fields, "epoch") or 0,
         mirrors=_parse_mirrors(fields.get("mirrors")),
     )
-    return Open(spec)
+    return Open(spec, parse_offer(fields))
 
 
 def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.client.frame_ring import SLOT_ALIGNMENT, FrameRing, allocate_pages
+from acqstream.client.frame_ring import SLOT_ALIGNMENT, FrameRing
+from acqstream.client.local_memory import allocate_pages
 
 CAPACITY = 16 * SLOT_ALIGNMENT
 

@@ -15,15 +15,16 @@ from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 def test_frames_sent_over_a_socket_are_what_other_readers_find(
-    daemon: DaemonProcess, transport: Literal["tcp", "ipc"]
+    daemon: DaemonProcess, transport: Literal["tcp", "ipc", "shm"]
 ) -> None:
-    endpoint = daemon.endpoint if transport == "tcp" else daemon.ipc
+    endpoint = daemon.endpoint if transport != "ipc" else daemon.ipc
     with acqstream.create("cells", endpoint=endpoint, summary={"PixelSizeUm": 0.5}, transport=transport) as run:
         for number in range(20):
             image = pattern.frame(number, (300, 400), "uint16")
             run.put(image, time=number // 2, channel=("DAPI", "GFP")[number % 2], meta={"number": number})
+    assert (run.transport, bool(run.transport_why)) == (transport, transport != "shm")
     assert run.receipt is not None
     assert run.receipt.complete
     assert (run.receipt.sent, run.receipt.stored, run.receipt.without_checksum) == (20, 20, 0)

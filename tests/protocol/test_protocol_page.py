@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.model.axes import MAX_AXES, MAX_STRING
-from acqstream.protocol import replies, requests
+from acqstream.protocol import replies, requests, shared_memory
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
 from acqstream.protocol.replies import UnknownReply, parse_reply
 from acqstream.protocol.requests import Frame, parse_request
@@ -59,6 +59,17 @@ def test_the_dialogue_is_possible():
         reply = parse_reply(fields)
         assert not isinstance(reply, UnknownReply)
         assert set(fields) <= set(reply.fields())
+
+
+def test_the_handing_over_is_possible():
+    asked, answered = (line[2:].encode() for line in block("handover").splitlines())
+    assert shared_memory.encode_handover(shared_memory.parse_handover(asked)) == asked
+    assert shared_memory.encode_taken(shared_memory.parse_handover_answer(answered), 256000000) == answered
+    offer = requests.parse_request({"t": "open", "ds": "b0e1", "name": "x", "memory": {"token": "0" * 32}})
+    assert isinstance(offer, requests.Open)
+    assert offer.memory.token == "0" * 32
+    assert f"at most {shared_memory.MAX_HANDOVER_BYTES} bytes" in PAGE
+    assert f"`why` (up to {shared_memory.MAX_WHY} characters)" in PAGE
 
 
 def sections(title: str) -> set[str]:

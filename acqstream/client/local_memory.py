@@ -1,0 +1,99 @@
+"""The local buffer of a run, and handing it over to a daemon on the same machine."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from acqstream.errors import ProtocolError
+from acqstream.protocol import shared_memory as wire
+from acqstream.storage.shared_memory import make_shared_memory
+
+_ANSWER_S = 2.0
+
+
+def allocate_pages(size: int) -> mmap.mmap:
+    """`size` bytes of page-aligned private memory, faulted in now where the platform can: no `put` waits for a page."""
+    if not hasattr(mmap, "MAP_POPULATE"):
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+
+
+class LocalMemory:
+    """The pixels that a run holds. shared: where the system can, as memory that a daemon can map.
+
+    private_why says why it cannot be handed over; empty if it can.
+    """
+
+    def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
+        self._descriptor = -1
+        self.pages: mmap.mmap | None
+        self.private_why = why_not
+        if shared:
+            try:
+                self.pages, self._descriptor = make_shared_memory(size)
+                self.private_why = ""
+                return
+            except OSError as error:
+                self.private_why = f"no memory can be shared here: {error}"
+        self.pages = allocate_pages(size)
+
+    def close(self) -> None:
+        """No more handing over. The pages go when nobody uses them any more."""
+        self.pages = None
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def hand_over(self, path: str) -> Handover:
+        """To the daemon whose socket is at `path`; what came of it."""
+        if self.private_why:
+            return Handover(why=self.private_why)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.settimeout(_ANSWER_S)
+            connection.connect(path)
+            token = secrets.token_hex(16)
+            socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])
+            wire.parse_handover_answer(connection.recv(wire.MAX_HANDOVER_BYTES))
+        except (OSError, ProtocolError) as error:
+            connection.close()
+            return Handover(why=f"{path}: {_reason(error)}")
+        return Handover(connection, token)
+
+
+def _reason(error: OSError | ProtocolError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the socket is not there; the daemon has another view of the file system (a container, PrivateTmp)"
+    if isinstance(error, PermissionError):
+        return f"{error}; only the daemon's user and group may share memory"
+    return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Memory on its way to the daemon, which keeps it until `open` names it or `connection` is closed."""
+
+    connection: socket.socket | None = None
+    token: str = ""
+    why: str = ""
+
+    def field(self) -> dict[str, Any]:
+        """Field `memory` of `open`."""
+        return {"token": self.token} if self.token else {"why": self.why[: wire.MAX_WHY]}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.connection is not None:
+            with suppress(OSError):
+                self.connection.close()

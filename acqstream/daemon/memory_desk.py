@@ -1,0 +1,209 @@
+"""The desk: producers on this machine hand memory over, and name it in their `open`. Used by the loop only.
+
+One message each way over a local socket; docs/protocol.md, "Shared memory". Who may come is the file system's
+decision (mode 0660 in the runtime directory); the credentials of who came are looked at once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import struct
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from acqstream.errors import ConfigError, ProtocolError
+from acqstream.protocol import shared_memory as wire
+from acqstream.storage.shared_memory import map_shared_memory
+
+logger = logging.getLogger("acqstream.daemon")
+
+SOCKET_MODE = 0o660
+MAX_VISITORS = 64
+VISIT_S = 10.0
+"""How long memory that no `open` has named is kept; its producer hanging up ends that too."""
+_MOST_DESCRIPTORS = 4  # in a message; more than one is wrong, and what comes in must be closed
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
+_DESCRIPTOR = struct.Struct("i")
+_SO_PEERGROUPS = 59
+
+
+@dataclass(frozen=True, slots=True)
+class ProducersMemory:
+    """A producer's memory, mapped read-only as long as there is a view of it. generation is its number here."""
+
+    generation: int
+    view: memoryview
+
+    def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
+        """`length` bytes at a place. Raises ProtocolError for one that is not in this memory."""
+        if place.generation != self.generation:
+            text = f"'mem' names memory {place.generation}; this connection's is {self.generation}"
+            raise ProtocolError(text, code="bad_memory")
+        if place.offset + length > len(self.view):
+            text = f"'mem' names bytes {place.offset} to {place.offset + length - 1} of {len(self.view)}"
+            raise ProtocolError(text, code="bad_memory")
+        return self.view[place.offset : place.offset + length]
+
+
+@dataclass(slots=True, eq=False)
+class _Visitor:
+    """A connection to the desk, and what it has handed over."""
+
+    socket: socket.socket
+    until_s: float
+    token: str = ""
+    memory: ProducersMemory | None = None
+
+
+class MemoryDesk:
+    """Listens at `path`. Raises ConfigError if it cannot.
+
+    A descriptor (`fileno`) tells when `serve` has something to do.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._numbers = count(1)
+        self._visitors: dict[int, _Visitor] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            path.unlink(missing_ok=True)  # left by a daemon that was killed
+            self._listener.bind(str(path))
+            path.chmod(SOCKET_MODE)  # nobody can connect before it listens
+            self._group = path.stat().st_gid
+            self._listener.listen(16)
+        except OSError as error:
+            self._listener.close()
+            raise ConfigError(f"cannot listen on {path} for shared memory: {error}") from error
+        self._ready = select.epoll()
+        self._ready.register(self._listener, select.EPOLLIN)
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Memory can be handed over on this platform (Linux)."""
+        return hasattr(os, "memfd_create") and hasattr(socket, "SO_PEERCRED") and hasattr(select, "epoll")
+
+    def fileno(self) -> int:
+        return self._ready.fileno()
+
+    def close(self) -> None:
+        for descriptor in list(self._visitors):
+            self._dismiss(descriptor)
+        self._ready.close()
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+    def take(self, token: str) -> ProducersMemory:
+        """The memory that was handed over with this token. Raises ProtocolError."""
+        for descriptor, visitor in self._visitors.items():
+            if visitor.token == token and visitor.memory is not None:
+                memory = visitor.memory
+                self._dismiss(descriptor)
+                return memory
+        raise ProtocolError("no memory was handed over to this daemon with the token named", code="bad_memory")
+
+    def serve(self, now_s: float) -> None:
+        """Everything that can be done without waiting."""
+        for descriptor, _ in self._ready.poll(0):
+            if descriptor == self._listener.fileno():
+                self._admit(now_s)
+            else:
+                self._hear(descriptor)
+        for descriptor in [one for one, visitor in self._visitors.items() if now_s > visitor.until_s]:
+            self._dismiss(descriptor)
+
+    def _admit(self, now_s: float) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            logger.warning("a producer's connection for shared memory failed: %s", error)
+            return
+        connection.setblocking(False)
+        refusal = self._refusal(connection)
+        if refusal:
+            logger.warning("shared memory was refused: %s", refusal)
+            with closing(connection):
+                _answer(connection, wire.encode_not_taken(refusal))
+            return
+        self._visitors[connection.fileno()] = _Visitor(connection, now_s + VISIT_S)
+        self._ready.register(connection, select.EPOLLIN)
+
+    def _refusal(self, connection: socket.socket) -> str:
+        """Why this peer may hand nothing over; empty if it may: the same user, root, or the socket's group."""
+        if len(self._visitors) >= MAX_VISITORS:
+            return f"{MAX_VISITORS} producers are handing memory over just now"
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, group = _CREDENTIALS.unpack(credentials)
+        if user in (0, os.geteuid()) or self._group in (group, *_groups_of(connection)):
+            return ""
+        return f"process {process} of user {user} is neither of the daemon's user nor of the socket's group"
+
+    def _hear(self, descriptor: int) -> None:
+        visitor = self._visitors[descriptor]
+        connection = visitor.socket
+        descriptors: list[int] = []
+        try:
+            message, descriptors = _receive(connection)
+            if not message:
+                self._dismiss(descriptor)
+                return
+            visitor.token, visitor.memory = self._take_in(message, descriptors)
+        except (ProtocolError, OSError, ValueError) as error:
+            logger.warning("a producer's memory was refused: %s", error)
+            _answer(connection, wire.encode_not_taken(str(error)))
+            self._dismiss(descriptor)
+        else:
+            _answer(connection, wire.encode_taken(visitor.memory.generation, len(visitor.memory.view)))
+        finally:
+            for one in descriptors:
+                os.close(one)
+
+    def _take_in(self, message: bytes, descriptors: list[int]) -> tuple[str, ProducersMemory]:
+        token = wire.parse_handover(message)
+        if len(descriptors) != 1:
+            raise ProtocolError(f"{len(descriptors)} descriptors came; expected that of the memory")
+        return token, ProducersMemory(next(self._numbers), map_shared_memory(descriptors[0]))
+
+    def _dismiss(self, descriptor: int) -> None:
+        visitor = self._visitors.pop(descriptor)
+        self._ready.unregister(descriptor)
+        visitor.socket.close()
+
+
+def memory_of(desk: MemoryDesk | None, offer: wire.MemoryOffer) -> tuple[ProducersMemory | None, str]:
+    """The memory that an `open` names, or None and why frames come as messages."""
+    if not offer.token:
+        return None, offer.why or "the producer offered no memory"
+    if desk is None:
+        return None, "this daemon takes no shared memory"
+    try:
+        return desk.take(offer.token), ""
+    except ProtocolError as error:
+        return None, str(error)
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and the descriptors that came with it. (`socket.recv_fds` would let children inherit them.)"""
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
+    message, extras, _, _ = connection.recvmsg(wire.MAX_HANDOVER_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    rights = [data for level, kind, data in extras if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
+    return message, [number for data in rights for (number,) in _DESCRIPTOR.iter_unpack(data)]
+
+
+def _groups_of(connection: socket.socket) -> tuple[int, ...]:
+    """Supplementary groups of the peer; none where the kernel does not tell (before Linux 4.13)."""
+    try:
+        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4096)
+    except OSError:
+        return ()
+    return struct.unpack(f"{len(content) // 4}I", content[: len(content) // 4 * 4])
+
+
+def _answer(connection: socket.socket, message: bytes) -> None:
+    with suppress(OSError):  # it has hung up: its `open` will not come either
+        connection.send(message)

@@ -1,0 +1,93 @@
+"""Handing memory over to the daemon, and where a payload lies in it. docs/protocol.md, "Shared memory".
+
+The handing over is one message each way over a local socket of its own (AF_UNIX, SOCK_SEQPACKET), the producer's with
+the descriptor of the memory (SCM_RIGHTS). Everything else stays on ZeroMQ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.protocol.encoding import Encoding, decode_header, encode_header
+from acqstream.protocol.fields import MAX_INTEGER, take_integer, take_map, take_text
+
+MAX_HANDOVER_BYTES = 4096
+MAX_WHY = 300
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class MemoryPlace(NamedTuple):
+    """Where a payload lies: in the memory with this number, from this byte on."""
+
+    generation: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOffer:
+    """What `open` says of shared memory: the token it was handed over with, or why there is none."""
+
+    token: str = ""
+    why: str = ""
+
+
+def parse_place(fields: Mapping[str, Any], number: int) -> MemoryPlace | None:
+    """Field `mem` of a frame, None where the payload comes as a message part. Raises FrameRefused."""
+    value = fields.get("mem")
+    if value is None:
+        return None
+    if isinstance(value, list | tuple) and len(value) == 2:
+        generation, offset = value
+        if type(generation) is int and type(offset) is int and 0 < generation <= MAX_INTEGER >= offset >= 0:
+            return MemoryPlace(generation, offset)
+    text = f"frame {number}: 'mem' must be [generation, offset], two integers, not {value!r:.60}"
+    raise FrameRefused(text, code="bad_header", number=number)
+
+
+def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:
+    """Field `memory` of `open`. Raises ProtocolError."""
+    offer = take_map(fields, "memory")
+    token = take_text(offer, "token", default="")
+    if token:
+        _check_token(token)
+    return MemoryOffer(token, take_text(offer, "why", default="", longest=MAX_WHY))
+
+
+def encode_handover(token: str) -> bytes:
+    """What goes with the descriptor. token: 32 random hex digits."""
+    return encode_header({"t": "memory", "v": 1, "token": token}, Encoding.JSON)
+
+
+def parse_handover(message: bytes) -> str:
+    """The token. Raises ProtocolError."""
+    fields, _ = decode_header(message)
+    if fields.get("t") != "memory" or take_integer(fields, "v") != 1:
+        raise ProtocolError("expected a message of type 'memory', version 1")
+    return _check_token(take_text(fields, "token"))
+
+
+def encode_taken(generation: int, size: int) -> bytes:
+    """The memory was taken: its number, and its bytes."""
+    return encode_header({"t": "taken", "gen": generation, "bytes": size}, Encoding.JSON)
+
+
+def encode_not_taken(text: str) -> bytes:
+    return encode_header({"t": "error", "code": "bad_memory", "text": text}, Encoding.JSON)
+
+
+def parse_handover_answer(message: bytes) -> int:
+    """The memory's number. Raises ProtocolError with the daemon's reason if it was not taken."""
+    fields, _ = decode_header(message)
+    if fields.get("t") != "taken":
+        raise ProtocolError(f"the daemon did not take it: {fields.get('text')!s:.200}", code="bad_memory")
+    return take_integer(fields, "gen", least=1)
+
+
+def _check_token(token: str) -> str:
+    if _TOKEN.fullmatch(token) is None:
+        raise ProtocolError("field 'token' must be 32 hex digits in lower case")
+    return token

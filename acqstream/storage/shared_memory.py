@@ -1,0 +1,67 @@
+"""Memory that a producer owns and the daemon writes from: a sealed memory file (Linux).
+
+It has no name and lives as long as anybody has it open or mapped. The seals promise whoever maps it that it neither
+shrinks nor grows, so that no access can fail (memfd_create(2), "File sealing").
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+
+PAGE_BYTES = 4096
+_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1, in Python's fcntl since 3.13: nobody maps it writable after its owner
+
+
+def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
+    """`length` bytes (whole pages) that are there, sealed, and a descriptor to hand over. Raises OSError."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no memory files that can be sealed (memfd)")
+    import fcntl
+
+    descriptor = os.memfd_create("acqstream-producer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.posix_fallocate(descriptor, 0, length)  # all of it now: a page that is missing later could not be reported
+        pages = mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        _prefer_huge_pages(pages)
+        size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+        except OSError:  # a kernel before 5.1
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return pages, descriptor
+
+
+def map_shared_memory(descriptor: int) -> memoryview:
+    """All of a producer's memory, read-only. The descriptor may be closed; the mapping ends with the last view of it.
+
+    Raises OSError, and ValueError for what could fail later: memory that is not sealed, not there, or no memory.
+    """
+    import fcntl
+
+    status = os.fstat(descriptor)
+    wanted = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise ValueError(f"it is no memory file that can be sealed: {error}") from error
+    if seals & wanted != wanted:
+        raise ValueError("it is not sealed against being shrunk and grown")
+    if status.st_size < PAGE_BYTES or status.st_size % PAGE_BYTES:
+        raise ValueError(f"it has {status.st_size} bytes; expected whole pages of {PAGE_BYTES}, at least one")
+    if status.st_blocks * 512 < status.st_size:
+        raise ValueError(f"only {status.st_blocks * 512} of its {status.st_size} bytes are there")
+    pages = mmap.mmap(descriptor, status.st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    _prefer_huge_pages(pages)
+    return memoryview(pages)
+
+
+def _prefer_huge_pages(pages: mmap.mmap) -> None:
+    """They save time of direct writes; where the system gives none to memory files small ones do as well."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)
