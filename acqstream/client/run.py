@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from mmap import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from acqstream.client import open_runs
+from acqstream.client.admission import Admission
 from acqstream.client.completeness import DeclaredGaps, what_is_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.images import as_image, copy_pixels, pixel_type_of_image
+from acqstream.client.images import as_image, copy_pixels, pixel_type_of_buffer, pixel_type_of_image
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
@@ -26,13 +30,22 @@ from acqstream.errors import (
     DaemonUnavailable,
     FrameRefused,
     ProtocolError,
-    WriterBehind,
 )
+from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.request_fields import FrameFields, encode_request, metadata_bytes
 from acqstream.protocol.requests import CLOSE_STATUSES, MAX_SKIP_COUNT
 
 _MOST_REASON_CHARACTERS = 1000
+
+
+class _Words(NamedTuple):
+    """What is said of a frame beside its pixels; the first three as in FrameFields."""
+
+    axes: Mapping[str, AxisValue]
+    metadata: Mapping[str, Any] | None
+    time_ns: int | None
+    replaced: int  # numbers in the metadata that are none in JSON
 
 
 class Run:
@@ -47,14 +60,12 @@ class Run:
         self._session = connection.session
         self._condition = connection.condition
         self._settings = connection.settings
-        self._memory = memory.pages  # None when the run is over
+        self._admission = Admission(connection, memory)
         self._micromanager = micromanager
         self._order = threading.RLock()  # held by whoever gives out the next frame number
         self._declared = DeclaredGaps()
         self._nan_reported = False
-        self._closed = False
         self._close_error: AcqStreamError | None = None
-        self._largest_frame = 0
         self.name = connection.settings.name
         self.path = ""
 
@@ -73,7 +84,7 @@ class Run:
             raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
         self.name, self.path = opened.name, opened.path
         self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
-        self._largest_frame = min(opened.window_bytes, welcome.max_payload)
+        self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload)
         open_runs.enter(self)
 
     @property
@@ -131,12 +142,8 @@ class Run:
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
         not taken.
         """
-        plain = plain_axes(axes, axis_values)
-        if self._micromanager is not None:
-            plain = self._micromanager.convert(plain)
-        metadata, replaced = plain_metadata(meta) if meta else (None, 0)
-        if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
-            raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
+        self._admission.check_thread()
+        words = self._words_of(axes, axis_values, meta, time_ns)
         array = as_image(image)
         with self._order:
             number = self.next
@@ -144,73 +151,79 @@ class Run:
                 pixel_type = pixel_type_of_image(array, None if bits is None else int(bits))
             except ValueError as error:
                 raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
-            size = metadata_bytes(number, metadata) if metadata else 0
-            start, memory = self._wait_for_room(array.nbytes, size)
-            copy_pixels(array, pixel_type, memory, start)
-            checksum = xxhash.xxh3_64_intdigest(memoryview(memory)[start : start + array.nbytes])
-            frame = FrameFields(pixel_type, array.shape, plain, metadata, time_ns, checksum)
-            with self._condition:
-                self._raise_if_over()
-                self._session.outbox.add_frame(frame, start, array.nbytes, size)
-                self._connection.wake()
-        if replaced:
-            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
+            size = metadata_bytes(number, words.metadata) if words.metadata else 0
+            start, memory = self._admission.wait_for_room(array.nbytes, size)
+            checksum = copy_pixels(array, pixel_type, memory, start)
+            self._admission.add(FrameFields(pixel_type, array.shape, *words[:3], checksum), start, array.nbytes, size)
+        if words.replaced:
+            self.warn_of_replaced_numbers(words.replaced, f"the metadata of frame {number}")
 
-    def _wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, mmap]:
-        """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
-        outbox = self._session.outbox
-        with self._condition:
-            self._raise_if_over()
-            self._check_size(payload_bytes)
-            waiting_since = None
-            while (start := outbox.place(payload_bytes, header_bytes)) is None:
-                waiting_since = waiting_since or time.monotonic()
-                self._wait_for_progress(waiting_since, "the local buffer is full")
-                self._raise_if_over()
-            assert self._memory is not None  # it goes when the run is over
-            return start, self._memory
+    @contextmanager
+    def reserve(
+        self,
+        shape: Sequence[int],
+        dtype: object,
+        axes: Mapping[Any, Any] | None = None,
+        /,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        bits: int | None = None,
+        time_ns: int | None = None,
+        **axis_values: Any,
+    ) -> Iterator[NDArray[Any]]:
+        """As `put`, for a camera that can write into a given array: `with run.reserve(shape, dtype, time=0) as image`.
 
-    def _wait_for_progress(self, since: float, why: str) -> None:
-        """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
-        now = time.monotonic()
-        left = max(since, self._session.released_at) + self._settings.patience_s - now
-        silent = now - self._session.last_word > self._settings.silence_s
-        is_decided_elsewhere = silent or bool(self._session.paused_why)
-        if left <= 0 and not is_decided_elsewhere:
-            raise WriterBehind(self._what_is_behind(why))
-        # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
-        self._condition.wait(left if left > 0 else self._settings.silence_s)
+        The array, writable, of uint8 or little-endian uint16, lies in the local buffer: there is no further copy. What
+        it held before is undefined. The frame is sent when the block is left, and not taken if that is by an exception;
+        the array must not be used after. Until then `put` waits in other threads, and is refused in this one.
 
-    def _what_is_behind(self, why: str) -> str:
-        session, ring = self._session, self._session.outbox.ring
-        word = "durable" if session.release_when_durable else "published"
-        bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
-        text = [f"nothing became {word} for {self._settings.patience_s:g} s and {why} ({bound})"]
-        if not session.outbox.all_sent:
-            text.append(f"the daemon's window is closed at frame {session.limit.number}")
-        if session.daemon_state:
-            text.append(f"the daemon says {session.daemon_state}")
-        if session.free_bytes is not None:
-            text.append(f"{session.free_bytes / 1e9:.1f} GB are free on its disk")
-        if session.warnings:
-            text.append(f"its last warning: {session.warnings[-1].text}")
-        return "; ".join(text)
+        Raises as `put` does.
+        """
+        self._admission.check_thread()
+        words = self._words_of(axes, axis_values, meta, time_ns)
+        with self._order:
+            number = self.next
+            try:
+                pixel_type = pixel_type_of_buffer(shape, dtype, None if bits is None else int(bits))
+            except ValueError as error:
+                raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
+            image_shape = tuple(int(side) for side in shape)
+            length = math.prod(image_shape) * pixel_type.sample_bytes
+            size = metadata_bytes(number, words.metadata) if words.metadata else 0
+            start, memory = self._admission.wait_for_room(length, size)
+            self._admission.hold()
+        image: NDArray[Any] = np.ndarray(image_shape, pixel_type.dtype, memory, start)
+        try:
+            yield image
+            image.flags.writeable = False
+            checksum = xxhash.xxh3_64_intdigest(image.data)
+            self._admission.add(FrameFields(pixel_type, image_shape, *words[:3], checksum), start, length, size)
+        finally:
+            self._admission.let_go()
+        if words.replaced:
+            self.warn_of_replaced_numbers(words.replaced, f"the metadata of frame {number}")
 
-    def _check_size(self, payload_bytes: int) -> None:
-        capacity = self._session.outbox.ring.capacity
-        if payload_bytes <= capacity and payload_bytes <= self._largest_frame:
-            return
-        number = self.next
-        if payload_bytes > capacity:
-            text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
-        else:
-            text = f"more than the daemon takes ({self._largest_frame}); raise its memory budget or largest payload"
-        raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+    def _words_of(
+        self,
+        axes: Mapping[Any, Any] | None,
+        axis_values: Mapping[str, Any],
+        meta: Mapping[str, Any] | None,
+        time_ns: int | None,
+    ) -> _Words:
+        """What is said of a frame beside its pixels. Raises ProtocolError."""
+        plain = plain_axes(axes, axis_values)
+        if self._micromanager is not None:
+            plain = self._micromanager.convert(plain)
+        metadata, replaced = plain_metadata(meta) if meta else (None, 0)
+        if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
+            raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
+        return _Words(plain, metadata, time_ns, replaced)
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels."""
         if type(count) is not int or count < 0:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames")
+        self._admission.check_thread()
         with self._order:
             while count > 0:
                 part = min(count, MAX_SKIP_COUNT)
@@ -222,9 +235,9 @@ class Run:
                     reason=str(reason)[:_MOST_REASON_CHARACTERS],
                 )
                 start = self.next
-                self._wait_for_room(1, len(header))
+                self._admission.wait_for_room(1, len(header))
                 with self._condition:
-                    self._raise_if_over()
+                    self._admission.raise_if_over()
                     self._session.outbox.add_skip(header, part)
                     self._connection.wake()
                 self._declared.add(start, part)
@@ -243,7 +256,7 @@ class Run:
         plain, replaced = plain_metadata(values)
         header = encode_request("patch", ds=self._connection.dataset_id, **{kind: plain})
         with self._condition:
-            self._raise_if_over()
+            self._admission.raise_if_over()
             self._session.add_patch(kind, header)
             self._connection.wake()
         if replaced:
@@ -257,13 +270,6 @@ class Run:
         text = f"{count} NaN or infinite numbers in {where} became null; further ones are not reported"
         with self._condition:
             self._session.warn("nan_in_metadata", text, time.time())
-
-    def _raise_if_over(self) -> None:
-        """The caller holds the condition."""
-        if self._session.failure is not None:
-            raise self._session.failure.with_traceback(None)  # else it would grow with every raise
-        if self._closed or self._session.ending is not None or self._session.ended:
-            raise AcquisitionFailed(f"run {self.name!r} is closed", code="closed")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -285,7 +291,7 @@ class Run:
 
     def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:
         with self._order:
-            if not self._closed:
+            if not self._admission.closed:
                 self._ask_for_end(status, reason)
                 try:
                     wait()
@@ -315,12 +321,11 @@ class Run:
                 if status == "completed" or self._session.failure is not None:
                     self._condition.wait()
                 else:
-                    self._wait_for_progress(began, "frames are left")
+                    self._admission.wait_for_progress(began, "frames are left")
 
     def _leave(self) -> None:
         self._connection.join()
-        self._memory = None
-        self._closed = True
+        self._admission.close()
         open_runs.leave(self)
 
     def _checked_receipt(self) -> Receipt:

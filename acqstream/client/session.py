@@ -277,6 +277,22 @@ class Session:
     def _drops_unsent(self) -> bool:
         return self.ending is not None and self.ending.drops_unsent
 
+    def what_is_behind(self, how_long: str) -> str:
+        """For a producer that waited in vain."""
+        ring = self.outbox.ring
+        word = "durable" if self.release_when_durable else "published"
+        bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
+        text = [f"nothing became {word} {how_long} ({bound})"]
+        if not self.outbox.all_sent:
+            text.append(f"the daemon's window is closed at frame {self.limit.number}")
+        if self.daemon_state:
+            text.append(f"the daemon says {self.daemon_state}")
+        if self.free_bytes is not None:
+            text.append(f"{self.free_bytes / 1e9:.1f} GB are free on its disk")
+        if self.warnings:
+            text.append(f"its last warning: {self.warnings[-1].text}")
+        return "; ".join(text)
+
     def progress(self) -> Progress:
         cursors = self.cursors
         return Progress(

@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import struct
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,7 @@ _MOST_DESCRIPTORS = 4  # in a message; more than one is wrong, and what comes in
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 _DESCRIPTOR = struct.Struct("i")
 _SO_PEERGROUPS = 59
+_MOST_GROUP_BYTES = 1024  # that Python takes from a socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,11 @@ class ProducersMemory:
 
 @dataclass(slots=True, eq=False)
 class _Visitor:
-    """A connection to the desk, and what it has handed over."""
+    """A connection to the desk, and what it has handed over; refusal is what it will be told instead, or empty."""
 
     socket: socket.socket
     until_s: float
+    refusal: str
     token: str = ""
     memory: ProducersMemory | None = None
 
@@ -124,13 +126,10 @@ class MemoryDesk:
             logger.warning("a producer's connection for shared memory failed: %s", error)
             return
         connection.setblocking(False)
-        refusal = self._refusal(connection)
-        if refusal:
-            logger.warning("shared memory was refused: %s", refusal)
-            with closing(connection):
-                _answer(connection, wire.encode_not_taken(refusal))
+        if len(self._visitors) >= 2 * MAX_VISITORS:
+            connection.close()
             return
-        self._visitors[connection.fileno()] = _Visitor(connection, now_s + VISIT_S)
+        self._visitors[connection.fileno()] = _Visitor(connection, now_s + VISIT_S, self._refusal(connection))
         self._ready.register(connection, select.EPOLLIN)
 
     def _refusal(self, connection: socket.socket) -> str:
@@ -152,7 +151,7 @@ class MemoryDesk:
             if not message:
                 self._dismiss(descriptor)
                 return
-            visitor.token, visitor.memory = self._take_in(message, descriptors)
+            visitor.token, visitor.memory = self._take_in(message, descriptors, visitor.refusal)
         except (ProtocolError, OSError, ValueError) as error:
             logger.warning("a producer's memory was refused: %s", error)
             _answer(connection, wire.encode_not_taken(str(error)))
@@ -163,7 +162,9 @@ class MemoryDesk:
             for one in descriptors:
                 os.close(one)
 
-    def _take_in(self, message: bytes, descriptors: list[int]) -> tuple[str, ProducersMemory]:
+    def _take_in(self, message: bytes, descriptors: list[int], refusal: str) -> tuple[str, ProducersMemory]:
+        if refusal:  # told only now: closing a connection with unread messages takes the answer along
+            raise ProtocolError(refusal)
         token = wire.parse_handover(message)
         if len(descriptors) != 1:
             raise ProtocolError(f"{len(descriptors)} descriptors came; expected that of the memory")
@@ -196,9 +197,9 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _groups_of(connection: socket.socket) -> tuple[int, ...]:
-    """Supplementary groups of the peer; none where the kernel does not tell (before Linux 4.13)."""
+    """Supplementary groups of the peer; none where they cannot be told (before Linux 4.13, above 256)."""
     try:
-        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4096)
+        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUP_BYTES)
     except OSError:
         return ()
     return struct.unpack(f"{len(content) // 4}I", content[: len(content) // 4 * 4])

@@ -6,9 +6,12 @@ shrinks nor grows, so that no access can fail (memfd_create(2), "File sealing").
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 PAGE_BYTES = 4096
 _F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1, in Python's fcntl since 3.13: nobody maps it writable after its owner
@@ -20,6 +23,8 @@ def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
         raise OSError("this system has no memory files that can be sealed (memfd)")
     import fcntl
 
+    if length > (available := _available_bytes()):  # the system would look for it until it kills somebody
+        raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}: {length} bytes wanted, {available} available")
     descriptor = os.memfd_create("acqstream-producer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.posix_fallocate(descriptor, 0, length)  # all of it now: a page that is missing later could not be reported
@@ -58,6 +63,15 @@ def map_shared_memory(descriptor: int) -> memoryview:
     pages = mmap.mmap(descriptor, status.st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     _prefer_huge_pages(pages)
     return memoryview(pages)
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping, as the kernel estimates it."""
+    with Path("/proc/meminfo").open(encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return sys.maxsize
 
 
 def _prefer_huge_pages(pages: mmap.mmap) -> None:

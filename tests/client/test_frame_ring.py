@@ -7,10 +7,11 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.client.frame_ring import SLOT_ALIGNMENT, FrameRing
+from acqstream.client.frame_ring import LARGE_FRAME_BYTES, PAGE_BYTES, SLOT_ALIGNMENT, FrameRing
 from acqstream.client.local_memory import allocate_pages
 
 CAPACITY = 16 * SLOT_ALIGNMENT
+LARGE_CAPACITY = 3 * LARGE_FRAME_BYTES
 
 
 @given(st.lists(st.one_of(st.integers(1, CAPACITY + 1), st.none()), max_size=60))
@@ -33,6 +34,26 @@ def test_slots_lie_apart_and_inside(steps):
         held.append((start, size))
     assert len(ring) == len(held)
     assert sum(size for _, size in held) <= ring.used_bytes <= ring.peak_bytes <= CAPACITY
+
+
+@given(st.lists(st.one_of(st.integers(1, 2 * LARGE_FRAME_BYTES), st.none()), max_size=40))
+def test_large_frames_start_on_a_page(steps):
+    ring, held = FrameRing(LARGE_CAPACITY), deque()
+    for size in steps:
+        if size is None:
+            if held:
+                held.popleft()
+                ring.give_back()
+            continue
+        start = ring.place(size)
+        if start is None:
+            assert held
+            continue
+        ring.take(start, size)
+        assert start % (PAGE_BYTES if size >= LARGE_FRAME_BYTES else SLOT_ALIGNMENT) == 0
+        assert start + size <= LARGE_CAPACITY
+        assert all(start + size <= other or other + length <= start for other, length in held)
+        held.append((start, size))
 
 
 def test_place_takes_nothing():

@@ -22,7 +22,7 @@ LATEST_AFTER_COMMIT_S = 0.002
 LATEST_AT_START_S = 0.5  # after its process was started
 
 
-def run(seed: int, tries: int, folder: Path, transports: tuple[str, ...] = ("tcp", "ipc")) -> FaultResult:
+def run(seed: int, tries: int, folder: Path, transports: tuple[str, ...] = ("tcp", "ipc", "shm")) -> FaultResult:
     """`tries` kills, KILLS_A_RUN of them in each run; transports take turns."""
 
     def one_run(one: Try, kills: int, place: Path) -> None:
@@ -36,9 +36,10 @@ def _one_run(one: Try, kills: int, place: Path, transport: str) -> None:
     chance = random.Random(f"{FAULT} {one.seed}")
     plan = FramePlan(one.seed)
     daemon = DaemonProcess(place / "data").start()
-    endpoint = daemon.endpoint if transport == "tcp" else daemon.ipc
+    endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
     try:
-        with ProducerProcess(place, plan, endpoint, resume=chance.random() < 0.5) as producer:
+        options = {"resume": chance.random() < 0.5, "transport": transport}
+        with ProducerProcess(place, plan, endpoint, **options) as producer:
             producer.wait_for(Phase.RUNNING)
             for number in range(kills):
                 is_last = number == kills - 1

@@ -30,7 +30,7 @@ def check(result: FaultResult, tries: int) -> None:
 
 @pytest.mark.slow
 def test_daemon_killed(tmp_path: Path, seed: int) -> None:
-    """Five times in a run over tcp, and five times in one over ipc."""
+    """Five times in each of two runs; tcp, ipc and shared memory take turns with the seed."""
     tries = 2 * daemon_kills.KILLS_A_RUN
     check(daemon_kills.run(seed, tries, tmp_path), tries)
 

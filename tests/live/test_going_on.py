@@ -81,7 +81,7 @@ class Restarts:
 
 
 @pytest.mark.timeout_s(120)
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
 @pytest.mark.parametrize(
     ("ending", "times"), [("kill", 5), ("stop", 2), pytest.param("kill", 12, marks=pytest.mark.slow)]
 )
@@ -92,7 +92,7 @@ def test_a_run_outlives_its_daemon(tmp_path: Path, transport: str, ending: str, 
     daemon = DaemonProcess(tmp_path / "data").start()
     restarts = Restarts(daemon, daemon.kill if ending == "kill" else daemon.stop)
     try:
-        endpoint = daemon.endpoint if transport == "tcp" else daemon.ipc
+        endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
         run = acqstream.create("cells", endpoint=endpoint, transport=transport, patience_s=30)  # type: ignore[arg-type]
         with run:
             for number in range(count):

@@ -34,7 +34,7 @@ def test_a_gigabyte_of_small_frames(tmp_path: Path, transport: Literal["tcp", "i
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            endpoint = daemon.endpoint if transport == "tcp" else daemon.ipc
+            endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
             with acqstream.create("cells", endpoint=endpoint, transport=transport, buffer_mb=64, patience_s=60) as run:
                 for number in range(FRAMES):
                     run.put(images[number % 10], time=number)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,9 +244,10 @@ def test_a_run_whose_buffer_is_overwritten_ends_with_that_frame(tmp_path: Path) 
         until(lambda: run.progress.published == 1, "the first is published")
         daemon.pause()
         run.put(image_of(1, LARGE), time=1)
-        assert isinstance(run._memory, mmap.mmap)
+        memory = run._admission._memory
+        assert memory is not None
         start = run._session.outbox._held[0].start
-        run._memory[start : start + 8] = b"\xff" * 8
+        memory[start : start + 8] = b"\xff" * 8
         daemon.go_on()
         with pytest.raises(acqstream.AcqStreamError, match=r"frame 1: .*its place in shared memory was changed"):
             run.close()
@@ -299,6 +300,31 @@ def test_a_producer_killed_with_frames_on_their_way(tmp_path: Path) -> None:
         assert check_frames(path, lambda _: LARGE) == len(STARTS)
 
 
+def test_large_frames_outlive_their_daemon(tmp_path: Path) -> None:
+    """Killed with slots in use, stopped for a while, killed again; slots are used many times over."""
+    count, moments = 160, {40: "kill", 80: "pause", 120: "kill"}
+    daemon = DaemonProcess(tmp_path / "data").start()
+    with acqstream.create("cells", endpoint=daemon.endpoint, transport="shm", buffer_mb=4, patience_s=30) as run:
+        for number in range(count):
+            what = moments.get(number)
+            if what == "pause":
+                daemon.pause()
+                resume = threading.Timer(1.0, daemon.go_on)
+                resume.start()
+            run.put(image_of(number, LARGE), time=number)
+            if what == "kill":
+                daemon.kill()
+                daemon.start()
+        until(lambda: run.progress.published == count, "all published")
+        assert run.transport == "shm"
+        until(lambda: len(handles(daemon.pid)) == 2, "one memory, mapped once")
+    resume.join()
+    assert run.receipt is not None
+    assert (run.receipt.stored, run.receipt.sent, run.receipt.without_checksum) == (count, count, 0)
+    assert check_frames(run.path, lambda _: LARGE) == count
+    assert daemon.stop() == 0
+
+
 def test_without_a_way_to_the_memory_frames_go_by_socket(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         (daemon.runtime / f"{daemon.port}.memory").unlink()
@@ -348,6 +374,18 @@ def test_rgb_and_bytes_and_other_orders(daemon: DaemonProcess) -> None:
         assert np.array_equal(dataset.read_frame(time=2), image_of(2, LARGE))
     with ndstorage_dataset(run.path) as oracle:
         assert np.array_equal(oracle.read_image(time=1), rgb[:, :, 0].T)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_frames_that_a_camera_writes_into_the_buffer(daemon: DaemonProcess, transport: Any) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint, transport=transport, buffer_mb=4) as run:
+        for number in range(30):
+            shape = SMALL if number % 5 == 0 else LARGE
+            with run.reserve(shape, "uint16", time=number, meta={"number": number}) as buffer:
+                buffer[:] = image_of(number, shape)
+    assert run.receipt is not None
+    assert (run.receipt.stored, run.receipt.without_checksum) == (30, 0)
+    assert check_frames(run.path, lambda number: SMALL if number % 5 == 0 else LARGE) == 30
 
 
 def test_a_refused_frame_ends_the_run_as_over_sockets(daemon: DaemonProcess) -> None:

@@ -88,7 +88,7 @@ TABLE = {
     "a field of a wrong type": Row("bad_header", "'n' must be an integer", frame(PAYLOAD, n="3"), True),
     # parts
     "parts too many": Row("bad_header", "one part; more came", raw(b'{"t":"ping"}', b"x")),
-    "payload missing": Row("payload_size", "two parts: header and pixels", frame(), True),
+    "payload missing": Row("payload_size", "two parts, header and pixels", frame(), True),
     "payload too short": Row("payload_size", "needs one part of 128", frame(PAYLOAD[1:]), True),
     "payload too long": Row("payload_size", "needs one part of 128", frame(PAYLOAD + b"x"), True),
     "payload in two parts": Row("payload_size", "and more parts", frame(PAYLOAD, PAYLOAD), True),

@@ -1,0 +1,100 @@
+"""The way into the local buffer of a run: who may put a frame there, where, and how long that is waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from mmap import mmap
+
+from acqstream.client.connection import Connection
+from acqstream.client.local_memory import LocalMemory
+from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
+from acqstream.protocol.request_fields import FrameFields
+
+
+class Admission:
+    """Of one run. Room is given to one thread at a time: the run holds its order meanwhile.
+
+    largest_frame: bytes of a payload that the daemon takes; set when the acquisition is open.
+    """
+
+    def __init__(self, connection: Connection, memory: LocalMemory) -> None:
+        self._connection = connection
+        self._session = connection.session
+        self._condition = connection.condition
+        self._settings = connection.settings
+        self._memory = memory.pages
+        self._held_by: int | None = None  # the thread that fills a reserved frame
+        self.largest_frame = 0
+        self.closed = False
+
+    def close(self) -> None:
+        """The run is over: no more frames, and its memory goes."""
+        self._memory = None
+        self.closed = True
+
+    def hold(self) -> None:
+        """Keep the place that this thread was just given: nobody else gets one until `let_go`."""
+        self._held_by = threading.get_ident()
+
+    def let_go(self) -> None:
+        """End `hold`."""
+        with self._condition:
+            self._held_by = None
+            self._condition.notify_all()
+
+    def check_thread(self) -> None:
+        """Raise ProtocolError in the thread that holds a place: it would wait for itself."""
+        if self._held_by == threading.get_ident():
+            raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
+
+    def add(self, frame: FrameFields, start: int, payload_bytes: int, header_bytes: int) -> None:
+        """The next frame, whose pixels are at `start`, where room was."""
+        with self._condition:
+            self.raise_if_over()
+            self._session.outbox.add_frame(frame, start, payload_bytes, header_bytes)
+            self._connection.wake()
+
+    def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, mmap]:
+        """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
+        outbox = self._session.outbox
+        with self._condition:
+            self.raise_if_over()
+            self._check_size(payload_bytes)
+            waiting_since = None
+            while self._held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
+                waiting_since = waiting_since or time.monotonic()
+                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
+                self.wait_for_progress(waiting_since, why)
+                self.raise_if_over()
+            assert self._memory is not None  # it goes when the run is over
+            return start, self._memory
+
+    def wait_for_progress(self, since: float, why: str) -> None:
+        """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
+        now = time.monotonic()
+        left = max(since, self._session.released_at) + self._settings.patience_s - now
+        silent = now - self._session.last_word > self._settings.silence_s
+        is_decided_elsewhere = silent or bool(self._session.paused_why)
+        if left <= 0 and not is_decided_elsewhere:
+            raise WriterBehind(self._session.what_is_behind(f"for {self._settings.patience_s:g} s and {why}"))
+        # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
+        self._condition.wait(left if left > 0 else self._settings.silence_s)
+
+    def _check_size(self, payload_bytes: int) -> None:
+        capacity = self._session.outbox.ring.capacity
+        if payload_bytes <= capacity and payload_bytes <= self.largest_frame:
+            return
+        number = self._session.outbox.next
+        if payload_bytes > capacity:
+            text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
+        else:
+            text = f"more than the daemon takes ({self.largest_frame}); raise its memory budget or largest payload"
+        raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+
+    def raise_if_over(self) -> None:
+        """Raise the run's first error; the caller holds the condition."""
+        if self._session.failure is not None:
+            raise self._session.failure.with_traceback(None)  # else it would grow with every raise
+        if self.closed or self._session.ending is not None or self._session.ended:
+            raise AcquisitionFailed(f"run {self._settings.name!r} is closed", code="closed")

@@ -1,0 +1,60 @@
+"""Memory that one process owns and another one writes from."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+
+import pytest
+
+from acqstream.storage.shared_memory import PAGE_BYTES, make_shared_memory, map_shared_memory
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory files here")
+
+
+def test_what_one_writes_the_other_reads() -> None:
+    pages, descriptor = make_shared_memory(3 * PAGE_BYTES)
+    view = map_shared_memory(descriptor)
+    os.close(descriptor)
+    pages[PAGE_BYTES : PAGE_BYTES + 5] = b"hello"
+    assert (len(view), bytes(view[PAGE_BYTES : PAGE_BYTES + 6])) == (3 * PAGE_BYTES, b"hello\0")
+    assert view.readonly
+    pages.close()
+    assert bytes(view[PAGE_BYTES : PAGE_BYTES + 5]) == b"hello"  # it lives as long as it is mapped
+
+
+def test_it_keeps_its_size_and_nobody_else_writes() -> None:
+    _, descriptor = make_shared_memory(2 * PAGE_BYTES)
+    for size in (0, PAGE_BYTES, 3 * PAGE_BYTES):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    with pytest.raises(PermissionError):
+        mmap.mmap(descriptor, PAGE_BYTES, flags=mmap.MAP_SHARED)
+    with pytest.raises(PermissionError):
+        os.write(descriptor, b"x")
+    os.close(descriptor)
+
+
+def test_memory_that_there_is_not_is_an_error_and_no_crash() -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match=f"{2**50} bytes wanted") as caught:
+        make_shared_memory(2**50)
+    assert caught.value.errno == errno.ENOMEM
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_limit_of_the_address_space_is_an_error() -> None:
+    code = (
+        "import resource; from acqstream.storage.shared_memory import make_shared_memory\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))\n"
+        "try: make_shared_memory(2**30)\n"
+        "except OSError as error: print('refused', error.errno, len(__import__('os').listdir('/proc/self/fd')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"refused {errno.ENOMEM} 4\n"  # the three of every process, and that of the listing
