@@ -33,6 +33,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_ATTEMPT_S = 0.1
 _LONGEST_ATTEMPT_S = 1.0
 _IPC_ATTEMPT_S = 0.5
+_HANDOVER_S = 2.0
 
 
 def boot_id() -> str:
@@ -111,7 +112,7 @@ class Joiner:
         used = local or link
         answer = None
         try:
-            with self._hand_over(welcome) as handover:
+            with self._hand_over(welcome, deadline) as handover:
                 if handover.why and self.transport == "shm" and not request.get("epoch"):
                     raise ConfigError(f"transport='shm': {handover.why}; use transport='auto'")
                 if used.send(encode_request("open", **request, memory=handover.field())):
@@ -121,7 +122,7 @@ class Joiner:
                 local.close()
         return Joined(used, welcome, answer) if answer is not None else None
 
-    def _hand_over(self, welcome: Welcome) -> Handover:
+    def _hand_over(self, welcome: Welcome, deadline: float) -> Handover:
         """The memory, to a daemon on this machine."""
         if self.transport not in SHARING:
             return Handover(why=f"transport={self.transport!r} was asked for")
@@ -129,7 +130,7 @@ class Joiner:
             return Handover(why="the daemon is on another machine")
         if not welcome.memory:
             return Handover(why="the daemon takes no shared memory")
-        return self.memory.hand_over(welcome.memory)
+        return self.memory.hand_over(welcome.memory, max(0.1, _sooner(deadline, _HANDOVER_S) - time.monotonic()))
 
     def _local_link(self, welcome: Welcome) -> Link | None:
         """A connection to the daemon's ipc endpoint, where that is wanted and possible."""

@@ -15,8 +15,6 @@ from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.shared_memory import make_shared_memory
 
-_ANSWER_S = 2.0
-
 
 def allocate_pages(size: int) -> mmap.mmap:
     """`size` bytes of page-aligned private memory, faulted in now where the platform can: no `put` waits for a page."""
@@ -51,13 +49,13 @@ class LocalMemory:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def hand_over(self, path: str) -> Handover:
-        """To the daemon whose socket is at `path`; what came of it."""
+    def hand_over(self, path: str, timeout_s: float) -> Handover:
+        """To the daemon whose socket is at `path`, which has timeout_s to answer; what came of it."""
         if self.private_why:
             return Handover(why=self.private_why)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            connection.settimeout(_ANSWER_S)
+            connection.settimeout(timeout_s)
             connection.connect(path)
             token = secrets.token_hex(16)
             socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])

@@ -34,7 +34,10 @@ RECEIPT = Receipt(
 )
 REPLIES = [
     Welcome(1, "acqstream 1", ("ndtiff",), ("|u1", "<u2"), 2**20, 2**28, "boot", "ipc:///x", ""),
+    Welcome(1, "acqstream 1", ("ndtiff",), ("|u1", "<u2"), 2**20, 2**28, "boot", "ipc:///x", "", "/run/x.memory"),
     Opened("b0e1", "x", "/data/x", 7, Limit(10, 2**40), 2**20, True, "direct"),
+    Opened("b0e1", "x", "/data/x", 7, Limit(10, 2**40), 2**20, True, "direct", memory=3),
+    Opened("b0e1", "x", "/data/x", 7, Limit(10, 2**40), 2**20, True, "direct", memory_why="another machine"),
     Ack("b0e1", Cursors(5, 4, 3), Limit(10, 2**40)),
     Warn("b0e1", "disk_low", "2 GB"),
     Error("disk_full", "no space", "b0e1", 4, 28, fatal=True),

@@ -29,6 +29,7 @@ class Written:
     start: int
     stack: int
     content: bytes = b""
+    outside: memoryview | None = None
 
     @property
     def end(self) -> int:
@@ -295,3 +296,18 @@ def test_a_lease_ends_before_its_bytes_are_handed_out(parts: Parts, grows: bool)
     for number, pixels, position in leases:
         if number != 8:  # a part of it is claimed ahead
             assert reader.is_intact(position) == (bytes(pixels) == groups[number].content) == (number > 8)
+
+
+def test_a_group_in_memory_of_the_producers_is_not_listed() -> None:
+    memory = PageMemory(BLOCKS * BLOCK, shared=True)
+    table = GroupTable()
+    ring = Ring(memory.view, table.claim)
+    reader = reader_of(table, memory)
+    outside = memoryview(b"x" * 100)
+    add(
+        table,
+        Written(ring.allocate(BLOCK), 0, 0, b"a" * BLOCK, outside),
+        Written(ring.allocate(BLOCK), BLOCK, 0, b"b" * BLOCK),
+    )
+    assert reader.find(0, 0, BLOCK) is None
+    assert reader.find(0, BLOCK, BLOCK) is not None

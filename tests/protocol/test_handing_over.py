@@ -1,0 +1,70 @@
+"""Shared memory on the wire: what is said of it, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.model.pixel_type import pixel_type_of
+from acqstream.protocol import shared_memory as wire
+from acqstream.protocol.encoding import decode_header
+from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.request_fields import FrameEncoder, FrameFields
+from acqstream.protocol.requests import Frame, Open, parse_request
+
+PLACE = wire.MemoryPlace(7, 8192)
+FRAME = FrameFields(pixel_type_of("<u2", (2, 3)), (2, 3), {"time": 0}, None, None, 5)
+
+
+def test_a_place_goes_through_both_kinds_of_frame() -> None:
+    encoder = FrameEncoder("b0e1")
+    one = parse_request(decode_header(encoder.frame(3, FRAME, PLACE))[0])
+    many = parse_request(decode_header(encoder.frames(3, [FRAME, FRAME], PLACE))[0])
+    without = parse_request(decode_header(encoder.frame(3, FRAME))[0])
+    assert isinstance(one, Frame)
+    assert isinstance(many, Frames)
+    assert isinstance(without, Frame)
+    assert (one.place, many.place, without.place) == (PLACE, PLACE, None)
+
+
+@pytest.mark.parametrize(
+    "value", [7, "7", [], [7], [7, 0, 0], [0, 0], [-1, 0], [7, -1], [7, 2**63], [7.0, 0], [7, None], [True, 0], {}]
+)
+def test_what_is_no_place(value: object) -> None:
+    with pytest.raises(FrameRefused, match="frame 3: 'mem' must be") as caught:
+        wire.parse_place({"mem": value}, 3)
+    assert (caught.value.code, caught.value.number) == ("bad_header", 3)
+
+
+def test_an_offer() -> None:
+    for fields, offer in (
+        ({}, wire.MemoryOffer()),
+        ({"memory": None}, wire.MemoryOffer()),
+        ({"memory": {"token": "0a" * 16}}, wire.MemoryOffer("0a" * 16)),
+        ({"memory": {"why": "another machine"}}, wire.MemoryOffer(why="another machine")),
+    ):
+        request = parse_request({"t": "open", "ds": "b0e1", "name": "x", **fields})
+        assert isinstance(request, Open)
+        assert request.memory == offer
+
+
+@pytest.mark.parametrize("memory", [7, {"token": 7}, {"token": "0A" * 16}, {"token": "0" * 31}, {"why": "x" * 301}])
+def test_what_is_no_offer(memory: object) -> None:
+    with pytest.raises(ProtocolError):
+        parse_request({"t": "open", "ds": "b0e1", "name": "x", "memory": memory})
+
+
+def test_the_handing_over_there_and_back() -> None:
+    assert wire.parse_handover(wire.encode_handover("0a" * 16)) == "0a" * 16
+    assert wire.parse_handover_answer(wire.encode_taken(7, 4096)) == 7
+    with pytest.raises(ProtocolError, match="not take it: too small"):
+        wire.parse_handover_answer(wire.encode_not_taken("too small"))
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"{}", b"[]", b"\xff", b'{"t":"memory"}', b'{"t":"memory","v":1,"token":"x"}']
+)
+def test_what_is_no_handing_over(message: bytes) -> None:
+    for parse in (wire.parse_handover, wire.parse_handover_answer):
+        with pytest.raises(ProtocolError):
+            parse(message)
