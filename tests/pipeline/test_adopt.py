@@ -10,8 +10,17 @@ import pytest
 from acqstream.errors import FrameRefused
 from acqstream.model.receipt import MissingFrames
 from acqstream.pipeline.log import Log
-from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, MIB, Frame, frame_of, frames_of, memory_of, start_log
-from tests.pipeline.read_back import check_dataset, stack_paths
+from tests.pipeline.make_frames import (
+    LEAST_LIMIT_BYTES,
+    MIB,
+    Frame,
+    frame_of,
+    frames_of,
+    memory_of,
+    spec_of,
+    start_log,
+)
+from tests.pipeline.read_back import check_dataset, read_journal, stack_paths
 from tests.storage.scripted_disk import ScriptedDisk
 
 STACK = "Stack.tif"
@@ -173,3 +182,23 @@ def test_frames_without_a_checksum_get_one(tmp_path: Path) -> None:
     assert log.receipt.without_checksum == 1
     assert np.array_equal(np.frombuffer(memory.slot(0, frame.image.nbytes), "<u2"), frame.image.ravel())
     check_dataset(tmp_path / "cells", [frame])
+
+
+def test_nothing_but_the_frame_gets_into_the_file(tmp_path: Path) -> None:
+    """Neither what lies behind it in the producer's memory, nor what the log's ring held before."""
+    frames = [frame_of(number, (700, 401), "|u1") for number in range(12)]
+    memory, used = ProducersMemory(12), memory_of(64 * 4096)
+    used[:] = b"\xee" * len(used)
+    memory._memory[:] = b"\xdd" * len(memory._memory)
+    with Log(tmp_path / "cells", spec_of(), memory=used) as log:
+        for frame in frames:
+            memory.hand(log, frame)
+            assert log.wait_for_published(frame.header.number + 1)
+    (path,) = stack_paths(tmp_path / "cells")
+    content = path.read_bytes()
+    records = read_journal(tmp_path / "cells")
+    for record in records[:-1]:
+        end = int(record["offset"] + record["length"])
+        assert not any(content[end : end + -end % 4096])
+    assert b"\xdd" * 8 not in content
+    assert b"\xee" * 8 not in content
