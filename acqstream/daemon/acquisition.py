@@ -68,6 +68,12 @@ class Acquisition:
         is_paused = self.session.state is AcquisitionState.RUNNING and self.log.state is AcquisitionState.PAUSED
         return AcquisitionState.PAUSED if is_paused else self.session.state
 
+    def take_memory(self, memory: ProducersMemory | None, why: str = "") -> None:
+        """Frames lie in `memory` from now on; None: they come as messages, for the reason given."""
+        if self.memory is not None:
+            self.memory.unmap()
+        self.memory, self.memory_why = memory, why
+
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:
         """An acknowledgement, if there is news worth a message."""
         cursors = self.log.cursors()

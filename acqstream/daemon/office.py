@@ -166,7 +166,7 @@ class Office:
         if isinstance(opened, Receipt):  # it ended before this daemon began
             self._announcer.send(peer, Closed(opened))
             return
-        opened.memory, opened.memory_why = memory_of(self._endpoints.desk, request.memory)
+        opened.take_memory(*memory_of(self._endpoints.desk, request.memory))
         self._receipts.pop(opened.dataset_id, None)
         self.acquisitions[opened.dataset_id] = opened
 
@@ -186,7 +186,7 @@ class Office:
         if not is_back and acquisition.session.state is AcquisitionState.CLOSING:
             raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
         acquisition.peer = peer
-        acquisition.memory, acquisition.memory_why = memory_of(self._endpoints.desk, request.memory)
+        acquisition.take_memory(*memory_of(self._endpoints.desk, request.memory))
         acquisition.epoch = max(spec.epoch, acquisition.epoch + (0 if is_back else TAKEOVER_EPOCHS))
         acquisition.is_resumed = True
         acquisition.session.on(Event.FOUND, time.monotonic())
@@ -376,7 +376,7 @@ class Office:
         self._receipts[acquisition.dataset_id] = receipt
         while len(self._receipts) > MAX_RECEIPTS_KEPT:
             self._receipts.popitem(last=False)
-        acquisition.memory = None
+        acquisition.take_memory(None)
         acquisition.views.end()
         acquisition.share.close()
         del self.acquisitions[acquisition.dataset_id]

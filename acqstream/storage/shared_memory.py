@@ -41,8 +41,8 @@ def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
     return pages, descriptor
 
 
-def map_shared_memory(descriptor: int) -> memoryview:
-    """All of a producer's memory, read-only. The descriptor may be closed; the mapping ends with the last view of it.
+def map_shared_memory(descriptor: int) -> mmap.mmap:
+    """All of a producer's memory, read-only. The descriptor may be closed.
 
     Raises OSError, and ValueError for what could fail later: memory that is not sealed, not there, or no memory.
     """
@@ -62,7 +62,7 @@ def map_shared_memory(descriptor: int) -> memoryview:
         raise ValueError(f"only {status.st_blocks * 512} of its {status.st_size} bytes are there")
     pages = mmap.mmap(descriptor, status.st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     _prefer_huge_pages(pages)
-    return memoryview(pages)
+    return pages
 
 
 def _available_bytes() -> int:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memo
 
 def test_what_one_writes_the_other_reads() -> None:
     pages, descriptor = make_shared_memory(3 * PAGE_BYTES)
-    view = map_shared_memory(descriptor)
+    view = memoryview(map_shared_memory(descriptor))
     os.close(descriptor)
     pages[PAGE_BYTES : PAGE_BYTES + 5] = b"hello"
     assert (len(view), bytes(view[PAGE_BYTES : PAGE_BYTES + 6])) == (3 * PAGE_BYTES, b"hello\0")
