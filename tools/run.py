@@ -45,6 +45,7 @@ VENV_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
+IN_PARALLEL = ("-n", "2", "--dist", "loadfile")  # overridden by a later -n 0
 DEMO_TIMEOUT_S = 300
 
 TOO_OLD = """\
@@ -203,7 +204,8 @@ def run_tests(python: Path, arguments: list[str]) -> int:
         if code:
             raise StepFailed(f"{output.strip()}\n{name} failed with exit code {code}", code)
     say("pytest:")
-    return run_openly([str(python), "-m", "pytest", *arguments], TEST_TIMEOUT_S)
+    # Most of the tests wait for processes, disks and patience: two at a time take half as long.
+    return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
 
 
 def run_demo(python: Path, arguments: list[str]) -> int:
