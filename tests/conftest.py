@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import sys
 import threading
 import time
@@ -72,6 +73,8 @@ watchdog_key = pytest.StashKey[Watchdog]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # One seed for all processes of a run, in the names of the tests that use it.
+    os.environ.setdefault("ACQSTREAM_TEST_SEED", str(random.randrange(10**6)))
     # A copy of the real stderr: while a test runs, pytest has put a file in its place.
     stream = os.fdopen(os.dup(sys.__stderr__.fileno()), "w") if sys.__stderr__ else sys.stderr
     config.stash[watchdog_key] = Watchdog(stream)
