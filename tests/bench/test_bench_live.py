@@ -19,11 +19,11 @@ def test_every_row_runs(tmp_path: Path) -> None:
         payload_bytes=2_000_000,
         rows=tuple(ROWS),
         pairs=1,
-        situations=(((64, 64), "uint16"),),
+        situations=(((64, 64), "uint16"), ((512, 512), "uint16")),
         daemon_memory_mb=64,
     )
     report = run_benchmark(settings, lambda *news: None)
-    assert [situation.frames for situation in report.situations] == [244]
+    assert [situation.frames for situation in report.situations] == [244, 3]
     for situation in report.situations:
         assert [row.name for row in situation.rows] == ["limit", *ROWS]
         for row in situation.rows[2:]:

@@ -29,8 +29,8 @@ INDEX = "NDTiff.index"
     [
         (40, True),
         (40, False),
-        pytest.param(100, True, marks=pytest.mark.slow),
-        pytest.param(100, False, marks=pytest.mark.slow),
+        pytest.param(200, True, marks=pytest.mark.slow),
+        pytest.param(200, False, marks=pytest.mark.slow),
     ],
 )
 def test_every_listed_frame_of_a_copy_is_right(tmp_path: Path, copies: int, index_first: bool) -> None:

@@ -94,3 +94,10 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
 @pytest.mark.parametrize("seed", [SEED])  # part of the name, so that it is told in any case
 def test_five_kills(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, 5, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(180)
+@pytest.mark.parametrize("seed", [SEED])
+def test_fifteen_more_kills(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, 15, seed + 1)

@@ -106,7 +106,7 @@ def test_a_full_disk_ends_the_acquisition(small_disk, way, kind):
     assert 0 < frames_in(begun["begun"]) <= 16
 
 
-@pytest.mark.parametrize(("way", "kind"), [("sink", "snapped"), ("hook", "burst"), ("sink", "waiting")])
+@pytest.mark.parametrize(("way", "kind"), [*WAYS, ("sink", "waiting")])
 def test_a_daemon_that_dies_ends_the_acquisition_within_the_patience(tmp_path, way, kind):
     with DaemonProcess(tmp_path / "data") as daemon:
         process = microscope.start(SCENARIO, endpoint=daemon.endpoint, way=way, kind=kind, patience_s=PATIENCE_S)
