@@ -264,7 +264,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
         until(lambda: run.progress.published == 1, "published")
         assert len(handles(daemon.pid)) == 2  # a descriptor and a mapping
     until(lambda: not handles(daemon.pid), "the memory is unmapped")
-    assert len(handles(os.getpid())) == ours
+    assert len(handles(os.getpid())) <= ours  # what earlier tests left to the garbage collector may go meanwhile
 
     producer = programs.start(programs.PRODUCER, daemon.endpoint, "killed", "50", "wait")
     try:
