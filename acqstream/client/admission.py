@@ -22,6 +22,7 @@ class Admission:
         self._connection = connection
         self._session = connection.session
         self._condition = connection.condition
+        self._lock = connection.lock
         self._settings = connection.settings
         self._memory = memory.pages
         self._held_by: int | None = None  # the thread that fills a reserved frame
@@ -50,7 +51,7 @@ class Admission:
 
     def add(self, frame: FrameFields, start: int, payload_bytes: int, header_bytes: int) -> None:
         """The next frame, whose pixels are at `start`, where room was."""
-        with self._condition:
+        with self._lock:
             self.raise_if_over()
             self._session.outbox.add_frame(frame, start, payload_bytes, header_bytes)
             self._connection.wake()
@@ -58,7 +59,7 @@ class Admission:
     def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, mmap]:
         """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
         outbox = self._session.outbox
-        with self._condition:
+        with self._lock:
             self.raise_if_over()
             self._check_size(payload_bytes)
             waiting_since = None

@@ -9,6 +9,7 @@ from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
 
+_PLAIN = frozenset({int, str})  # most values are: not worth a call
 CHANNEL_AXIS = "channel"
 CHANNEL_NAMES_KEY = "ChNames"
 
@@ -23,7 +24,13 @@ def plain_axes(axes: Mapping[Any, Any] | None, axis_values: Mapping[str, Any]) -
         if twice:
             raise ProtocolError(f"axis {min(twice)!r} is given both in the mapping and as a keyword")
         merged = {**axes, **axis_values}
-    return check_axes({plain_scalar(name): plain_scalar(value) for name, value in merged.items()})
+    plain = {
+        name if name.__class__ is str else plain_scalar(name): value
+        if value.__class__ in _PLAIN
+        else plain_scalar(value)
+        for name, value in merged.items()
+    }
+    return check_axes(plain)
 
 
 class MicroManagerAxes:

@@ -51,7 +51,7 @@ class FrameRing:
 
 
 def _slot_length(size: int) -> int:
-    return _round_up(max(size, 1), SLOT_ALIGNMENT)
+    return -(-max(size, 1) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 def _round_up(size: int, step: int) -> int:

@@ -21,7 +21,7 @@ class HeldMessage(NamedTuple):
     """One frame, or one skip (payload_bytes 0) of so many numbers.
 
     header is that of a skip, frame what a frame's header will say. start is the offset of the pixels in the local
-    buffer; bytes_end the payload bytes since frame 0, this one included.
+    buffer; bytes_end the payload bytes since frame 0, this one included; held_bytes is about what is held besides them.
     """
 
     number: int
@@ -32,15 +32,11 @@ class HeldMessage(NamedTuple):
     bytes_end: int
     frame: FrameFields | None = None
     metadata_bytes: int = 0
+    held_bytes: int = _MESSAGE_OVERHEAD_BYTES
 
     @property
     def number_end(self) -> int:
         return self.number + self.numbers
-
-    @property
-    def header_bytes(self) -> int:
-        """About what is held of it beside its pixels."""
-        return len(self.header) + self.metadata_bytes + _MESSAGE_OVERHEAD_BYTES
 
     def is_followed_by(self, other: HeldMessage) -> bool:
         """True if both frames may go in one message: of one kind, their pixels back to back."""
@@ -99,16 +95,18 @@ class Outbox:
         self.ring.take(start, payload_bytes)
         self.payload_bytes += payload_bytes
         self.held_payload_bytes += payload_bytes
+        held_bytes = metadata_bytes + _MESSAGE_OVERHEAD_BYTES
         end = self.payload_bytes
-        self._add(HeldMessage(self.next, 1, b"", start, payload_bytes, end, frame, metadata_bytes))
+        self._add(HeldMessage(self.next, 1, b"", start, payload_bytes, end, frame, metadata_bytes, held_bytes))
 
     def add_skip(self, header: bytes, count: int) -> None:
         """Append a message that consumes `count` numbers from `next` on."""
-        self._add(HeldMessage(self.next, count, header, 0, 0, self.payload_bytes))
+        held_bytes = len(header) + _MESSAGE_OVERHEAD_BYTES
+        self._add(HeldMessage(self.next, count, header, 0, 0, self.payload_bytes, held_bytes=held_bytes))
 
     def _add(self, message: HeldMessage) -> None:
         self.next += message.numbers
-        self._held_header_bytes += message.header_bytes
+        self._held_header_bytes += message.held_bytes
         self._held.append(message)
         self._unsent.append(message)
 
@@ -137,7 +135,7 @@ class Outbox:
             if message.payload_bytes:
                 self.ring.give_back()
             self.held_payload_bytes -= message.payload_bytes
-            self._held_header_bytes -= message.header_bytes
+            self._held_header_bytes -= message.held_bytes
             freed = True
         return freed
 

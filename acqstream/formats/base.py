@@ -78,6 +78,9 @@ class FrameLayout(Protocol):
     def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
         """Where the frame goes: behind `previous` in its group, or as a new group at `end` (a block boundary)."""
 
+    def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
+        """As `place`, for frames back to back in one group; None where they cannot lie so."""
+
     def fits(self, end: int) -> bool:
         """Whether a stack file may have a group that ends at byte `end`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from acqstream.errors import ProtocolError
 
@@ -39,6 +39,20 @@ def check_axes(axes: object) -> dict[str, AxisValue]:
     return dict(axes)
 
 
+def are_good_columns(columns: Mapping[str, Sequence[AxisValue]]) -> bool:
+    """Whether `check_axes` would take every row of these columns; it says what is wrong with one that it does not."""
+    if len(columns) > MAX_AXES or not all(name.__class__ is str and _is_name(name) for name in columns):
+        return False
+    return all(map(_is_good_column, columns.values()))
+
+
+def _is_good_column(column: Sequence[AxisValue]) -> bool:
+    kinds = set(map(type, column))
+    if kinds == {int}:
+        return min(column) >= -(2**31) and max(column) < 2**31  # type: ignore[operator]
+    return kinds == {str} and all(len(text) <= MAX_STRING and text.isprintable() for text in set(column))  # type: ignore[arg-type,union-attr]
+
+
 @functools.lru_cache(maxsize=1024)  # a run has few names, and asks for each with every frame
 def _is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
@@ -59,6 +73,14 @@ def axes_json(axes: Axes) -> bytes:
     """`axes` (checked) as an ASCII JSON object without blanks, keys in the order given."""
     values = [value if value.__class__ is int else _quoted(value) for value in axes.values()]
     return (_template(tuple(axes)) % tuple(values)).encode("ascii")
+
+
+def axes_json_rows(columns: Mapping[str, Sequence[AxisValue]], count: int) -> list[bytes]:
+    """`axes_json` of each of the `count` rows of these columns (good ones)."""
+    values = [column if column[0].__class__ is int else map(_quoted, column) for column in columns.values()]
+    template = _template(tuple(columns))
+    rows = zip(*values, strict=True) if values else [()] * count
+    return [(template % row).encode("ascii") for row in rows]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ class FrameHeader(NamedTuple):
 
     number counts 0, 1, 2 ... without holes. metadata is the frame's JSON object as ASCII bytes, `Axes` included.
     checksum is the XXH3-64 of the pixel bytes as the producer computed it, or None. time_ns is the capture time in
-    nanoseconds since 1970, or None.
+    nanoseconds since 1970, or None. axes_text is `axes_json(axes)` where it was made already, else empty.
     """
 
     number: int
@@ -24,6 +24,7 @@ class FrameHeader(NamedTuple):
     metadata: bytes
     checksum: int | None = None
     time_ns: int | None = None
+    axes_text: bytes = b""
 
     @property
     def payload_bytes(self) -> int:

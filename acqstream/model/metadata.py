@@ -25,8 +25,11 @@ def dump_ascii(value: object) -> bytes:
     return text.encode("ascii")
 
 
-def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes) -> bytes:
-    """A frame's metadata as JSON bytes, with its axes under `Axes`: the only way to rebuild a lost index."""
+def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes, axes_text: bytes = b"") -> bytes:
+    """A frame's metadata as JSON bytes, with its axes under `Axes`: the only way to rebuild a lost index.
+
+    axes_text is `axes_json(axes)`, where it was made already.
+    """
     if not metadata:
-        return b'{"Axes":' + axes_json(axes) + b"}"
+        return b'{"Axes":' + (axes_text or axes_json(axes)) + b"}"
     return dump_ascii({**metadata, "Axes": dict(axes)})

@@ -5,10 +5,11 @@ Readers sort the values of an axis; one that mixes both breaks them (NDTiff: an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from acqstream.errors import FrameRefused
 from acqstream.model.axes import Axes
+from acqstream.model.frame_header import FrameHeader
 
 MAX_NAMES = 4096  # axis names of one dataset; a run has a few
 _WORDS: Mapping[type, str] = {int: "an integer", str: "a string"}
@@ -30,6 +31,14 @@ class AxisKinds:
             kind = kinds.get(name)
             if kind is not value.__class__:
                 self._check_new(name, kind, value, number)
+
+    def check_run(self, headers: Sequence[FrameHeader]) -> None:
+        """`check` for each of these frames."""
+        kinds = self._kinds
+        for header in headers:
+            for name, value in header.axes.items():
+                if kinds.get(name) is not value.__class__:
+                    self._check_new(name, kinds.get(name), value, header.number)
 
     def learn(self, axes: Axes) -> None:
         """The axes of a frame that is in the dataset already; what was known before stays as it is."""

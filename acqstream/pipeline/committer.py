@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import xxhash
-
 from acqstream.errors import FrameRefused, StorageError
 from acqstream.formats.base import FrameLayout, Page
 from acqstream.formats.ndtiff.layout import index_pixel_type
@@ -238,21 +236,14 @@ def _records(batch: Batch) -> tuple[bytes, list[Page]]:
             records.append(journal.encode_gap(range(entry.first_number, entry.next_number), journal.SKIP))
             continue
         assert batch.stack is not None
-        number = batch.stack.number
-        for page, checksum in zip(entry.pages, entry.checksums, strict=True):
-            header = page.header
-            records.append(
-                journal.encode_frame(
-                    header.number,
-                    stack=number,
-                    offset=page.pixels,
-                    length=header.payload_bytes,
-                    checksum=checksum,
-                    directory=page.directory,
-                    pixel_type=index_pixel_type(header.pixel_type),
-                    own_checksum=header.checksum is None,
-                    metadata_checksum=xxhash.xxh3_64_intdigest(header.metadata),
-                )
-            )
         pages += entry.pages
+        kind = entry.pages[0].header  # all frames of a group are of one kind
+        records.append(
+            journal.encode_frames(
+                zip(entry.pages, entry.checksums, strict=True),
+                stack=batch.stack.number,
+                length=kind.payload_bytes,
+                pixel_type=index_pixel_type(kind.pixel_type),
+            )
+        )
     return b"".join(records), pages

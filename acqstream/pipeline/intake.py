@@ -148,18 +148,20 @@ class Intake:
         """
         with self.condition:
             self._check_turn(headers[0].number)
-            if self._keys is not None:
-                self._keys.make_room(len(headers))
-            admitted = 0
+            if self._ring.beside_bytes > self._ring.size_bytes * _MOST_BESIDE:
+                return None
             try:
-                for header in headers:
-                    self._admit(header)
-                    admitted += 1
+                self._kinds.check_run(headers)
+            except FrameRefused:
+                return None
+            if self._keys is not None and not self._keys.add_run(headers):
+                return None
+            try:
                 run = self._place_run(headers) or self._place_run(headers)  # once more, in a group of its own
             except FrameRefused:
                 run = None
             if run is None:
-                self._withdraw(headers[:admitted])
+                self._withdraw(headers)
                 return None
             group, placements = run
             self._slot = placements[-1]
@@ -300,8 +302,7 @@ class Intake:
             self.axis_order = self.axis_order or tuple(header.axes)
             self.stack_header = self.layout.stack_header(self.axis_order)
             self._end = len(self.stack_header)
-        previous = self._open.placements[-1] if self._open is not None else None
-        placement = self.layout.place(header, self._end, previous)
+        placement = self.layout.place(header, self._end, self._previous())
         if isinstance(placement, RollOver):
             self.close_group()
             self._stack += 1
@@ -315,23 +316,17 @@ class Intake:
 
     def _place_run(self, headers: Sequence[FrameHeader]) -> tuple[Group, list[Placement]] | None:
         """All frames in one group, back to back; None, with the open group closed, if that does not go."""
-        placement = self._place(headers[0])
-        placements = [placement]
-        for header in headers[1:]:
-            behind = self.layout.place(header, 0, placement)
-            if isinstance(behind, RollOver) or behind.position != placement.position + 1:
-                self.close_group()
-                return None
-            placement = behind
-            placements.append(placement)
-        if not placement.packed:
-            return None
-        if placements[0].position == 0:
-            return self._begin_group(placement), placements
-        if self._open is None or not self._extend_group(placement):
+        self._place(headers[0])  # in the next stack file, where this one is full
+        placements = self.layout.place_run(headers, self._end, self._previous())
+        if placements is not None and placements[0].position == 0:
+            return self._begin_group(placements[-1]), placements
+        if placements is None or self._open is None or not self._extend_group(placements[-1]):
             self.close_group()
             return None
         return self._open, placements
+
+    def _previous(self) -> Placement | None:
+        return self._open.placements[-1] if self._open is not None else None
 
     def _extend_group(self, placement: Placement) -> bool:
         group = self._open

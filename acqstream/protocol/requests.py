@@ -16,7 +16,7 @@ from acqstream.model.acquisition_spec import (
     AxisSpec,
     DurabilityMode,
 )
-from acqstream.model.axes import check_axes
+from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
@@ -125,12 +125,13 @@ def _parse_frame(fields: Mapping[str, Any]) -> Frame:
     pixel_type, height, width = _parse_kind(fields, number)
     try:
         axes = check_axes(fields.get("ax"))
-        metadata = frame_metadata(take_map(fields, "meta"), axes)
+        axes_text = axes_json(axes)
+        metadata = frame_metadata(take_map(fields, "meta"), axes, axes_text)
         checksum = _parse_checksum(fields.get("sum"))
         time_ns = take_optional_integer(fields, "tns", least=-(2**63))
     except (ProtocolError, ValueError, TypeError, RecursionError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    header = FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns)
+    header = FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns, axes_text)
     return Frame(dataset_id, header, parse_place(fields, number))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import ConfigError, FrameRefused
+from acqstream.model.axes import axes_json
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
@@ -29,8 +30,8 @@ KINDS = [
 
 
 def expected(number: int, frame: FrameFields) -> FrameHeader:
-    text = frame_metadata(frame.metadata, frame.axes)
-    return FrameHeader(number, frame.pixel_type, 4, 5, dict(frame.axes), text, frame.checksum, frame.time_ns)
+    text, words = axes_json(frame.axes), frame_metadata(frame.metadata, frame.axes)
+    return FrameHeader(number, frame.pixel_type, 4, 5, dict(frame.axes), words, frame.checksum, frame.time_ns, text)
 
 
 @pytest.mark.parametrize("changes", KINDS)
@@ -49,6 +50,37 @@ def test_many_frames_both_ways(changes):
     assert isinstance(batch, Frames)
     assert (batch.first, batch.count, batch.frame_bytes, batch.refused) == (7, 3, 40, None)
     assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
+
+
+@pytest.mark.parametrize("axes", [{"time": 5, "channel": "DA'PI\""}, {"z": -(2**31)}, {}])
+def test_plain_frames_both_ways(axes):
+    """Without metadata they are taken column by column."""
+    frames = [fields(axes=axes, checksum=number) for number in range(3)]
+    batch = parse_request(decode_header(FrameEncoder("b0e1").frames(7, frames))[0])
+    assert isinstance(batch, Frames)
+    assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
+
+
+@pytest.mark.parametrize(
+    ("position", "changes"),
+    [
+        (1, {"ax": {"time": [0, 2**31, 2]}}),
+        (2, {"ax": {"time": [0, 1, True]}}),
+        (0, {"ax": {"time": ["a" * 200, "b", "c"]}}),
+        (1, {"ax": {"channel": ["a", "b\n", "c"]}}),
+        (0, {"ax": {"9": [0, 1, 2]}}),
+        (2, {"sums": ["0" * 16, "1" * 16, "x" * 16]}),
+        (1, {"sums": ["0" * 16, "1" * 15, "2" * 16]}),
+        (1, {"sums": ["0" * 16, 7, "2" * 16]}),
+    ],
+)
+def test_the_first_bad_one_of_many_is_named(position, changes):
+    values = {"t": "frames", "ds": "b0e1", "n": 7, "count": 3, "dt": "<u2", "sh": [4, 5], "ax": {"time": [0, 1, 2]}}
+    batch = parse_request({**values, **changes})
+    assert isinstance(batch, Frames)
+    assert len(batch.headers) == position
+    assert batch.refused is not None
+    assert batch.refused.number == 7 + position
 
 
 @pytest.mark.parametrize("metadata", [{"a": object()}, {"a": 2**70}, {"a": "x" * 2**20}])

@@ -17,6 +17,13 @@ DS = "b0e1"
 FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}
 OPEN = {"t": "open", "ds": DS, "name": "cells"}
 
+
+def header(
+    pixel_type: PixelType, metadata: bytes, checksum: int | None = None, time_ns: int | None = None
+) -> FrameHeader:
+    return FrameHeader(7, pixel_type, 2, 3, {"time": 0}, metadata, checksum, time_ns, b'{"time":0}')
+
+
 UNDERSTOOD: dict[str, tuple[dict, object]] = {
     "stop": ({"t": "stop", "name": "cells"}, Stop("cells")),
     "hello": ({"t": "hello", "v": 1, "client": {"name": "x"}}, Hello(1, {"name": "x"})),
@@ -58,18 +65,15 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
     ),
     "frame": (
         FRAME,
-        Frame(DS, FrameHeader(7, PixelType("<u2", 1, 16), 2, 3, {"time": 0}, b'{"Axes":{"time":0}}')),
+        Frame(DS, header(PixelType("<u2", 1, 16), b'{"Axes":{"time":0}}')),
     ),
     "full frame": (
         {**FRAME, "bits": 12, "tns": 5, "meta": {"a": "µ"}, "sum": {"xxh3": "00000000000000ff"}},
-        Frame(
-            DS,
-            FrameHeader(7, PixelType("<u2", 1, 12), 2, 3, {"time": 0}, b'{"a":"\\u00b5","Axes":{"time":0}}', 255, 5),
-        ),
+        Frame(DS, header(PixelType("<u2", 1, 12), b'{"a":"\\u00b5","Axes":{"time":0}}', 255, 5)),
     ),
     "rgb frame": (
         {**FRAME, "dt": "|u1", "sh": [2, 3, 3]},
-        Frame(DS, FrameHeader(7, PixelType("|u1", 3, 8), 2, 3, {"time": 0}, b'{"Axes":{"time":0}}')),
+        Frame(DS, header(PixelType("|u1", 3, 8), b'{"Axes":{"time":0}}')),
     ),
     "skip": ({"t": "skip", "ds": DS, "n": 3, "count": 2, "reason": "x"}, Skip(DS, 3, 2, "x")),
     "short skip": ({"t": "skip", "ds": DS, "n": 3}, Skip(DS, 3, 1, "")),

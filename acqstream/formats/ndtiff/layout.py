@@ -28,6 +28,7 @@ Published when: its whole entry is in NDTiff.index.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,7 @@ _HEADER_BYTES = 28
 _ENTRY_COUNT = 13
 _RESOLUTIONS = 162
 _PACKED_ALIGN = 16
+_KIND = slice(1, 4)  # of a header: pixel type, height, width
 _INDEX_PIXEL_TYPES = {8: 0, 16: 1, 10: 3, 12: 4, 14: 5, 11: 6}  # by significant bits; RGB is 2
 _INDEX_NUMBERS = struct.Struct("<IiiiiIii")
 _LENGTH = struct.Struct("<I")
@@ -116,6 +118,26 @@ class NDTiffLayout:
         if not self.fits(placement.group_end):
             return RollOver()
         return placement
+
+    def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
+        first = self.place(headers[0], end, previous)
+        if isinstance(first, RollOver) or not first.packed:
+            return None
+        _, start, position, pixels, tail, group_end, _ = first
+        payload = first.header.payload_bytes
+        kind = first.header[_KIND]
+        placements = [first]
+        for header in headers[1:]:
+            if header[_KIND] != kind:
+                return None
+            position += 1
+            pixels += payload
+            tail += DIRECTORY_STEP + len(header.metadata) + 1
+            group_end = align_up(align_up(pixels + payload, _PACKED_ALIGN) + tail)
+            placements.append(Placement(header, start, position, pixels, tail, group_end, True))
+        if group_end - start > PACKED_GROUP_BYTES or not self.fits(group_end):
+            return None
+        return placements
 
     def _behind(self, header: FrameHeader, previous: Placement) -> Placement | None:
         pixels = previous.pixels_end
@@ -192,18 +214,11 @@ class NDTiffLayout:
         name = stack_name.encode("ascii")
         name_field = _LENGTH.pack(len(name)) + name
         parts: list[bytes] = []
-        for page in pages:
-            header = page.header
-            axes = axes_json(header.axes)
+        for header, _, pixels, metadata in pages:
+            axes = header.axes_text or axes_json(header.axes)
+            kind = index_pixel_type(header.pixel_type)
             numbers = _INDEX_NUMBERS.pack(
-                page.pixels,
-                header.width,
-                header.height,
-                index_pixel_type(header.pixel_type),
-                0,
-                page.metadata,
-                len(header.metadata),
-                0,
+                pixels, header.width, header.height, kind, 0, metadata, len(header.metadata), 0
             )
             parts += (_LENGTH.pack(len(axes)), axes, name_field, numbers)
         return b"".join(parts)
@@ -216,6 +231,7 @@ class NDTiffLayout:
         return [(last.directory + NEXT_POINTER, b"\0\0\0\0")], max(pixels_end, metadata_end)
 
 
+@functools.lru_cache(maxsize=64)  # asked for with every frame
 def index_pixel_type(pixel_type: PixelType) -> int:
     """The index's number for a pixel type (specification: 0 8 bit, 1 16 bit, 2 RGB, 3..6 10, 12, 14, 11 bit)."""
     return 2 if pixel_type.samples == 3 else _INDEX_PIXEL_TYPES[pixel_type.bits]
