@@ -98,7 +98,8 @@ class Dataset:
         """Every frame with its key, in order of arrival: the fastest way to read a whole dataset.
 
         Frames are as `read_frame` gives them; one that was written again comes once, in its latest place. What follows
-        is read meanwhile, with direct I/O where the system has it: it neither uses nor fills the page cache.
+        is read meanwhile, with direct I/O where the system has it: it neither uses nor fills the page cache. A frame
+        that is kept may keep up to 4 MiB of its neighbours in memory: to keep a few of many, keep copies.
         """
         for row, frame in self._full.read_in_order():
             yield self._full.key(row), frame

@@ -19,11 +19,11 @@ from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
 
-PIECE_BYTES = 8 * 2**20
+PIECE_BYTES = 4 * 2**20 - 2 * BLOCK_BYTES  # with the blocks at both ends two huge pages
 _MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
-_THREADS = 2  # reads in flight
-_PIECES_AHEAD = 3  # with the one in use, four times PIECE_BYTES (or of a larger frame) are taken
-_SHARED_FRAMES = 8  # a frame that is kept may keep alive so many; smaller ones are copied
+_THREADS = 3  # reads in flight
+_PIECES_AHEAD = 6  # with the one in use, seven times PIECE_BYTES (or of a larger frame) are taken
+_SHARED_FRAMES = 32  # a frame that is kept may keep alive so many; smaller ones are copied
 _ROWS = 2**16  # planned at once
 _PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in sorted(PIXEL_TYPES)])
 
