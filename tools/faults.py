@@ -1,6 +1,7 @@
 """The long fault runs: each fault many times, seeded; a table of what was acknowledged, lost or wrong.
 
-    python tools/faults.py [--only NAME ...] [--seed N] [--tries N] [--scale 0.1] [--json FILE] [--folder DIR]
+    python tools/faults.py [--only NAME ...] [--seed N] [--tries N] [--scale 0.1] [--transport NAME] [--json FILE]
+                           [--folder DIR]
 
 What each fault does, and what counts as survived: docs/faults.md; the drivers: tests/faults. Exit code 0 if everything
 was tried and survived, 1 if something did not survive, 3 if all that was tried survived but some could not be tried.
@@ -34,13 +35,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for acqstream, a
 import acqstream
 from tests.faults import daemon_kills, full_disks, power_cuts, producer_kills, recovery_kills, view_kills
 from tests.faults.fault_result import FaultResult
+from tests.faults.producer_process import TRANSPORTS
 
 EXIT_NOT_SURVIVED = 1
 EXIT_NOT_ALL_TRIED = 3
 COLUMNS = ("fault", "survived / tried", "frames acknowledged", "frames lost", "wrong frames", "faults delivered")
 PACKAGES = ("numpy", "pyzmq", "ndstorage", "tifffile")
 
-Driver = Callable[[int, int, Path], FaultResult]
+Driver = Callable[..., FaultResult]
 
 FAULTS: dict[str, tuple[int, Driver]] = {
     daemon_kills.FAULT: (daemon_kills.TRIES, daemon_kills.run),
@@ -75,6 +77,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="of the first run; default: any, and it is printed")
     parser.add_argument("--tries", type=int, default=None, help="of each fault, in place of its own number")
     parser.add_argument("--scale", type=float, default=1.0, help="part of each fault's own number")
+    parser.add_argument("--transport", choices=TRANSPORTS, default=None, help="of all runs; default: all, in turn")
     parser.add_argument("--json", type=Path, default=None, help="write the results to this file too")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; default: the temporary directory")
     options = parser.parse_args(arguments)
@@ -89,7 +92,8 @@ def run_fault(name: str, options: argparse.Namespace, folder: Path) -> FaultResu
     place = folder / str(list(FAULTS).index(name))  # short: sockets lie below it
     place.mkdir()
     print(f"{name}: seed {options.seed}, {tries or 'all'} tries", flush=True)
-    result = driver(options.seed, tries, place)
+    transports = {"transports": (options.transport,)} if options.transport and name != recovery_kills.FAULT else {}
+    result = driver(options.seed, tries, place, **transports)
     for failure in result.failures:
         print(f"{name} NOT SURVIVED: {failure}", flush=True)
     print(f"{name}: {result.survived} of {result.tried} survived, {result.took_s:.0f} s", flush=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
-from tests.faults.producer_process import ProducerProcess, dataset_of, wait_for_commit
+from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of, wait_for_commit
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 
@@ -22,7 +23,7 @@ LATEST_AFTER_COMMIT_S = 0.002
 LATEST_AT_START_S = 0.5  # after its process was started
 
 
-def run(seed: int, tries: int, folder: Path, transports: tuple[str, ...] = ("tcp", "ipc", "shm")) -> FaultResult:
+def run(seed: int, tries: int, folder: Path, transports: Sequence[str] = TRANSPORTS) -> FaultResult:
     """`tries` kills, KILLS_A_RUN of them in each run; transports take turns."""
 
     def one_run(one: Try, kills: int, place: Path) -> None:
@@ -36,10 +37,8 @@ def _one_run(one: Try, kills: int, place: Path, transport: str) -> None:
     chance = random.Random(f"{FAULT} {one.seed}")
     plan = FramePlan(one.seed)
     daemon = DaemonProcess(place / "data").start()
-    endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
     try:
-        options = {"resume": chance.random() < 0.5, "transport": transport}
-        with ProducerProcess(place, plan, endpoint, **options) as producer:
+        with ProducerProcess(place, plan, daemon, transport, resume=chance.random() < 0.5) as producer:
             producer.wait_for(Phase.RUNNING)
             for number in range(kills):
                 is_last = number == kills - 1

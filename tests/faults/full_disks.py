@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from acqstream.client.status import fetch_status
@@ -18,7 +19,7 @@ from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
 from tests.faults.loop_disk import LoopDisk, why_not
-from tests.faults.producer_process import ProducerProcess, dataset_of
+from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of, until
@@ -36,12 +37,16 @@ SHORT_PATIENCE_S = 2.0  # of a producer whose disk stays full
 TOLD_S = 1.0  # more than the patience, for a slow machine
 
 
-def run(seed: int, tries: int, folder: Path) -> FaultResult:
+def run(seed: int, tries: int, folder: Path, transports: Sequence[str] = TRANSPORTS) -> FaultResult:
     """`tries` full disks; a third of them stays full."""
     why = _why_not()
     if why:
         return FaultResult.skip(FAULT, seed, tries, why)
-    return repeat(FaultResult(FAULT, seed), tries, _one_run, folder, at_once=2)
+
+    def one_run(one: Try, faults: int, place: Path) -> None:
+        _one_run(one, place, transports)
+
+    return repeat(FaultResult(FAULT, seed), tries, one_run, folder, at_once=2)
 
 
 def _why_not() -> str:
@@ -50,7 +55,7 @@ def _why_not() -> str:
     return next((why for kind in KINDS if (why := why_not(kind))), "")
 
 
-def _one_run(one: Try, faults: int, place: Path) -> None:
+def _one_run(one: Try, place: Path, transports: Sequence[str]) -> None:
     chance = random.Random(f"{FAULT} {one.seed}")
     plan = FramePlan(one.seed)
     stays_full = one.seed % 3 == 2
@@ -59,8 +64,7 @@ def _one_run(one: Try, faults: int, place: Path) -> None:
         try:
             fillers = [disk.fill(chance.randrange(*ROOM_BYTES))]
             patience_s = SHORT_PATIENCE_S if stays_full else PATIENCE_S
-            endpoint = chance.choice([daemon.endpoint, daemon.ipc])
-            with ProducerProcess(place, plan, endpoint, patience_s=patience_s) as producer:
+            with ProducerProcess(place, plan, daemon, chance.choice(transports), patience_s=patience_s) as producer:
                 producer.wait_for(Phase.RUNNING)
                 if chance.random() < 0.5:
                     _let_run(producer, chance.randrange(1, 30))

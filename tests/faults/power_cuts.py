@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from acqstream.model.state import AcquisitionState
@@ -16,7 +17,7 @@ from tests.faults.comparison import check_complete, check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
 from tests.faults.loop_disk import LoopDisk, why_not
-from tests.faults.producer_process import ProducerProcess, dataset_of, wait_for_commit
+from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of, wait_for_commit
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of, until
@@ -31,25 +32,30 @@ BUFFERED = "import os; del os.O_DIRECT"
 """With it the daemon's writes go through the page cache, and are lost in a cut unless they were forced."""
 
 
-def run(seed: int, tries: int, folder: Path, kind: str = "ext4") -> FaultResult:
+def run(
+    seed: int, tries: int, folder: Path, transports: Sequence[str] = TRANSPORTS, *, kind: str = "ext4"
+) -> FaultResult:
     """`tries` cuts, each of a run on a new file system of this kind; half of them with buffered writes."""
     why = why_not(kind)
     if why:
         return FaultResult.skip(FAULTS[kind], seed, tries, why)
 
     def one_cut(one: Try, faults: int, place: Path) -> None:
-        _one_cut(one, place, kind)
+        _one_cut(one, place, kind, transports)
 
     return repeat(FaultResult(FAULTS[kind], seed), tries, one_cut, folder, at_once=RUNS_AT_ONCE)
 
 
-def _one_cut(one: Try, place: Path, kind: str) -> None:
+def _one_cut(one: Try, place: Path, kind: str, transports: Sequence[str]) -> None:
     chance = random.Random(f"{FAULTS[kind]} {one.seed}")
     plan = FramePlan(one.seed)
+    transport = chance.choice(transports)
     with LoopDisk(kind, place / "image", place / "data", SIZE_BYTES) as disk:
         daemon = DaemonProcess(disk.place, home=place, prelude=BUFFERED if one.seed % 2 else "")
         try:
-            durable = _run_until_cut(one, plan, disk, daemon, chance)
+            daemon.start()
+            with ProducerProcess(place, plan, daemon, transport) as producer:
+                durable = _run_until_cut(one, producer, disk, chance)
             daemon.kill()
             disk.unmount()
             disk.mount()
@@ -60,45 +66,43 @@ def _one_cut(one: Try, place: Path, kind: str) -> None:
             if (folder / STATE_NAME).exists() and state_of(folder)["state"] == AcquisitionState.COMPLETE:
                 check_complete(folder, plan, one)  # cut after the close
             else:
-                _go_on(one, plan, daemon, place, durable)
+                with ProducerProcess(place, plan, daemon, transport, resume=True) as producer:
+                    _go_on(one, producer, daemon, durable)
             one.expect(daemon.stop() == 0, f"the daemon did not end in order: {daemon.output()}")
         finally:
             daemon.kill_if_running()
 
 
-def _run_until_cut(one: Try, plan: FramePlan, disk: LoopDisk, daemon: DaemonProcess, chance: random.Random) -> int:
+def _run_until_cut(one: Try, producer: ProducerProcess, disk: LoopDisk, chance: random.Random) -> int:
     """How many frames the daemon had told the producer to be durable."""
-    daemon.start()
-    with ProducerProcess(daemon.home, plan, chance.choice([daemon.endpoint, daemon.ipc])) as producer:
-        producer.wait_for(Phase.OPENING)
-        if chance.random() < 0.9:
-            producer.wait_for_published(chance.randrange(1, 60))
-        if plan.durability != "close" and chance.random() < 0.7:
-            until(lambda: producer.board.durable > 0, "something is durable")
-        kind = chance.random()
-        if kind < 0.3:
-            wait_for_commit(disk.place, LATEST_AFTER_COMMIT_S, chance)
-        elif kind < 0.6:
-            producer.wait_for_word(chance.choice(["published", "durable"]))
-        else:
-            time.sleep(chance.uniform(0.0, LATEST_S))
-        if chance.random() < 0.2:
-            producer.close()
-            time.sleep(chance.uniform(0.0, 0.05))
-        was_closed = producer.board.phase is Phase.CLOSED  # then all of it is durable, whatever the mode
-        disk.cut()
-        one.delivered = 1
-        time.sleep(0.02)  # for words that were on their way
-        one.acknowledged = producer.board.next if was_closed else producer.board.durable
-        return one.acknowledged
-
-
-def _go_on(one: Try, plan: FramePlan, daemon: DaemonProcess, place: Path, durable: int) -> None:
-    """Another producer takes the run up and completes it."""
-    with ProducerProcess(place, plan, daemon.endpoint, resume=True) as producer:
-        producer.wait_for(Phase.RUNNING)
-        producer.wait_for_published(producer.board.next + 5)
+    producer.wait_for(Phase.OPENING)
+    if chance.random() < 0.9:
+        producer.wait_for_published(chance.randrange(1, 60))
+    if producer.plan.durability != "close" and chance.random() < 0.7:
+        until(lambda: producer.board.durable > 0, "something is durable")
+    kind = chance.random()
+    if kind < 0.3:
+        wait_for_commit(disk.place, LATEST_AFTER_COMMIT_S, chance)
+    elif kind < 0.6:
+        producer.wait_for_word(chance.choice(["published", "durable"]))
+    else:
+        time.sleep(chance.uniform(0.0, LATEST_S))
+    if chance.random() < 0.2:
         producer.close()
-        report = producer.report()
+        time.sleep(chance.uniform(0.0, 0.05))
+    was_closed = producer.board.phase is Phase.CLOSED  # then all of it is durable, whatever the mode
+    disk.cut()
+    one.delivered = 1
+    time.sleep(0.02)  # for words that were on their way
+    one.acknowledged = producer.board.next if was_closed else producer.board.durable
+    return one.acknowledged
+
+
+def _go_on(one: Try, producer: ProducerProcess, daemon: DaemonProcess, durable: int) -> None:
+    """Another producer takes the run up and completes it."""
+    producer.wait_for(Phase.RUNNING)
+    producer.wait_for_published(producer.board.next + 5)
+    producer.close()
+    report = producer.report()
     one.expect(report.first >= durable, f"frame {report.first} is asked for, {durable} were durable")
-    check_end(dataset_of(daemon.data), plan, one, report)
+    check_end(dataset_of(daemon.data), producer.plan, one, report)

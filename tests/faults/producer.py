@@ -2,8 +2,8 @@
 
     python -m tests.faults.producer '{"board": ..., "plan": SEED, "endpoint": ..., "create": {...}}'
 
-Tells how far it is on the board; writes, at its end, one line of JSON: the numbers it gave out, counted by itself, and
-the receipt, or the error.
+Tells how far it is on the board; writes, at its end, one line of JSON: the numbers it gave out, counted by itself, how
+frames went, and the receipt, or the error.
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ def produce(options: dict[str, Any], board: ProgressBoard) -> dict[str, Any]:
                 run.close("error", reason="the producer was refused")
         board.set(phase=Phase.FAILED)
         receipt = run.receipt.as_dict() if run is not None and run.receipt is not None else None
-        return {"error": type(error).__name__, "text": str(error), "receipt": receipt, "waited_s": waited_s, **given}
+        told = {"error": type(error).__name__, "text": str(error), "receipt": receipt}
+        return {**told, "transport": run.transport if run is not None else "", "waited_s": waited_s, **given}
     board.set(phase=Phase.CLOSED)
     assert run.receipt is not None
-    return {"error": "", "text": "", "receipt": run.receipt.as_dict(), "waited_s": waited_s, **given}
+    told = {"error": "", "text": "", "receipt": run.receipt.as_dict()}
+    return {**told, "transport": run.transport, "waited_s": waited_s, **given}
 
 
 def main() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
-from tests.faults.producer_process import ProducerProcess, dataset_of
+from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 
@@ -20,19 +21,22 @@ LATEST_S = 0.1  # after it began to open its run
 GRACES_S = (0.1, 60.0)  # in the first case the dataset is finished before the next producer comes, perhaps
 
 
-def run(seed: int, tries: int, folder: Path) -> FaultResult:
+def run(seed: int, tries: int, folder: Path, transports: Sequence[str] = TRANSPORTS) -> FaultResult:
     """`tries` kills, KILLS_A_RUN of them in each run."""
-    return repeat(FaultResult(FAULT, seed), tries, _one_run, folder, faults_a_run=KILLS_A_RUN)
+
+    def one_run(one: Try, kills: int, place: Path) -> None:
+        _one_run(one, kills, place, transports)
+
+    return repeat(FaultResult(FAULT, seed), tries, one_run, folder, faults_a_run=KILLS_A_RUN)
 
 
-def _one_run(one: Try, kills: int, place: Path) -> None:
+def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> None:
     chance = random.Random(f"{FAULT} {one.seed}")
     plan = FramePlan(one.seed)
     acknowledged = 0
     with DaemonProcess(place / "data", grace_s=chance.choice(GRACES_S)) as daemon:
-        endpoint = chance.choice([daemon.endpoint, daemon.ipc])
         for number in range(kills + 1):
-            with ProducerProcess(place, plan, endpoint, resume=True) as producer:
+            with ProducerProcess(place, plan, daemon, chance.choice(transports), resume=True) as producer:
                 if number == kills:
                     _complete(producer)
                     report = producer.report()

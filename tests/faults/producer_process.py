@@ -17,10 +17,12 @@ from acqstream.model.receipt import Receipt
 from tests.faults.frame_plan import FramePlan
 from tests.faults.producer import NAME
 from tests.faults.progress_board import Phase, ProgressBoard
+from tests.live.daemon_process import DaemonProcess
 from tests.live.programs import environment, kill
 from tests.live.stored import until
 
 END_S = 60.0
+TRANSPORTS = ("tcp", "ipc", "shm")
 
 _boards = itertools.count()
 
@@ -29,7 +31,8 @@ _boards = itertools.count()
 class Report:
     """What a producer said at its end.
 
-    first is the number it began at; put and skipped are its own counts; waited_s is how long its last call took.
+    first is the number it began at; put and skipped are its own counts; waited_s is how long its last call took;
+    transport is that of its last connection.
     """
 
     first: int
@@ -39,6 +42,7 @@ class Report:
     error: str
     text: str
     waited_s: float
+    transport: str
 
     @property
     def sent(self) -> int:
@@ -49,10 +53,11 @@ class Report:
 class ProducerProcess:
     """`tests/faults/producer.py` in a process of its own. Use as a context manager: it is gone at the end."""
 
-    def __init__(self, folder: Path, plan: FramePlan, endpoint: str, **create: Any) -> None:
+    def __init__(self, folder: Path, plan: FramePlan, daemon: DaemonProcess, transport: str, **create: Any) -> None:
         self.plan = plan
+        self.transport = transport
         self.board = ProgressBoard(folder / f"board-{next(_boards)}", create=True)
-        transport = "ipc" if endpoint.startswith("ipc") else "tcp"
+        endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
         create = {"patience_s": 30, "buffer_mb": 16, "transport": transport, **create}
         options = {"board": str(self.board.path), "plan": plan.seed, "endpoint": endpoint, "create": create}
         self._process = subprocess.Popen(
@@ -96,7 +101,9 @@ class ProducerProcess:
         assert self._process.returncode == 0, f"the producer ended with {self._process.returncode}: {errors}"
         told = json.loads(output)
         receipt = Receipt.from_dict(told.pop("receipt")) if told["receipt"] is not None else told.pop("receipt")
-        return Report(receipt=receipt, **told)
+        report = Report(receipt=receipt, **told)
+        assert report.transport in (self.transport, ""), f"frames went by {report.transport}, not {self.transport}"
+        return report
 
     def kill(self) -> None:
         """SIGKILL, if it still runs, and wait until it is gone."""

@@ -43,7 +43,7 @@ def test_producer_killed(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(power_cuts.FAULTS))
 def test_power_cut(tmp_path: Path, seed: int, kind: str) -> None:
-    check(power_cuts.run(seed, 2, tmp_path, kind), 2)
+    check(power_cuts.run(seed, 2, tmp_path, kind=kind), 2)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from acqstream.pipeline.views.view import Checkpoint, read_checkpoint, view_fold
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
-from tests.faults.producer_process import ProducerProcess, dataset_of
+from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import until
@@ -30,17 +30,21 @@ LATEST_S = 0.5  # after the process was started
 MOST_EARLY = 2  # kills in a row that may come before the view got on: after a few more it is given up
 
 
-def run(seed: int, tries: int, folder: Path) -> FaultResult:
+def run(seed: int, tries: int, folder: Path, transports: Sequence[str] = TRANSPORTS) -> FaultResult:
     """`tries` kills, KILLS_A_RUN of them in each run."""
+
+    def one_run(one: Try, kills: int, place: Path) -> None:
+        _one_run(one, kills, place, transports)
+
     result = FaultResult(FAULT, seed)
-    return repeat(result, tries, _one_run, folder, faults_a_run=KILLS_A_RUN, at_once=RUNS_AT_ONCE)
+    return repeat(result, tries, one_run, folder, faults_a_run=KILLS_A_RUN, at_once=RUNS_AT_ONCE)
 
 
-def _one_run(one: Try, kills: int, place: Path) -> None:
+def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> None:
     chance = random.Random(f"{FAULT} {one.seed}")
     plan = FramePlan(one.seed)
     with DaemonProcess(place / "data") as daemon:
-        with ProducerProcess(place, plan, daemon.endpoint, mirrors=["null"]) as producer:
+        with ProducerProcess(place, plan, daemon, chance.choice(transports), mirrors=["null"]) as producer:
             producer.wait_for(Phase.RUNNING)
             killer = _Killer(daemon, chance)
             for number in range(kills):
