@@ -1,7 +1,7 @@
 """Memory that a producer owns and the daemon writes from: a sealed memory file (Linux).
 
 It has no name and lives as long as anybody has it open or mapped. The seals promise whoever maps it that it neither
-shrinks nor grows, so that no access can fail (memfd_create(2), "File sealing").
+shrinks nor grows nor loses pages, so that no access can fail (memfd_create(2), "File sealing").
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 PAGE_BYTES = 4096
-_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1, in Python's fcntl since 3.13: nobody maps it writable after its owner
+_F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4
+_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: nobody maps it writable after its owner, and no pages are taken out of it
+_SEALS = _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
 
 
 def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
@@ -30,11 +32,7 @@ def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
         os.posix_fallocate(descriptor, 0, length)  # all of it now: a page that is missing later could not be reported
         pages = mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         _prefer_huge_pages(pages)
-        size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
-        except OSError:  # a kernel before 5.1
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(descriptor)
         raise
@@ -48,14 +46,13 @@ def map_shared_memory(descriptor: int) -> mmap.mmap:
     """
     import fcntl
 
-    status = os.fstat(descriptor)
-    wanted = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError as error:
         raise ValueError(f"it is no memory file that can be sealed: {error}") from error
-    if seals & wanted != wanted:
-        raise ValueError("it is not sealed against being shrunk and grown")
+    if seals & _SEALS != _SEALS:
+        raise ValueError("it is not sealed against being shrunk, grown and mapped writable again")
+    status = os.fstat(descriptor)  # now it stays so
     if status.st_size < PAGE_BYTES or status.st_size % PAGE_BYTES:
         raise ValueError(f"it has {status.st_size} bytes; expected whole pages of {PAGE_BYTES}, at least one")
     if status.st_blocks * 512 < status.st_size:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.live.wire_client import WireClient
 
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10  # F_SEAL_FUTURE_WRITE
 PAGE = 4096
 PAGES = 512
 
@@ -47,8 +47,9 @@ class MemoryClient(WireClient):
 
     def __init__(self, endpoint: str, size: int = PAGES * PAGE) -> None:
         super().__init__(endpoint)
-        self._descriptor = memory_file(size)
+        self._descriptor = memory_file(size, seals=0)
         self.memory = mmap.mmap(self._descriptor, size)
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, SEALS)
         self.generation = 0
 
     def open(self, name: str, ds: str, **more: Any) -> dict[str, Any]:

@@ -165,6 +165,7 @@ MESSAGES: dict[str, tuple[bytes | dict[str, Any], list[dict[str, Any]], str]] = 
     "two descriptors": ({"t": "memory", "v": 1, "token": "0" * 32}, [{}, {}], "2 descriptors"),
     "not sealed": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"seals": 0}], "not sealed"),
     "half sealed": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"seals": SEALS & 2}], "not sealed"),
+    "pages may go": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"seals": SEALS & 6}], "not sealed"),
     "empty": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 0}], "0 bytes"),
     "too small": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 100}], "100 bytes"),
     "no whole pages": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 2 * PAGE + 1}], "whole pages"),

@@ -41,6 +41,42 @@ def test_it_keeps_its_size_and_nobody_else_writes() -> None:
     os.close(descriptor)
 
 
+def test_its_owner_cannot_take_pages_away() -> None:
+    """Else who maps it would be given new ones, of its own memory, or none."""
+    pages, descriptor = make_shared_memory(2 * PAGE_BYTES)
+    map_shared_memory(descriptor)
+    with pytest.raises(PermissionError):
+        pages.madvise(mmap.MADV_REMOVE)
+    os.close(descriptor)
+    descriptor = os.memfd_create("a test", os.MFD_ALLOW_SEALING)
+    os.posix_fallocate(descriptor, 0, 2 * PAGE_BYTES)
+    pages = mmap.mmap(descriptor, 2 * PAGE_BYTES)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    with pytest.raises(ValueError, match="not sealed"):
+        map_shared_memory(descriptor)
+    pages.madvise(mmap.MADV_REMOVE)  # these seals allow it
+    os.close(descriptor)
+
+
+def test_it_is_looked_at_after_it_was_found_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may seal it at the last moment, when pages of it are gone."""
+    descriptor = os.memfd_create("a test", os.MFD_ALLOW_SEALING)
+    os.posix_fallocate(descriptor, 0, 2 * PAGE_BYTES)
+    pages = mmap.mmap(descriptor, 2 * PAGE_BYTES)
+    ask = fcntl.fcntl
+
+    def seal_late(number: int, command: int, *more: int) -> int:
+        if command == fcntl.F_GET_SEALS:
+            pages.madvise(mmap.MADV_REMOVE)
+            ask(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10)
+        return ask(number, command, *more)
+
+    monkeypatch.setattr(fcntl, "fcntl", seal_late)
+    with pytest.raises(ValueError, match="only 0 of its 8192 bytes are there"):
+        map_shared_memory(descriptor)
+    os.close(descriptor)
+
+
 def test_memory_that_there_is_not_is_an_error_and_no_crash() -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match=f"{2**50} bytes wanted") as caught:
