@@ -95,12 +95,14 @@ class Intake:
     def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None]) -> None:
         """Take the next frame as it lies in memory of the producer's; see `Log.adopt`.
 
-        Packed frames, and pixels that do not start on a block of memory, are copied. Raises as `reserve`.
+        Packed frames, those without a checksum, and pixels that do not start on a block of memory, are copied. Raises
+        as `reserve`.
         """
         with self.condition:
             self._check(header)
             placement = self._place(header)
-            if placement.packed or _address(pixels) % BLOCK_BYTES:
+            # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
+            if placement.packed or header.checksum is None or _address(pixels) % BLOCK_BYTES:
                 slot = self._slot_at(placement)
             else:
                 self._adopt(placement, pixels, release)

@@ -102,7 +102,7 @@ class Log:
 
         pixels: C-contiguous bytes of the payload that must not change until release is called, once, from any thread:
         when the frame is published, given up, or was copied. It must only note that. Pixels are copied where frames are
-        packed, or do not start on a block of memory. Never blocks; raises as `reserve`.
+        packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
         """
         self._raise_error()
         self._intake.adopt(header, pixels, release)

@@ -173,6 +173,21 @@ def test_what_is_given_up_is_let_go(tmp_path: Path) -> None:
     assert log.receipt.stored == 1
 
 
+def test_frames_without_a_checksum_are_copied(tmp_path: Path) -> None:
+    """Nothing would tell that a slot was changed before it was written, or between that and the checksum."""
+    frames = [frame_of(number, LARGE, checksum=number > 0) for number in range(2)]
+    memory, disk = ProducersMemory(2), ScriptedDisk()
+    held = disk.stall("pwritev", 2, part=STACK)  # the first one is of its header
+    with start_log(tmp_path / "cells", disk=disk) as log:
+        memory.hand(log, frames[0])
+        memory.hand(log, frames[1])
+        released = list(memory.released)
+        memory.slot(0, 1)[0] ^= 1
+        held.go.set()
+    assert released == [0]
+    check_dataset(tmp_path / "cells", frames)
+
+
 def test_frames_without_a_checksum_get_one(tmp_path: Path) -> None:
     frame = frame_of(0, LARGE, checksum=False)
     memory = ProducersMemory(1)
