@@ -86,7 +86,13 @@ class Reception:
             if not self._is_due(acquisition, header):
                 continue
             start = position * batch.frame_bytes
-            log.adopt(header, pixels[start : start + batch.frame_bytes])
+            part = pixels[start : start + batch.frame_bytes]
+            if batch.place is not None:
+                log.adopt(header, part)
+            else:  # the memory of the message is in no budget: it goes now
+                slot_of_one = log.reserve(header)
+                slot_of_one.pixels[:] = part
+                slot_of_one.commit()
             self._office.note_frame(acquisition, header)
         if batch.refused is not None:
             raise batch.refused
