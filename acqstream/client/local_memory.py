@@ -6,6 +6,7 @@ import mmap
 import os
 import secrets
 import socket
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,11 +32,13 @@ class LocalMemory:
 
     def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
         self._descriptor = -1
+        self._let_go: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that could not begin
         self.pages: mmap.mmap | None
         self.private_why = why_not
         if shared:
             try:
                 self.pages, self._descriptor = make_shared_memory(size)
+                self._let_go = weakref.finalize(self, os.close, self._descriptor)
                 self.private_why = ""
                 return
             except OSError as error:
@@ -45,9 +48,9 @@ class LocalMemory:
     def close(self) -> None:
         """No more handing over. The pages go when nobody uses them any more."""
         self.pages = None
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._descriptor = -1
+        if self._let_go is not None:
+            self._let_go()
 
     def hand_over(self, path: str, timeout_s: float) -> Handover:
         """To the daemon whose socket is at `path`, which has timeout_s to answer; what came of it."""

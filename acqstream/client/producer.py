@@ -88,6 +88,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         "on_exists": on_exists,
         "resume": resume,
     }
+    integer_axes = MicroManagerAxes(summary_fields) if micromanager else None
     settings = ConnectionSettings(
         endpoint=endpoint,
         transport=transport,
@@ -100,7 +101,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
     connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)
-    run = Run(connection, memory, MicroManagerAxes(summary_fields) if micromanager else None)
+    run = Run(connection, memory, integer_axes)
     run.start()
     if replaced:
         run.warn_of_replaced_numbers(replaced, "the summary")
