@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from mmap import mmap
@@ -25,6 +26,7 @@ class Admission:
         self._lock = connection.lock
         self._settings = connection.settings
         self._memory = memory.pages
+        self._process = os.getpid()
         self._held_by: int | None = None  # the thread that fills a reserved frame
         self.largest_frame = 0
         self.closed = False
@@ -44,8 +46,15 @@ class Admission:
             self._held_by = None
             self._condition.notify_all()
 
-    def check_thread(self) -> None:
-        """Raise ProtocolError in the thread that holds a place: it would wait for itself."""
+    def check_process(self) -> None:
+        """Raise ProtocolError in a forked process: it has the memory, and locks, but nobody who sends."""
+        if os.getpid() != self._process:
+            text = f"run {self._settings.name!r} belongs to the process that made it, not to one forked from it"
+            raise ProtocolError(text)
+
+    def check_caller(self) -> None:
+        """As `check_process`; also in the thread that holds a place: it would wait for itself."""
+        self.check_process()
         if self._held_by == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 from typing import Protocol
 
@@ -30,6 +31,8 @@ class OpenRun(Protocol):
 
 _open: set[OpenRun] = set()
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.clear)  # they are the parent's
 
 
 def enter(run: OpenRun) -> None:

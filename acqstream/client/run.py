@@ -51,8 +51,8 @@ class _Words(NamedTuple):
 class Run:
     """Takes frames for one dataset. Made by `create`; used as a context manager, or ended by `close`.
 
-    Its methods may be called from several threads; puts are taken one after the other. A run that is neither closed
-    nor left is ended as an error at interpreter exit.
+    Its methods may be called from several threads, not from a forked process; puts are taken one after the other. A run
+    that is neither closed nor left is ended as an error at interpreter exit.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
@@ -142,7 +142,7 @@ class Run:
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
         not taken.
         """
-        self._admission.check_thread()
+        self._admission.check_caller()
         words = self._words_of(axes, axis_values, meta, time_ns)
         array = as_image(image)
         with self._order:
@@ -179,7 +179,7 @@ class Run:
 
         Raises as `put` does.
         """
-        self._admission.check_thread()
+        self._admission.check_caller()
         words = self._words_of(axes, axis_values, meta, time_ns)
         with self._order:
             number = self.next
@@ -223,7 +223,7 @@ class Run:
         """Declare that the next `count` frames will never come: they get numbers but no pixels."""
         if type(count) is not int or count < 0:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames")
-        self._admission.check_thread()
+        self._admission.check_caller()
         with self._order:
             while count > 0:
                 part = min(count, MAX_SKIP_COUNT)
@@ -284,6 +284,7 @@ class Run:
         """
         if status not in CLOSE_STATUSES:
             raise ConfigError(f"status={status!r} must be one of {', '.join(CLOSE_STATUSES)}")
+        self._admission.check_process()
         if self._connection.inside:
             self._ask_for_end(status, reason)
             raise self._session.failure or ConfigError("on_error must not wait for the end of its own run")

@@ -1,9 +1,11 @@
-"""The local buffer where runs end early."""
+"""The local buffer where runs end early, and where the program forks."""
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -42,3 +44,47 @@ def test_a_run_that_cannot_begin_keeps_no_memory(daemon, monkeypatch):
     with pytest.raises(RuntimeError, match="new thread"):
         create("cells", endpoint=daemon.endpoint, buffer_mb=1)
     assert memory_files() == 0
+
+
+FORKS = """
+import faulthandler, os, sys, time, numpy, acqstream
+from acqstream.errors import ProtocolError
+image = numpy.full((600, 600), 7, "u2")
+with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
+    run.put(image, time=0)
+    if os.fork() == 0:
+        faulthandler.dump_traceback_later(15, exit=True)
+        def again():
+            with run.reserve((600, 600), "u2", time=1):
+                pass
+        for what in (lambda: run.put(image + 1, time=1), again, lambda: run.skip(1, reason="x"), run.close):
+            try:
+                what()
+            except ProtocolError as error:
+                print(error, flush=True)
+        sys.exit(3)
+    began = time.monotonic()
+    ended = os.waitstatus_to_exitcode(os.wait()[1])
+    print("child", ended, time.monotonic() - began < 3, flush=True)
+    run.put(image, time=1)
+print("stored", run.receipt.stored, flush=True)
+"""
+
+
+def test_a_forked_process_cannot_write_into_the_buffer_of_its_parent(daemon):
+    """What it put would lie where the parent's next frame does, and its exit would wait for a thread it has not."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, daemon.endpoint],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, child, stored = done.stdout.splitlines()
+    assert [text.endswith("belongs to the process that made it, not to one forked from it") for text in refused] == [
+        True
+    ] * 4
+    assert (child, stored) == ("child 3 True", "stored 2")
