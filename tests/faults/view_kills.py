@@ -86,6 +86,7 @@ class _Killer:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         until(lambda: self._views()["pid"] != pid, "the death was noticed")
+        self._has_got_on()  # what it told after the last look is no progress of the next process
         return True
 
     def _views(self) -> Mapping[str, Any]:
