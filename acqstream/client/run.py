@@ -71,16 +71,18 @@ class Run:
 
     def start(self) -> None:
         """Wait until the daemon has opened the acquisition. Called by `create`; raises what that raises."""
-        self._connection.start()
         try:
+            self._connection.start()
             with self._condition:
                 self._condition.wait_for(lambda: self._session.opened is not None or self._session.ended)
         except BaseException:  # also an impatient user
             self._connection.stop()
+            self._admission.close()
             raise
         opened, welcome = self._session.opened, self._connection.welcome
         if opened is None or welcome is None:
             self._connection.join()
+            self._admission.close()  # whoever keeps the error keeps this run, but not its memory
             raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
         self.name, self.path = opened.name, opened.path
         self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them

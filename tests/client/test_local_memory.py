@@ -11,7 +11,8 @@ import threading
 import pytest
 
 from acqstream.client.producer import create
-from acqstream.errors import ConfigError
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.protocol.replies import Error
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory files here")
 
@@ -44,6 +45,14 @@ def test_a_run_that_cannot_begin_keeps_no_memory(daemon, monkeypatch):
     with pytest.raises(RuntimeError, match="new thread"):
         create("cells", endpoint=daemon.endpoint, buffer_mb=1)
     assert memory_files() == 0
+
+
+def test_an_error_that_is_kept_keeps_no_memory(daemon):
+    daemon.behavior.open_error = Error("name_taken", "there is one")
+    with pytest.raises(DatasetExists) as caught:
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1)
+    assert memory_files() == 0
+    assert caught.value.code == "name_taken"
 
 
 FORKS = """
