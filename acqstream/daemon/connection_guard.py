@@ -141,9 +141,14 @@ class ConnectionGuard:
 
     def _accept(self, descriptor: int, now_s: float) -> None:
         try:
-            handle = socket.socket(fileno=os.dup(descriptor))
+            duplicate = os.dup(descriptor)
         except OSError:
             return  # gone already
+        try:
+            handle = socket.socket(fileno=duplicate)
+        except OSError:  # gone already, and its number is a file's
+            os.close(duplicate)
+            return
         if len(self._connections) >= self._max_connections:
             self.refused += 1
             self._log("refused", now_s, f"more than {self._max_connections} connections; the newest is refused")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import threading
@@ -136,3 +137,19 @@ def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: p
     monkeypatch.setattr(guarded.guard, "_take_events", lambda _now_s: None)
     peer.__exit__(None, None, None)
     wait_for_connections(guarded, 0)
+
+
+def test_a_connection_that_is_gone_and_whose_number_a_file_has(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that was held up learns late of connections; by then their descriptors are other things'."""
+    with open(__file__, "rb") as file:
+        events = [{"event": zmq.Event.ACCEPTED, "value": file.fileno()}]
+        assert guarded.guard.monitor is not None
+        polled = iter([1, 0])
+        monkeypatch.setattr(connection_guard, "recv_monitor_message", lambda _: events.pop())
+        monkeypatch.setattr(type(guarded.guard.monitor), "poll", lambda *_: next(polled))
+        before = os.listdir("/proc/self/fd")
+        guarded.guard.check(1.0, is_drained=True)
+        assert os.listdir("/proc/self/fd") == before
+    assert (len(guarded.guard), events) == (0, [])
