@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from acqstream.bench.limit import measure_limit
+from acqstream.bench.peers import PEERS
 from acqstream.bench.report import (
     LIMIT,
     BenchReport,
@@ -24,11 +25,12 @@ from acqstream.bench.report import (
     limit_row,
     measured_row,
 )
-from acqstream.bench.row import PEER, ROWS, USUAL_ROWS, Row
+from acqstream.bench.row import ROWS, USUAL_ROWS, Row
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 
-SITUATIONS = (((2048, 2048), "uint16"), ((256, 256), "uint16"))
+SITUATIONS = (((2048, 2048), "uint16"), ((256, 256), "uint16"), ((64, 64), "uint16"))
+MOST_FRAMES = 250_000  # of one run: the rate of tiny frames is one of frames, and the slow writers take 300 us each
 _SPARE_BYTES = 10**9  # what the benchmark leaves free at the least
 _MARGIN = 1.1  # files are larger than their pixels
 
@@ -38,7 +40,10 @@ Observer = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """What to run. payload_bytes are pixels of one run; daemon_memory_mb None is the daemon's own default."""
+    """What to run. payload_bytes are pixels of one run, less if it had more than most_frames.
+
+    daemon_memory_mb None is the daemon's own default.
+    """
 
     directory: Path
     payload_bytes: int
@@ -46,6 +51,7 @@ class BenchSettings:
     rows: tuple[str, ...] = USUAL_ROWS
     situations: tuple[tuple[tuple[int, ...], str], ...] = SITUATIONS
     daemon_memory_mb: int | None = None
+    most_frames: int = MOST_FRAMES
 
 
 def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
@@ -97,11 +103,12 @@ class _Run:
         self._rows = [ROWS[name] for name in settings.rows]
         self._absent = {row.name: reason for row in self._rows if (reason := row.absent())}
         self._present = [row for row in self._rows if row.name not in self._absent]
+        self._peers = tuple(row.name for row in self._present if row.name in PEERS)
         self._total = 2 * settings.pairs * len(self._present) * len(settings.situations)
         self._done = 0
 
     def situation(self, shape: tuple[int, ...], dtype: str) -> SituationReport:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes)
+        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.most_frames)
         pairs: dict[str, list[Pair]] = {row.name: [] for row in self._present}
         for _ in range(self._settings.pairs):
             for row in self._present:
@@ -111,7 +118,7 @@ class _Run:
             dtype=dtype,
             payload_bytes=workload.payload_bytes,
             frames=workload.frames,
-            peer=PEER,
+            peers=self._peers,
             rows=tuple(self._reports(pairs)),
         )
 
@@ -134,8 +141,8 @@ class _Run:
             if row.name in self._absent:
                 reports.append(absent_row(row.name, self._absent[row.name]))
             else:
-                peer = pairs.get(PEER, []) if row.name != PEER else []
-                reports.append(measured_row(row.name, pairs[row.name], peer))
+                peers = () if row.name in PEERS else self._peers
+                reports.append(measured_row(row.name, pairs[row.name], {peer: pairs[peer] for peer in peers}))
         return reports
 
     def _tell(self, text: str) -> None:

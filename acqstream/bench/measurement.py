@@ -17,6 +17,7 @@ class Latency:
 
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     max_ms: float
 
 
@@ -59,7 +60,7 @@ def latency_of(durations_ns: Sequence[int] | array[int]) -> Latency:
     def rank_ms(fraction: float) -> float:
         return ordered[round(fraction * last)] / 1e6
 
-    return Latency(rank_ms(0.5), rank_ms(0.99), rank_ms(1.0))
+    return Latency(rank_ms(0.5), rank_ms(0.99), rank_ms(0.999), rank_ms(1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from acqstream.bench.child_process import run_measured
 from acqstream.bench.comparison import BenchSettings, Observer, check_space, machine_of
-from acqstream.bench.measurement import Measurement, spread_of
+from acqstream.bench.measurement import Measurement
 from acqstream.bench.reading_process import FIRST_AXES
-from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, row_report
+from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
 from acqstream.bench.row import DATASET, PEER, ROWS
 from acqstream.bench.workload import workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
@@ -66,12 +66,13 @@ class _Reading:
         has_peer = importlib.util.find_spec("ndstorage") is not None
         runs = self._in_turn("open", ("open", "open-ndstorage") if has_peer else ("open",), path)
         peer = row_report(PEER, runs["open-ndstorage"]) if has_peer else absent_row(PEER, "not installed")
-        rows = (peer, _beside("acqstream", runs["open"], peer=runs.get("open-ndstorage", ())))
+        against = {PEER: rate_ratio(runs["open"], runs["open-ndstorage"])} if has_peer else {}
+        rows = (peer, row_report("acqstream", runs["open"], to_peers=against))
         title = f"open {int(path.name):,} frames and read one; GB of the index"
         return _situation(title, rows, runs["open"][0], ((_FRAME_SIDE, _FRAME_SIDE), "uint8"))
 
     def frames(self, shape: tuple[int, ...], dtype: str) -> list[SituationReport]:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes)
+        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.most_frames)
         kind = f"{' x '.join(str(side) for side in shape)} {dtype}"
         place = self._folder / "written"
         place.mkdir()
@@ -80,8 +81,13 @@ class _Reading:
         path = place / "data" / DATASET
         runs = self._in_turn(kind, ("limit", "frames", "pread", "read_frame"), path)
         shutil.rmtree(place)
-        in_order = (row_report(LIMIT, runs["limit"]), _beside("frames", runs["frames"], limit=runs["limit"]))
-        alone = (row_report("pread", runs["pread"]), _beside("read_frame", runs["read_frame"], peer=runs["pread"]))
+        to_limit = rate_ratio(runs["frames"], runs["limit"])
+        to_bare = {"pread": rate_ratio(runs["read_frame"], runs["pread"])}
+        in_order = (row_report(LIMIT, runs["limit"]), row_report("frames", runs["frames"], to_limit=to_limit))
+        alone = (
+            row_report("pread", runs["pread"]),
+            row_report("read_frame", runs["read_frame"], to_peers=to_bare),
+        )
         return [
             _situation(f"all frames of {kind} in order", in_order, runs["frames"][0], (shape, dtype)),
             _situation(
@@ -103,17 +109,6 @@ class _Reading:
         self._done += 1
 
 
-def _beside(
-    name: str, runs: Sequence[Measurement], *, limit: Sequence[Measurement] = (), peer: Sequence[Measurement] = ()
-) -> RowReport:
-    ratios = [
-        [own.bytes_per_s / other.bytes_per_s for own, other in zip(runs, others, strict=False)]
-        for others in (limit, peer)
-    ]
-    to_limit, to_peer = (spread_of(values) if values else None for values in ratios)
-    return row_report(name, runs, to_limit=to_limit, to_peer=to_peer)
-
-
 def _situation(
     title: str, rows: Sequence[RowReport], one: Measurement, kind: tuple[tuple[int, ...], str], peer: str = PEER
 ) -> SituationReport:
@@ -122,7 +117,7 @@ def _situation(
         dtype=kind[1],
         payload_bytes=one.payload_bytes,
         frames=one.frames,
-        peer=peer,
+        peers=(peer,),
         rows=tuple(rows),
         title=title,
     )

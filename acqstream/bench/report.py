@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from acqstream.bench.measurement import Latency, Measurement, Spread, spread_of
@@ -22,13 +22,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport:
-    """One line of the table. Dictionaries are by role: "daemon", "producer". absent: why there are no numbers."""
+    """One line of the table. absent: why there are no numbers.
+
+    to_peers are ratios by the name of another row; the other dictionaries are by role: "daemon", "producer".
+    """
 
     name: str
     absent: str = ""
     bytes_per_s: Spread | None = None
     to_limit: Spread | None = None
-    to_peer: Spread | None = None
+    to_peers: dict[str, Spread] = field(default_factory=dict)
     frames_per_s: float | None = None
     latency: Latency | None = None
     cpu_s_per_gb: dict[str, float]
@@ -38,13 +41,13 @@ class RowReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SituationReport:
-    """All rows for frames of one kind. peer names the row that `to_peer` divides by."""
+    """All rows for frames of one kind. peers name the rows that `to_peers` divides by."""
 
     shape: tuple[int, ...]
     dtype: str
     payload_bytes: int
     frames: int
-    peer: str
+    peers: tuple[str, ...]
     rows: tuple[RowReport, ...]
     title: str = ""  # what is measured, where it is not writing
 
@@ -72,17 +75,29 @@ def limit_row(pairs: Sequence[Pair]) -> RowReport:
     return row_report(LIMIT, [pair.limit for pair in pairs])
 
 
-def measured_row(name: str, pairs: Sequence[Pair], peer: Sequence[Pair]) -> RowReport:
-    """The line of one row; `peer` are the peer's pairs in the same rounds, empty if it is absent or the row itself."""
+def measured_row(name: str, pairs: Sequence[Pair], peers: Mapping[str, Sequence[Pair]]) -> RowReport:
+    """The line of one row; `peers` are the pairs of other rows in the same rounds, to compare with."""
     to_limit = spread_of([pair.run.bytes_per_s / pair.limit.bytes_per_s for pair in pairs])
-    against = [own.run.bytes_per_s / other.run.bytes_per_s for own, other in zip(pairs, peer, strict=False)]
+    runs = [pair.run for pair in pairs]
     return row_report(
-        name, [pair.run for pair in pairs], to_limit=to_limit, to_peer=spread_of(against) if against else None
+        name,
+        runs,
+        to_limit=to_limit,
+        to_peers={peer: rate_ratio(runs, [pair.run for pair in others]) for peer, others in peers.items()},
     )
 
 
+def rate_ratio(runs: Sequence[Measurement], others: Sequence[Measurement]) -> Spread:
+    """How many times faster than the other one of the same round."""
+    return spread_of([own.bytes_per_s / other.bytes_per_s for own, other in zip(runs, others, strict=True)])
+
+
 def row_report(
-    name: str, runs: Sequence[Measurement], *, to_limit: Spread | None = None, to_peer: Spread | None = None
+    name: str,
+    runs: Sequence[Measurement],
+    *,
+    to_limit: Spread | None = None,
+    to_peers: Mapping[str, Spread] | None = None,
 ) -> RowReport:
     """The line of any runs, with ratios that are known."""
     roles = runs[0].processes
@@ -90,11 +105,12 @@ def row_report(
         name=name,
         bytes_per_s=spread_of([run.bytes_per_s for run in runs]),
         to_limit=to_limit,
-        to_peer=to_peer,
+        to_peers=dict(to_peers or {}),
         frames_per_s=statistics.median(run.frames_per_s for run in runs) if name != LIMIT else None,
         latency=Latency(
             statistics.median(run.latency.p50_ms for run in runs),
             statistics.median(run.latency.p99_ms for run in runs),
+            statistics.median(run.latency.p999_ms for run in runs),
             max(run.latency.max_ms for run in runs),
         ),
         cpu_s_per_gb={role: statistics.median(run.cpu_s_per_gb(role) for run in runs) for role in roles},

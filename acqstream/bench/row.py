@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import socket
@@ -16,6 +15,7 @@ import zmq
 
 from acqstream.bench.child_process import run_measured, running_daemon
 from acqstream.bench.measurement import Measurement
+from acqstream.bench.peers import PEERS
 from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.workload import Workload
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
@@ -37,15 +37,10 @@ class Row:
     is_extra: bool = False
 
 
-def _run_ndstorage(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+def _run_peer(name: str, directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
     del memory_mb  # it has no daemon
-    return run_measured(
-        "acqstream.bench.ndstorage_writer", [str(directory), workload.as_argument()], workload.payload_bytes
-    )
-
-
-def _ndstorage_absent() -> str:
-    return "" if importlib.util.find_spec("ndstorage") else "not installed (pip install ndstorage)"
+    arguments = [name, str(directory), workload.as_argument()]
+    return run_measured("acqstream.bench.peer_process", arguments, workload.payload_bytes)
 
 
 def _run_tcp(directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
@@ -100,7 +95,7 @@ def _shm_absent() -> str:
 ROWS = {
     row.name: row
     for row in (
-        Row(PEER, _run_ndstorage, _ndstorage_absent),
+        *(Row(name, partial(_run_peer, name), peer.absent) for name, peer in PEERS.items()),
         Row("shm", partial(_run_ipc, is_shared=True), _shm_absent),
         Row("ipc", _run_ipc, _ipc_absent),
         Row("tcp", _run_tcp, lambda: ""),

@@ -16,19 +16,23 @@ from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, latency_of
 from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
-from acqstream.simulate.frame_pool import FramePool
+from acqstream.simulate.frame_pool import camera_frames
 
-POOL_FRAMES = 8
-_POOL_BYTES = 64 * 2**20  # of small frames more are prepared, so that they do not stay in the processor's cache
+POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
+_POOL_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`frames` frames of `shape` (Y, X) and dtype "uint8" or "uint16"."""
+    """`frames` frames of `shape` (Y, X) and dtype "uint8" or "uint16".
+
+    pool_bytes of frames are prepared before, at least two of them, and handed out in turn.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     frames: int
+    pool_bytes: int = POOL_BYTES
 
     @property
     def frame_bytes(self) -> int:
@@ -44,13 +48,18 @@ class Workload:
     @staticmethod
     def from_argument(text: str) -> Workload:
         values = json.loads(text)
-        return Workload(tuple(values["shape"]), values["dtype"], values["frames"])
+        return Workload(**{**values, "shape": tuple(values["shape"])})
+
+    def pool(self) -> list[NDArray[Any]]:
+        """The frames to send: camera-like, structure under Poisson noise."""
+        count = min(self.frames, max(_POOL_FRAMES, self.pool_bytes // self.frame_bytes))
+        return camera_frames(count, self.shape, self.dtype)
 
 
-def workload_of(shape: tuple[int, ...], dtype: str, payload_bytes: int) -> Workload:
-    """As many frames as hold `payload_bytes`, at least one."""
-    one = Workload(shape, dtype, 1).frame_bytes
-    return Workload(shape, dtype, max(1, payload_bytes // one))
+def workload_of(shape: tuple[int, ...], dtype: str, payload_bytes: int, most_frames: int | None = None) -> Workload:
+    """As many frames as hold `payload_bytes`, at least one, at most `most_frames`."""
+    frames = max(1, payload_bytes // Workload(shape, dtype, 1).frame_bytes)
+    return Workload(shape, dtype, frames if most_frames is None else min(frames, most_frames))
 
 
 def run_workload(
@@ -61,15 +70,14 @@ def run_workload(
     role: str,
 ) -> Measurement:
     """Put all frames and `finish`, which returns when they are durable; measures this process as `role`."""
-    count = min(workload.frames, max(POOL_FRAMES, _POOL_BYTES // workload.frame_bytes))
-    pool = FramePool(workload.shape, workload.dtype, count=count)
+    pool = workload.pool()
     durations_ns = array("q", bytes(8 * workload.frames))
     clock_ns = time.perf_counter_ns
     reset_peak_memory()  # preparing the pool takes more than the run
     meter = UsageMeter(os.getpid())
     started_ns = clock_ns()
     for number in range(workload.frames):
-        image = pool.take(number)
+        image = pool[number % len(pool)]
         before_ns = clock_ns()
         put(image, number)
         durations_ns[number] = clock_ns() - before_ns

@@ -111,38 +111,46 @@ def _print_situation(situation: SituationReport) -> None:
     for heading in (
         "GB/s",
         "of the limit",
-        f"x {situation.peer}",
+        f"x {' / '.join(situation.peers) or 'others'}",
         "frames/s",
-        f"{call} ms p50 / p99 / max",
+        f"{call} ms p50 / p99 / p99.9 / max",
         f"CPU s/GB {' / '.join(roles)}",
         f"peak MB {' / '.join(roles)}",
     ):
         table.add_column(heading, justify="right")
     notes: list[str] = []
     for row in situation.rows:
-        table.add_row(row.name, *_cells(row, roles))
+        table.add_row(row.name, *_cells(row, roles, situation.peers))
         if situation.title and row.runs and row.runs[0].note:
             notes.append(f"{row.name}: {row.runs[-1].note}")
     table.caption = "; ".join(notes)
     console().print(table)
 
 
-def _cells(row: RowReport, roles: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(row: RowReport, roles: tuple[str, ...], peers: tuple[str, ...]) -> tuple[str, ...]:
     if row.absent:
         return (row.absent,)
     rate = f"{row.bytes_per_s.median / 1e9:.2f}" if row.bytes_per_s else "-"
     cpu = " / ".join(f"{row.cpu_s_per_gb[role]:.2f}" if role in row.cpu_s_per_gb else "-" for role in roles)
     peak = " / ".join(_megabytes(row.peak_bytes.get(role)) for role in roles)
     frames = f"{row.frames_per_s:,.0f}" if row.frames_per_s is not None else "-"
-    return (rate, _ratio(row.to_limit), _ratio(row.to_peer), frames, _milliseconds(row.latency), cpu, peak)
+    return (rate, _ratio(row.to_limit), _peers(row, peers), frames, _milliseconds(row.latency), cpu, peak)
 
 
 def _ratio(spread: Spread | None) -> str:
     return f"{spread.median:.2f} [{spread.low:.2f}, {spread.high:.2f}]" if spread else "-"
 
 
+def _peers(row: RowReport, peers: tuple[str, ...]) -> str:
+    if len(peers) == 1:
+        return _ratio(row.to_peers.get(peers[0]))
+    return " / ".join(f"{row.to_peers[peer].median:.2g}" for peer in peers if peer in row.to_peers) or "-"
+
+
 def _milliseconds(latency: Latency | None) -> str:
-    return f"{latency.p50_ms:.3g} / {latency.p99_ms:.3g} / {latency.max_ms:.3g}" if latency else "-"
+    if latency is None:
+        return "-"
+    return " / ".join(f"{value:.3g}" for value in (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms))
 
 
 def _megabytes(size_bytes: int | None) -> str:

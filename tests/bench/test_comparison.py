@@ -20,7 +20,7 @@ def measured(workload_bytes: int, frames: int, gb_per_s: float) -> Measurement:
         payload_bytes=workload_bytes,
         frames=frames,
         seconds=workload_bytes / gb_per_s / 1e9,
-        latency=Latency(1, 2, 3),
+        latency=Latency(1, 2, 3, 4),
         processes={"producer": ProcessCost(0.5, None)},
     )
 
@@ -79,9 +79,8 @@ def test_rows_run_in_turn_with_the_limit(tmp_path: Path, rows: Rows) -> None:
     assert list(by_name) == ["limit", "ndstorage", "ipc", "tcp"]
     assert by_name["ipc"].to_limit is not None
     assert by_name["ipc"].to_limit.median == pytest.approx(0.75)
-    assert by_name["ipc"].to_peer is not None
-    assert by_name["ipc"].to_peer.median == pytest.approx(3)
-    assert by_name["ndstorage"].to_peer is None
+    assert by_name["ipc"].to_peers["ndstorage"].median == pytest.approx(3)
+    assert by_name["ndstorage"].to_peers == {}
     assert by_name["tcp"].absent == "not today"
     assert len(by_name["limit"].runs) == 4
     assert list(tmp_path.iterdir()) == []

@@ -37,9 +37,9 @@ def test_every_row_runs(tmp_path: Path) -> None:
     assert opening.frames == 1000
     assert in_order.frames == 22
     assert in_order.rows[1].runs[0].payload_bytes == 22 * 2 * 256**2
-    assert opening.rows[1].to_peer is not None
+    assert set(opening.rows[1].to_peers) == {"ndstorage"}
     assert in_order.rows[1].to_limit is not None
-    assert alone.rows[1].to_peer is not None
+    assert set(alone.rows[1].to_peers) == {"pread"}
     assert [done for _, done, _ in told] == list(range(told[-1][2]))
     assert list(tmp_path.iterdir()) == []
 

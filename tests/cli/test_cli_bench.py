@@ -18,7 +18,7 @@ def measurement(seconds: float, **peaks: int) -> Measurement:
         payload_bytes=10**9,
         frames=100,
         seconds=seconds,
-        latency=Latency(1.0, 2.0, 30.0),
+        latency=Latency(1.0, 2.0, 3.0, 30.0),
         processes={role: ProcessCost(0.4, peak) for role, peak in peaks.items()},
     )
 
@@ -35,8 +35,12 @@ REPORT = BenchReport(
             dtype="uint16",
             payload_bytes=10**9,
             frames=100,
-            peer="ndstorage",
-            rows=(limit_row([PAIR]), absent_row("ndstorage", "not installed"), measured_row("ipc", [PAIR], [PAIR])),
+            peers=("ndstorage",),
+            rows=(
+                limit_row([PAIR]),
+                absent_row("ndstorage", "not installed"),
+                measured_row("ipc", [PAIR], {"ndstorage": [PAIR]}),
+            ),
         ),
     ),
 )

@@ -1,0 +1,157 @@
+"""Other writers, as their users call them: each takes frames one by one and knows when it has written all of them.
+
+Their files are not forced to the disk here: that is the same for all of them, see `peer_process`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.bench.workload import Workload
+
+_CHUNK_BYTES = 8 * 2**20  # of tensorstore: small frames share chunks of this size, a larger frame is a chunk
+_SHARD_BYTES, _SHARD_FRAMES = 128 * 2**20, 256  # whichever is reached first
+_IN_FLIGHT = 4  # blocks that tensorstore may be writing
+
+
+@dataclass(frozen=True, slots=True)
+class PeerWriter:
+    """put takes one frame and its number; finish returns when the peer has handed everything to the system."""
+
+    put: Callable[[NDArray[Any], int], None]
+    finish: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """package is what pip installs, module what Python imports; open writes below an existing folder."""
+
+    package: str
+    module: str
+    open: Callable[[Path, Workload], PeerWriter]
+
+    def absent(self) -> str:
+        """Why it cannot be measured here; empty if it can."""
+        return "" if importlib.util.find_spec(self.module) else f"not measured: pip install {self.package}"
+
+
+def frames_per_chunk(workload: Workload) -> int:
+    """How many frames a chunk of tensorstore's holds."""
+    return max(1, min(workload.frames, _CHUNK_BYTES // workload.frame_bytes))
+
+
+def _open_ndstorage(folder: Path, workload: Workload) -> PeerWriter:
+    from ndstorage import NDTiffDataset
+
+    del workload
+    dataset = NDTiffDataset(dataset_path=str(folder), summary_metadata={}, name="peer", writable=True)
+
+    def put(image: NDArray[Any], number: int) -> None:
+        dataset.put_image({"time": number}, image, {"Axes": {"time": number}})
+
+    def finish() -> None:
+        dataset.finish()
+        dataset.close()
+
+    return PeerWriter(put, finish)
+
+
+def _open_tifffile(folder: Path, workload: Workload) -> PeerWriter:
+    """A page for each frame in one BigTIFF file."""
+    from tifffile import TiffWriter
+
+    del workload
+    writer = TiffWriter(folder / "peer.tif", bigtiff=True)
+
+    def put(image: NDArray[Any], number: int) -> None:
+        del number
+        writer.write(image, photometric="minisblack", contiguous=False, metadata=None)
+
+    return PeerWriter(put, writer.close)
+
+
+def _open_acquire_zarr(folder: Path, workload: Workload) -> PeerWriter:
+    """Zarr version 3, not compressed, each frame a chunk, in shards of up to 128 MiB or 256 frames.
+
+    Chunks of many small frames made it three times slower.
+    """
+    import acquire_zarr as zarr
+
+    together = max(1, min(_SHARD_FRAMES, _SHARD_BYTES // workload.frame_bytes))
+    kinds = (zarr.DimensionType.TIME, zarr.DimensionType.SPACE, zarr.DimensionType.SPACE)
+    chunk = (1, *workload.shape)
+    array = zarr.ArraySettings(
+        data_type=np.dtype(workload.dtype),
+        dimensions=[
+            zarr.Dimension(
+                name=name,
+                kind=kind,
+                array_size_px=0 if name == "t" else side,  # 0: as many as come
+                chunk_size_px=side,
+                shard_size_chunks=together if name == "t" else 1,
+            )
+            for name, kind, side in zip("tyx", kinds, chunk, strict=True)
+        ],
+    )
+    stream = zarr.ZarrStream(zarr.StreamSettings(store_path=str(folder / "peer.zarr"), arrays=[array]))
+
+    def put(image: NDArray[Any], number: int) -> None:
+        del number
+        stream.append(image)
+
+    return PeerWriter(put, stream.close)
+
+
+def _open_tensorstore(folder: Path, workload: Workload) -> PeerWriter:
+    """Zarr version 3, not compressed, whole chunks of 8 MiB or of one frame, four at a time."""
+    import tensorstore
+
+    together = frames_per_chunk(workload)
+    store = tensorstore.open(
+        {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": str(folder / "peer.zarr")},
+            "context": {"file_io_sync": False},  # forced at the end, as the others
+            "metadata": {
+                "shape": [workload.frames, *workload.shape],
+                "data_type": workload.dtype,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [together, *workload.shape]}},
+                "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+            },
+        },
+        create=True,
+    ).result()
+    buffers = [np.empty((together, *workload.shape), workload.dtype) for _ in range(_IN_FLIGHT + 1)]
+    under_way: deque[Any] = deque()
+
+    def put(image: NDArray[Any], number: int) -> None:
+        block, place = divmod(number, together)
+        buffer = buffers[block % len(buffers)]
+        buffer[place] = image
+        if place + 1 == together or number + 1 == workload.frames:
+            under_way.append(store[number - place : number + 1].write(buffer[: place + 1]).commit)
+        if len(under_way) > _IN_FLIGHT:
+            under_way.popleft().result()
+
+    def finish() -> None:
+        while under_way:
+            under_way.popleft().result()
+
+    return PeerWriter(put, finish)
+
+
+PEERS = {
+    "ndstorage": Peer("ndstorage", "ndstorage", _open_ndstorage),
+    "tifffile": Peer("tifffile", "tifffile", _open_tifffile),
+    "acquire-zarr": Peer("acquire-zarr", "acquire_zarr", _open_acquire_zarr),
+    "tensorstore": Peer("tensorstore", "tensorstore", _open_tensorstore),
+}
+"""By the name of their row."""
