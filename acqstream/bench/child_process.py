@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.client.status import fetch_status
@@ -22,16 +24,78 @@ _SLOWEST_BYTES_PER_S = 5e6  # what is slower hangs
 
 def run_measured(module: str, arguments: Sequence[str], payload_bytes: int) -> Measurement:
     """Run `python -m module arguments` and take the measurement that its last line holds."""
+    with started_child(module, arguments, timeout_s=timeout_for(payload_bytes)) as child:
+        return measurement_from(child.result())
+
+
+def timeout_for(payload_bytes: int) -> float:
+    """After how many seconds a process that writes so much hangs."""
+    return 60 + payload_bytes / _SLOWEST_BYTES_PER_S
+
+
+class Child:
+    """A process that prints a JSON document as its last line; one that holds prints a line before, and waits."""
+
+    def __init__(self, module: str, process: subprocess.Popen[str], timeout_s: float) -> None:
+        self._module = module
+        self._process = process
+        self._timeout_s = timeout_s
+        self._timer = threading.Timer(timeout_s, process.kill)
+        self._timer.name = f"timeout of {module}"
+        self._timer.start()
+
+    def wait_until_ready(self) -> None:
+        """Until it has printed its first line. Raises AcquisitionFailed if it ended instead."""
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            self.result()
+
+    def go(self) -> None:
+        """Let a process that holds go on."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: `result` says why
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+
+    def result(self) -> Any:
+        """What it printed last, when it has ended. Raises AcquisitionFailed if it failed."""
+        out, err = self._process.communicate()
+        if not self._timer.is_alive():
+            raise AcquisitionFailed(f"{self._module} did not end within {self._timeout_s:.0f} s")
+        lines = out.splitlines()
+        if self._process.returncode != 0 or not lines:
+            raise AcquisitionFailed(f"{self._module} ended with code {self._process.returncode}: {_last_line(err)}")
+        return json.loads(lines[-1])
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        self._timer.cancel()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+
+@contextmanager
+def started_child(module: str, arguments: Sequence[str], *, timeout_s: float) -> Iterator[Child]:
+    """`python -m module arguments`, which does not outlive the block."""
+    pipe = subprocess.PIPE
     command = [sys.executable, "-m", module, *arguments]
-    timeout_s = 60 + payload_bytes / _SLOWEST_BYTES_PER_S
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    child = Child(module, process, timeout_s)
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise AcquisitionFailed(f"{module} did not end within {timeout_s:.0f} s") from error
-    lines = ended.stdout.splitlines()
-    if ended.returncode != 0 or not lines:
-        raise AcquisitionFailed(f"{module} ended with code {ended.returncode}: {_last_line(ended.stderr)}")
-    return measurement_from(json.loads(lines[-1]))
+        yield child
+    finally:
+        child.end()
+
+
+def hold() -> None:
+    """Of the process itself: say that everything is prepared, and wait until the other side lets it go on."""
+    print("ready", flush=True)
+    sys.stdin.readline()
 
 
 @contextmanager

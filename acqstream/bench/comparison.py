@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from acqstream.bench.limit import measure_limit
+from acqstream.bench.machine import machine_of, versions
 from acqstream.bench.peers import PEERS
 from acqstream.bench.report import (
     LIMIT,
@@ -21,6 +19,7 @@ from acqstream.bench.report import (
     Pair,
     RowReport,
     SituationReport,
+    Table,
     absent_row,
     limit_row,
     measured_row,
@@ -59,36 +58,56 @@ def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
 
     Raises ConfigError if the disk has too little space or a row is unknown; the first error of a run otherwise.
     """
-    from acqstream import __version__
-
     unknown = [name for name in settings.rows if name not in ROWS]
     if unknown:
         raise ConfigError(f"unknown rows {unknown}; there are {list(ROWS)}")
-    check_space(settings)
-    folder = Path(tempfile.mkdtemp(prefix="acqstream-bench-", dir=settings.directory))
-    try:
+    with bench_folder(settings) as folder:
         run = _Run(settings, folder, observe)
         situations = tuple(run.situation(shape, dtype) for shape, dtype in settings.situations)
+    return bench_report(settings, situations=situations)
+
+
+@contextmanager
+def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> Iterator[Path]:
+    """A new folder for so many bytes of pixels, default settings.payload_bytes; it is deleted whatever happens.
+
+    Raises ConfigError if the disk has too little space.
+    """
+    check_space(settings.directory, settings.payload_bytes if payload_bytes is None else payload_bytes)
+    folder = Path(tempfile.mkdtemp(prefix="acqstream-bench-", dir=settings.directory))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def bench_report(
+    settings: BenchSettings, *, situations: Sequence[SituationReport] = (), tables: Sequence[Table] = ()
+) -> BenchReport:
+    """What was found, with what is to be known of the machine and the moment."""
+    from acqstream import __version__
+
     return BenchReport(
         version=__version__,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine_of(settings.directory),
+        versions=versions(),
         directory=str(settings.directory.resolve()),
         pairs=settings.pairs,
-        situations=situations,
+        situations=tuple(situations),
+        tables=tuple(tables),
     )
 
 
-def check_space(settings: BenchSettings) -> None:
-    """Raise ConfigError unless one run fits and leaves a gigabyte."""
-    if not settings.directory.is_dir():
-        raise ConfigError(f"{settings.directory} is no directory; name an existing one with --dir")
-    needed = int(settings.payload_bytes * _MARGIN) + _SPARE_BYTES
-    free = shutil.disk_usage(settings.directory).free
+def check_space(directory: Path, payload_bytes: int) -> None:
+    """Raise ConfigError unless so many bytes of pixels fit there and leave a gigabyte."""
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is no directory; name an existing one with --dir")
+    needed = int(payload_bytes * _MARGIN) + _SPARE_BYTES
+    free = shutil.disk_usage(directory).free
     if free < needed:
         raise ConfigError(
-            f"the benchmark needs {needed / 1e9:.1f} GB in {settings.directory}, {free / 1e9:.1f} GB are free; "
+            f"the benchmark needs {needed / 1e9:.1f} GB in {directory}, {free / 1e9:.1f} GB are free; "
             "use --bytes or --dir"
         )
 
@@ -148,21 +167,3 @@ class _Run:
     def _tell(self, text: str) -> None:
         self._observe(text, self._done, self._total)
         self._done += 1
-
-
-def machine_of(directory: Path) -> dict[str, Any]:
-    """What a report says of the machine, and of the file system of `directory`."""
-    return {
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "file_system": file_system_of(directory),
-    }
-
-
-def file_system_of(directory: Path) -> str:
-    """Type of the file system that holds `directory`, "unknown" where the system does not tell."""
-    place = directory.resolve()
-    mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
-    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"

@@ -9,9 +9,9 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,33 @@ def measure_limit(directory: Path, payload_bytes: int) -> Measurement:
     memory = _prefaulted_memory()
     runs = [_measure(directory / f"limit-{depth}", payload_bytes, depth, memory) for depth in (1, 2)]
     return max(runs, key=lambda run: run.bytes_per_s)
+
+
+def measure_paced_limit(directory: Path, payload_bytes: int, bytes_per_s: float, file_bytes: int) -> Measurement:
+    """The same writes, one in flight, each when it is due at this rate; a new file after `file_bytes`.
+
+    A file is deleted when the next one begins. Files are created, reserved and forced between the writes.
+    """
+    memory = _prefaulted_memory()
+    durations_ns = array("q")
+    cpu_started_s, started = time.process_time(), time.perf_counter()
+    for first in range(0, payload_bytes, file_bytes):
+        length = min(file_bytes, payload_bytes - first)
+        with _fresh_file(directory / f"limit-{first}", length, memory) as (target, how):
+            for offset in range(0, target.length, WRITE_BYTES):
+                early_s = started + (first + offset) / bytes_per_s - time.perf_counter()
+                if early_s > 0:
+                    time.sleep(early_s)
+                durations_ns.append(_write_part(target, offset))
+            target.disk.fdatasync(target.fd)
+    return Measurement(
+        payload_bytes=payload_bytes,
+        frames=len(durations_ns),
+        seconds=time.perf_counter() - started,
+        latency=latency_of(durations_ns),
+        processes={"producer": ProcessCost(time.process_time() - cpu_started_s, None)},
+        note=f"{how}, paced",
+    )
 
 
 def _prefaulted_memory() -> Sequence[memoryview]:
@@ -49,27 +76,42 @@ class _Target:
     memory: Sequence[memoryview]
 
 
-def _measure(path: Path, payload_bytes: int, depth: int, memory: Sequence[memoryview]) -> Measurement:
+@contextmanager
+def _fresh_file(path: Path, payload_bytes: int, memory: Sequence[memoryview]) -> Iterator[tuple[_Target, str]]:
+    """A new file with its space reserved, and how it is written; deleted at the end."""
     disk = LocalDisk()
     length = -(-payload_bytes // BLOCK_BYTES) * BLOCK_BYTES
-    fd, io = _create(disk, str(path))
+    fd, how = _create(disk, str(path))
     try:
         reserved = disk.reserve(fd, 0, length)
-        cpu_started_s, started = time.process_time(), time.perf_counter()
-        durations_ns = _write(_Target(disk, fd, length, memory), depth)
-        disk.fdatasync(fd)
-        seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started_s
+        yield _Target(disk, fd, length, memory), how if reserved else f"{how}, not reserved"
     finally:
         disk.close(fd)
         disk.unlink(str(path))
+
+
+def _measure(path: Path, payload_bytes: int, depth: int, memory: Sequence[memoryview]) -> Measurement:
+    with _fresh_file(path, payload_bytes, memory) as (target, how):
+        cpu_started_s, started = time.process_time(), time.perf_counter()
+        durations_ns = _write(target, depth)
+        target.disk.fdatasync(target.fd)
+        seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started_s
     return Measurement(
         payload_bytes=payload_bytes,
         frames=len(durations_ns),
         seconds=seconds,
         latency=latency_of(durations_ns),
         processes={"producer": ProcessCost(cpu_s, None)},
-        note=f"{io}, {depth} in flight" + ("" if reserved else ", not reserved"),
+        note=f"{how}, {depth} in flight",
     )
+
+
+def _write_part(target: _Target, offset: int) -> int:
+    """Write the next WRITE_BYTES, less at the end; how long that took, in nanoseconds."""
+    part = target.memory[offset // WRITE_BYTES % len(target.memory)][: target.length - offset]
+    before_ns = time.perf_counter_ns()
+    write_all(target.disk, target.fd, [part], offset, step=BLOCK_BYTES)
+    return time.perf_counter_ns() - before_ns
 
 
 def _create(disk: LocalDisk, path: str) -> tuple[int, str]:
@@ -88,10 +130,7 @@ def _write(target: _Target, depth: int) -> array[int]:
     def writer() -> array[int]:
         durations_ns = array("q")
         while (offset := next_offset()) < target.length:
-            part = target.memory[offset // WRITE_BYTES % len(target.memory)][: target.length - offset]
-            before_ns = time.perf_counter_ns()
-            write_all(target.disk, target.fd, [part], offset, step=BLOCK_BYTES)
-            durations_ns.append(time.perf_counter_ns() - before_ns)
+            durations_ns.append(_write_part(target, offset))
         return durations_ns
 
     if depth == 1:

@@ -1,14 +1,17 @@
-"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD DURABILITY TRANSPORT`.
+"""The producer of a benchmark: `python -m acqstream.bench.producer ENDPOINT NAME WORKLOAD DURABILITY TRANSPORT [hold]`.
 
-Prints a measurement."""
+Prints a measurement. With `hold` it waits when it is prepared, so that several begin at the same time.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
 
+from acqstream.bench.child_process import hold
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, print_measurement, run_workload
 from acqstream.client.joining import TRANSPORTS, Transport
@@ -20,7 +23,13 @@ _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
 
 
 def measure(
-    endpoint: str, name: str, workload: Workload, durability: DurabilityMode, transport: Transport
+    endpoint: str,
+    name: str,
+    workload: Workload,
+    durability: DurabilityMode,
+    transport: Transport,
+    *,
+    prepared: Callable[[], None] | None = None,
 ) -> Measurement:
     """Send the workload to a daemon; the time ends with the receipt, when every frame is durable."""
     with create(
@@ -42,7 +51,7 @@ def measure(
                 stored = f"{receipt.stored} of {workload.frames} frames stored in {receipt.path}"
                 raise AcquisitionFailed(f"{stored}: {receipt.status} {receipt.reason}")
 
-        return run_workload(workload, put, finish, role="producer")
+        return run_workload(workload, put, finish, role="producer", prepared=prepared)
 
 
 def _durability_of(text: str) -> DurabilityMode:
@@ -58,5 +67,6 @@ if __name__ == "__main__":
             Workload.from_argument(_workload),
             _durability_of(_durability),
             next(known for known in TRANSPORTS if known == _transport),
+            prepared=hold if sys.argv[6:] == ["hold"] else None,
         )
     )

@@ -8,12 +8,11 @@ import json
 import os
 import shutil
 import struct
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from acqstream.bench.child_process import run_measured
-from acqstream.bench.comparison import BenchSettings, Observer, check_space, machine_of
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.reading_process import FIRST_AXES
 from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
@@ -31,24 +30,12 @@ _WRITER = "tcp"  # on every platform
 
 def run_reading_benchmark(settings: BenchSettings, observe: Observer, *, frames: int = OPENED_FRAMES) -> BenchReport:
     """As `run_benchmark`, for reading; `frames` is rounded to whole stacks of `_SLICES` slices and four channels."""
-    from acqstream import __version__
-
-    check_space(settings)
-    folder = Path(tempfile.mkdtemp(prefix="acqstream-bench-", dir=settings.directory))
-    try:
+    with bench_folder(settings) as folder:
         run = _Reading(settings, folder, observe)
         situations = [run.opening(frames)]
         for shape, dtype in settings.situations:
             situations += run.frames(shape, dtype)
-    finally:
-        shutil.rmtree(folder)
-    return BenchReport(
-        version=__version__,
-        machine=machine_of(settings.directory),
-        directory=str(settings.directory.resolve()),
-        pairs=settings.pairs,
-        situations=tuple(situations),
-    )
+    return bench_report(settings, situations=situations)
 
 
 class _Reading:

@@ -53,14 +53,26 @@ class SituationReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Figures that are no comparison of rows. The keys of a row are its headings, with the unit at the end."""
+
+    title: str
+    rows: tuple[dict[str, str | float | None], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """Everything a run of the benchmark found, and where."""
+    """Everything a run of the benchmark found, where, and when (date: ISO 8601, UTC)."""
 
     version: str
+    date: str
     machine: dict[str, Any]
+    versions: dict[str, str]
     directory: str
     pairs: int
-    situations: tuple[SituationReport, ...]
+    situations: tuple[SituationReport, ...] = ()
+    tables: tuple[Table, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

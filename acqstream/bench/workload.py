@@ -68,11 +68,17 @@ def run_workload(
     finish: Callable[[], None],
     *,
     role: str,
+    prepared: Callable[[], None] | None = None,
 ) -> Measurement:
-    """Put all frames and `finish`, which returns when they are durable; measures this process as `role`."""
+    """Put all frames and `finish`, which returns when they are durable; measures this process as `role`.
+
+    prepared is called when the frames are there, before the time runs.
+    """
     pool = workload.pool()
     durations_ns = array("q", bytes(8 * workload.frames))
     clock_ns = time.perf_counter_ns
+    if prepared is not None:
+        prepared()
     reset_peak_memory()  # preparing the pool takes more than the run
     meter = UsageMeter(os.getpid())
     started_ns = clock_ns()

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from acqstream.bench import comparison
-from acqstream.bench.comparison import BenchSettings, file_system_of, run_benchmark
+from acqstream.bench.comparison import BenchSettings, run_benchmark
+from acqstream.bench.machine import file_system_of
 from acqstream.bench.measurement import Latency, Measurement, ProcessCost
 from acqstream.bench.row import Row
 from acqstream.bench.workload import Workload
@@ -85,6 +88,8 @@ def test_rows_run_in_turn_with_the_limit(tmp_path: Path, rows: Rows) -> None:
     assert len(by_name["limit"].runs) == 4
     assert list(tmp_path.iterdir()) == []
     assert json.loads(json.dumps(report.as_dict()))["machine"]["processors"] >= 1
+    assert datetime.now(UTC) - datetime.fromisoformat(report.date) < timedelta(minutes=5)
+    assert report.versions["numpy"] == np.__version__
 
 
 def test_deletes_its_files_when_a_row_fails(tmp_path: Path, rows: Rows) -> None:

@@ -26,6 +26,8 @@ def measurement(seconds: float, **peaks: int) -> Measurement:
 PAIR = Pair(measurement(0.5, producer=10**8), measurement(1.0, producer=2 * 10**8, daemon=3 * 10**8))
 REPORT = BenchReport(
     version="0.1.0",
+    date="2026-11-21T12:00:00+00:00",
+    versions={"numpy": "2.4.6"},
     machine={"system": "Linux", "python": "3.11", "processors": 2, "memory_bytes": 1, "file_system": "ext4"},
     directory="/data",
     pairs=1,

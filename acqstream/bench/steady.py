@@ -1,0 +1,201 @@
+"""A camera at a steady rate, a little below what can be sustained: `acqstream bench --steady`."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.bench.child_process import started_child, timeout_for
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, check_space
+from acqstream.bench.limit import measure_paced_limit
+from acqstream.bench.measurement import latency_of
+from acqstream.bench.paced_producer import PacedTimes
+from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.row import DATASET, ROWS
+from acqstream.bench.transport import TRANSPORTS, serving, transport_absent
+from acqstream.bench.workload import Workload, workload_of
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
+from acqstream.pipeline.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
+from acqstream.storage.read_file import ReadFile
+
+_KEPT_FILES = 3  # the one that is written, the one prepared behind it, the one just finished
+_WINDOW_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyPlan:
+    """Frames of `shape` (Y, X) uint16 at `share` of the sustainable rate for so many seconds."""
+
+    shape: tuple[int, ...] = (2048, 2048)
+    seconds: float = 60.0
+    share: float = 0.9
+
+
+def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: SteadyPlan | None = None) -> BenchReport:
+    """Over each transport of settings.rows: the sustainable rate, the paced run, and the limit paced alike.
+
+    settings.payload_bytes is for the sustainable rate. Stack files are deleted while the paced run goes on, all but the
+    last ones: it may write more than the disk has room for.
+    """
+    plan = plan or SteadyPlan()
+    transports = [name for name in TRANSPORTS if name in settings.rows]
+    rows: list[dict[str, str | float | None]] = []
+    with bench_folder(settings) as folder:
+        run = _Steady(settings, plan, folder, observe, 3 * len(transports))
+        for transport in transports:
+            reason = transport_absent(transport)
+            rows.append({"row": transport, **({"note": reason} if reason else run.figures(transport))})
+    sides = " x ".join(str(side) for side in plan.shape)
+    title = f"{sides} uint16 for {plan.seconds:g} s at {plan.share:g} of the sustainable rate, buffer of 256 MB"
+    note = (
+        "roll-over: from the first frame of a new stack file on, for one second; extra: the slowest way from `put` to "
+        "published in that second less that of other seconds, medians; limit: its slowest write of 8 MiB, paced alike"
+    )
+    return bench_report(settings, tables=[Table(title=title, rows=tuple(rows), note=note)])
+
+
+class _Steady:
+    """One benchmark under way."""
+
+    def __init__(self, settings: BenchSettings, plan: SteadyPlan, folder: Path, observe: Observer, steps: int) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._folder = folder
+        self._observe = observe
+        self._steps = steps
+        self._done = 0
+
+    def figures(self, transport: str) -> dict[str, str | float | None]:
+        self._tell(f"{transport}: sustainable rate")
+        with self._place(transport) as place:
+            workload = workload_of(self._plan.shape, "uint16", self._settings.payload_bytes)
+            sustained = ROWS[transport].run(place, workload, self._settings.daemon_memory_mb)
+        frames_per_s = self._plan.share * sustained.frames_per_s
+        paced = Workload(self._plan.shape, "uint16", max(2, math.ceil(frames_per_s * self._plan.seconds)))
+        check_space(self._folder, min(paced.payload_bytes, (_KEPT_FILES + 1) * STACK_LIMIT_BYTES))
+        self._tell(f"{transport}: {self._plan.seconds:g} s at {frames_per_s:,.0f} frames/s")
+        with self._place(transport) as place:
+            times, stacks = self._paced_run(place, transport, paced, frames_per_s)
+        self._tell(f"{transport}: limit, paced alike")
+        rate = paced.frame_bytes * frames_per_s
+        limit = measure_paced_limit(self._folder, paced.payload_bytes, rate, STACK_LIMIT_BYTES)
+        return {
+            "sustainable_gb_per_s": sustained.bytes_per_s / 1e9,
+            "paced_gb_per_s": rate / 1e9,
+            "frames": paced.frames,
+            **put_figures(times),
+            **roll_over_figures(times, stacks),
+            "limit_slowest_ms": limit.latency.max_ms,
+        }
+
+    def _paced_run(
+        self, place: Path, transport: str, workload: Workload, frames_per_s: float
+    ) -> tuple[PacedTimes, NDArray[np.int64]]:
+        """The times of all frames, and the number of the stack file of each."""
+        timeout_s = timeout_for(workload.payload_bytes) + self._plan.seconds
+        with serving(transport, place, self._settings.daemon_memory_mb) as daemon:
+            arguments = [daemon.endpoint, DATASET, workload.as_argument(), transport, str(frames_per_s)]
+            with (
+                started_child("acqstream.bench.paced_producer", arguments, timeout_s=timeout_s) as producer,
+                _few_stacks(daemon.data / DATASET),
+            ):
+                producer.wait_until_ready()
+                producer.go()
+                times = PacedTimes.from_document(producer.result())
+            return times, stack_numbers(daemon.data / DATASET)
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[Path]:
+        place = self._folder / name
+        place.mkdir()
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place)
+
+    def _tell(self, text: str) -> None:
+        self._observe(text, self._done, self._steps)
+        self._done += 1
+
+
+def put_figures(times: PacedTimes) -> dict[str, float]:
+    """Percentiles of `put`, and how many frames came more than an interval late because of others before them."""
+    began, due = np.array(times.began_ns), np.array(times.due_ns)
+    put = latency_of((np.array(times.ended_ns) - began).tolist())
+    interval_ns = (due[-1] - due[0]) / (len(due) - 1)
+    return {
+        "late_frames": int(np.count_nonzero(began - due > interval_ns)),
+        "put_p50_ms": put.p50_ms,
+        "put_p99_ms": put.p99_ms,
+        "put_p99.9_ms": put.p999_ms,
+        "put_max_ms": put.max_ms,
+    }
+
+
+def roll_over_figures(times: PacedTimes, stacks: NDArray[Any]) -> dict[str, float | None]:
+    """What happened in the second after each new stack file, and in other seconds. stacks: the file of each frame."""
+    began = np.array(times.began_ns)
+    put = np.array(times.ended_ns) - began
+    published = np.array([np.nan if seen_ns is None else seen_ns for seen_ns in times.published_ns])
+    way = published - began
+    new_files = began[1:][np.diff(stacks) != 0]
+    others = [
+        start
+        for start in range(int(began[0]), int(began[-1]), _WINDOW_NS)
+        if not np.any((new_files > start - _WINDOW_NS) & (new_files < start + _WINDOW_NS))
+    ]
+    return {
+        "roll_overs": len(new_files),
+        "put_max_at_roll_over_ms": max(_slowest_ms(put, began, new_files), default=None),
+        "published_p50_ms": float(np.nanmedian(way)) / 1e6 if not np.isnan(way).all() else None,
+        "published_max_ms": float(np.nanmax(way)) / 1e6 if not np.isnan(way).all() else None,
+        "roll_over_extra_ms": _difference(_slowest_ms(way, began, new_files), _slowest_ms(way, began, others)),
+    }
+
+
+def _slowest_ms(durations_ns: NDArray[Any], began: NDArray[Any], starts: Any) -> list[float]:
+    """The longest of those that began within a second of each start; none where nothing is known."""
+    windows = (durations_ns[(began >= start) & (began < start + _WINDOW_NS)] for start in starts)
+    return [float(np.nanmax(window)) / 1e6 for window in windows if not np.isnan(window).all()]
+
+
+def _difference(some: list[float], others: list[float]) -> float | None:
+    return float(np.median(some) - np.median(others)) if some and others else None
+
+
+def stack_numbers(dataset: Path) -> NDArray[np.int64]:
+    """The stack file of each frame, from the journal."""
+    with closing(ReadFile(dataset / JOURNAL_NAME)) as file:
+        records = decode_records(file.read(HEADER_BYTES, file.size() - HEADER_BYTES))
+    return records["stack"].astype(np.int64)
+
+
+@contextmanager
+def _few_stacks(dataset: Path) -> Iterator[None]:
+    """While the block runs, finished stack files are deleted, so that a long run fits on the disk."""
+    ended = threading.Event()
+    name = NDTiffLayout(DATASET, {}).stack_name
+
+    def delete() -> None:
+        oldest = 0
+        while not ended.wait(0.2):
+            while (dataset / name(oldest + _KEPT_FILES)).exists():
+                (dataset / name(oldest)).unlink()
+                oldest += 1
+
+    thread = threading.Thread(target=delete, name="delete finished stacks")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

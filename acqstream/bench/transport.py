@@ -1,0 +1,54 @@
+"""The ways from a producer to a daemon, and a daemon that is reached by one of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+
+from acqstream.bench.child_process import running_daemon
+
+TRANSPORTS = ("shm", "ipc", "tcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A daemon that runs: where it answers, its process id, and the folder of its datasets."""
+
+    endpoint: str
+    pid: int
+    data: Path
+
+
+def transport_absent(transport: str) -> str:
+    """Why this platform does not have it; empty if it does."""
+    if transport != "tcp" and not zmq.has("ipc"):
+        return "not on this platform"
+    return "not on this platform" if transport == "shm" and not hasattr(os, "memfd_create") else ""
+
+
+@contextmanager
+def serving(transport: str, folder: Path, memory_mb: int | None) -> Iterator[Served]:
+    """A fresh daemon that writes to `folder`/data and answers by this transport only."""
+    data = folder / "data"
+    if transport == "tcp":
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        with running_daemon(data, endpoint, memory_mb) as pid:
+            yield Served(endpoint, pid, data)
+        return
+    sockets = Path(tempfile.mkdtemp(prefix="acqs-"))  # not below `folder`: the path of a socket has at most 107 bytes
+    endpoint = f"ipc://{sockets}/d.sock"
+    try:
+        with running_daemon(data, endpoint, memory_mb, runtime=sockets if transport == "shm" else None) as pid:
+            yield Served(endpoint, pid, data)
+    finally:
+        shutil.rmtree(sockets)
