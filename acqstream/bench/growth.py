@@ -1,0 +1,224 @@
+"""How cost grows with the number of frames, their size, and the number of producers: `acqstream bench --growth`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from acqstream.bench.child_process import run_measured, started_child, timeout_for
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.measurement import Measurement, measurement_from
+from acqstream.bench.process_usage import UsageMeter
+from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.transport import TRANSPORTS, Served, serving, transport_absent
+from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
+from acqstream.errors import ConfigError
+from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.pipeline.journal import JOURNAL_NAME
+
+ON_PAPER_FRAMES = 100_000_000
+_PRODUCER = "acqstream.bench.producer"
+_DURABILITY = "1.0"
+_WARM_FRAMES = 200  # what a daemon loads and allocates once is not counted per frame
+
+Row = dict[str, str | float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthPlan:
+    """What grows: the number of frames of `small` shape, the shapes (Y, X) of frames, the number of producers.
+
+    All uint16. Each producer has an acquisition of its own, with frames of `usual` shape.
+    """
+
+    counts: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    small: tuple[int, int] = (64, 64)
+    shapes: tuple[tuple[int, int], ...] = (
+        (64, 64),
+        (128, 256),
+        (512, 512),
+        (1024, 2048),
+        (2048, 4096),
+        (4096, 8192),
+    )
+    producers: tuple[int, ...] = (1, 2, 4, 8, 16)
+    usual: tuple[int, int] = (512, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of one run: all its producers together. grown_bytes is by how much the daemon's resident memory grew."""
+
+    frames: int
+    payload_bytes: int
+    seconds: float
+    daemon_cpu_s: float
+    grown_bytes: int
+    index_bytes: int
+    journal_bytes: int
+
+
+def run_growth_benchmark(settings: BenchSettings, observe: Observer, *, plan: GrowthPlan | None = None) -> BenchReport:
+    """Over the first transport of settings.rows that there is; settings.payload_bytes is the largest run.
+
+    Raises ConfigError if settings.rows has no transport.
+    """
+    transport = next((name for name in TRANSPORTS if name in settings.rows and not transport_absent(name)), None)
+    if transport is None:
+        raise ConfigError(f"--growth needs one of the rows {', '.join(TRANSPORTS)}")
+    plan = plan or GrowthPlan()
+    small = Workload(plan.small, "uint16", 1).frame_bytes
+    counts = [count for count in plan.counts if count * small <= settings.payload_bytes]
+    with bench_folder(settings) as folder:
+        steps = len(counts) + len(plan.shapes) + len(plan.producers)
+        run = _Growth(settings, folder, observe, transport, steps)
+        tables = [
+            run.by_count([Workload(plan.small, "uint16", count) for count in counts]),
+            run.by_size([workload_of(shape, "uint16", settings.payload_bytes // 4, 100_000) for shape in plan.shapes]),
+            run.by_producers(plan),
+        ]
+    return bench_report(settings, tables=tables)
+
+
+class _Growth:
+    """One benchmark under way."""
+
+    def __init__(self, settings: BenchSettings, folder: Path, observe: Observer, transport: str, steps: int) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._observe = observe
+        self._transport = transport
+        self._steps = steps
+        self._done = 0
+
+    def by_count(self, workloads: Sequence[Workload]) -> Table:
+        costs = [self._cost(f"{workload.frames:,} frames", workload, 1) for workload in workloads]
+        rows = [{"frames": f"{cost.frames:,}", **_per_frame(cost)} for cost in costs]
+        if len(costs) > 1:
+            rows.append(on_paper(costs[-2], costs[-1]))
+        sides = " x ".join(str(side) for side in workloads[0].shape) if workloads else "no"
+        note = "the last line is worked out from the two before: what each further frame took"
+        return Table(title=f"{sides} uint16 over {self._transport}: number of frames", rows=tuple(rows), note=note)
+
+    def by_size(self, workloads: Sequence[Workload]) -> Table:
+        rows: list[Row] = []
+        for workload in workloads:
+            size = f"{workload.frame_bytes / 1024:,.0f} KiB"
+            cost = self._cost(size, workload, 1)
+            rows.append({"frame": size, "frames": cost.frames, **_per_gb(cost), **_per_frame_cpu(cost)})
+        return Table(title=f"over {self._transport}: size of frames", rows=tuple(rows))
+
+    def by_producers(self, plan: GrowthPlan) -> Table:
+        rows: list[Row] = []
+        for count in plan.producers:
+            workload = workload_of(plan.usual, "uint16", self._settings.payload_bytes // 4 // count)
+            cost = self._cost(f"{count} producers", workload, count)
+            rows.append({"producers": count, "frames": cost.frames, **_per_gb(cost), **_per_frame_cpu(cost)})
+        sides = " x ".join(str(side) for side in plan.usual)
+        note = "each producer a process with an acquisition of its own; seconds until the last receipt"
+        return Table(title=f"{sides} uint16 over {self._transport}: producers", rows=tuple(rows), note=note)
+
+    def _cost(self, text: str, workload: Workload, producers: int) -> _Cost:
+        self._observe(text, self._done, self._steps)
+        self._done += 1
+        place = self._folder / "growth"
+        place.mkdir()
+        try:
+            with serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
+                warm = Workload(workload.shape, workload.dtype, min(_WARM_FRAMES, workload.frames))
+                run_measured(_PRODUCER, _arguments(daemon, "warm", warm, self._transport), warm.payload_bytes)
+                return self._measured(daemon, workload, producers)
+        finally:
+            shutil.rmtree(place)
+
+    def _measured(self, daemon: Served, workload: Workload, producers: int) -> _Cost:
+        names = [f"run-{number}" for number in range(producers)]
+        process, meter = psutil.Process(daemon.pid), UsageMeter(daemon.pid)
+        before_bytes = process.memory_info().rss
+        shared_pool = Workload(workload.shape, workload.dtype, workload.frames, POOL_BYTES // producers)
+        runs = _at_once([_arguments(daemon, name, shared_pool, self._transport) for name in names], workload)
+        grown_bytes = process.memory_info().rss - before_bytes
+        sizes = {
+            file: sum((daemon.data / name / file).stat().st_size for name in names)
+            for file in (INDEX_NAME, JOURNAL_NAME)
+        }
+        return _Cost(
+            frames=sum(run.frames for run in runs),
+            payload_bytes=sum(run.payload_bytes for run in runs),
+            seconds=max(run.seconds for run in runs),
+            daemon_cpu_s=meter.cost().cpu_s,
+            grown_bytes=grown_bytes,
+            index_bytes=sizes[INDEX_NAME],
+            journal_bytes=sizes[JOURNAL_NAME],
+        )
+
+
+def _arguments(daemon: Served, name: str, workload: Workload, transport: str) -> list[str]:
+    return [daemon.endpoint, name, workload.as_argument(), _DURABILITY, transport]
+
+
+def _at_once(arguments: Sequence[Sequence[str]], workload: Workload) -> list[Measurement]:
+    """Producers that begin together when all are prepared."""
+    timeout_s = timeout_for(workload.payload_bytes * len(arguments))
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(started_child(_PRODUCER, [*each, "hold"], timeout_s=timeout_s)) for each in arguments
+        ]
+        for child in children:
+            child.wait_until_ready()
+        for child in children:
+            child.go()
+        return [measurement_from(child.result()) for child in children]
+
+
+def _per_frame(cost: _Cost) -> Row:
+    return {
+        "seconds": cost.seconds,
+        "time_us_per_frame": 1e6 * cost.seconds / cost.frames,
+        **_per_frame_cpu(cost),
+        "index_bytes_per_frame": cost.index_bytes / cost.frames,
+        "journal_bytes_per_frame": cost.journal_bytes / cost.frames,
+        "daemon_grew_mb": cost.grown_bytes / 1e6,
+        "daemon_grew_bytes_per_frame": cost.grown_bytes / cost.frames,
+    }
+
+
+def _per_frame_cpu(cost: _Cost) -> Row:
+    return {"daemon_cpu_us_per_frame": 1e6 * cost.daemon_cpu_s / cost.frames}
+
+
+def _per_gb(cost: _Cost) -> Row:
+    gigabytes = cost.payload_bytes / 1e9
+    return {
+        "seconds": cost.seconds,
+        "gb_per_s": gigabytes / cost.seconds,
+        "frames_per_s": cost.frames / cost.seconds,
+        "daemon_cpu_s_per_gb": cost.daemon_cpu_s / gigabytes,
+        "daemon_grew_mb": cost.grown_bytes / 1e6,
+    }
+
+
+def on_paper(fewer: _Cost, more: _Cost, frames: int = ON_PAPER_FRAMES) -> Row:
+    """The cost of so many frames, if each further one takes what those between two runs took."""
+    scale = (frames - more.frames) / (more.frames - fewer.frames)
+    return {"frames": f"{frames:,} (on paper)", **_per_frame(_further(fewer, more, frames, scale))}
+
+
+def _further(fewer: _Cost, more: _Cost, frames: int, scale: float) -> _Cost:
+    def reach(low: float, high: float) -> float:
+        return high + max(0.0, high - low) * scale
+
+    return _Cost(
+        frames=frames,
+        payload_bytes=more.payload_bytes // more.frames * frames,
+        seconds=reach(fewer.seconds, more.seconds),
+        daemon_cpu_s=reach(fewer.daemon_cpu_s, more.daemon_cpu_s),
+        grown_bytes=int(reach(fewer.grown_bytes, more.grown_bytes)),
+        index_bytes=int(reach(fewer.index_bytes, more.index_bytes)),
+        journal_bytes=int(reach(fewer.journal_bytes, more.journal_bytes)),
+    )
