@@ -14,7 +14,7 @@ from acqstream.bench.measurement import latency_of
 from acqstream.bench.paced_producer import PacedTimes
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET
-from acqstream.bench.transport import TRANSPORTS, serving, transport_absent
+from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload
 
 TARGET_MS = 80.0  # for 99 of 100 frames
@@ -33,7 +33,7 @@ def run_delay_benchmark(settings: BenchSettings, observe: Observer, *, plan: Del
     """Once over each transport of settings.rows: a paced producer, and a follower that reads every frame."""
     plan = plan or DelayPlan()
     workload = Workload(plan.shape, "uint16", math.ceil(plan.frames_per_s * plan.seconds))
-    transports = [name for name in TRANSPORTS if name in settings.rows]
+    transports = transports_of(settings.rows, "--latency")
     rows: list[dict[str, str | float | None]] = []
     with bench_folder(settings, workload.payload_bytes) as folder:
         for done, transport in enumerate(transports):

@@ -15,16 +15,15 @@ from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, be
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.transport import TRANSPORTS, Served, serving, transport_absent
+from acqstream.bench.transport import Served, serving, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
-from acqstream.errors import ConfigError
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.pipeline.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000
 _PRODUCER = "acqstream.bench.producer"
 _DURABILITY = "1.0"
-_WARM_FRAMES = 200  # what a daemon loads and allocates once is not counted per frame
+_WARM_FRAMES, _WARM_BYTES = 20_000, 256 * 2**20  # what a daemon loads and allocates once is not counted per frame
 
 Row = dict[str, str | float | None]
 
@@ -64,22 +63,23 @@ class _Cost:
 
 
 def run_growth_benchmark(settings: BenchSettings, observe: Observer, *, plan: GrowthPlan | None = None) -> BenchReport:
-    """Over the first transport of settings.rows that there is; settings.payload_bytes is the largest run.
+    """Over the first transport of settings.rows that there is.
+
+    settings.payload_bytes bounds the run of the most frames; a quarter of it is written for the other tables.
 
     Raises ConfigError if settings.rows has no transport.
     """
-    transport = next((name for name in TRANSPORTS if name in settings.rows and not transport_absent(name)), None)
-    if transport is None:
-        raise ConfigError(f"--growth needs one of the rows {', '.join(TRANSPORTS)}")
+    wanted = transports_of(settings.rows, "--growth")
+    transport = next((name for name in wanted if not transport_absent(name)), "tcp")
     plan = plan or GrowthPlan()
-    small = Workload(plan.small, "uint16", 1).frame_bytes
-    counts = [count for count in plan.counts if count * small <= settings.payload_bytes]
+    small = sorted({workload_of(plan.small, "uint16", settings.payload_bytes, count).frames for count in plan.counts})
+    part_bytes = settings.payload_bytes // 4
     with bench_folder(settings) as folder:
-        steps = len(counts) + len(plan.shapes) + len(plan.producers)
+        steps = len(small) + len(plan.shapes) + len(plan.producers)
         run = _Growth(settings, folder, observe, transport, steps)
         tables = [
-            run.by_count([Workload(plan.small, "uint16", count) for count in counts]),
-            run.by_size([workload_of(shape, "uint16", settings.payload_bytes // 4, 100_000) for shape in plan.shapes]),
+            run.by_count([Workload(plan.small, "uint16", count) for count in small]),
+            run.by_size([workload_of(shape, "uint16", part_bytes, settings.most_frames) for shape in plan.shapes]),
             run.by_producers(plan),
         ]
     return bench_report(settings, tables=tables)
@@ -102,7 +102,8 @@ class _Growth:
         if len(costs) > 1:
             rows.append(on_paper(costs[-2], costs[-1]))
         sides = " x ".join(str(side) for side in workloads[0].shape) if workloads else "no"
-        note = "the last line is worked out from the two before: what each further frame took"
+        note = "the last line is worked out from the two before: what each further frame took; "
+        note += "memory that grows by itself shows from 100,000 frames on"
         return Table(title=f"{sides} uint16 over {self._transport}: number of frames", rows=tuple(rows), note=note)
 
     def by_size(self, workloads: Sequence[Workload]) -> Table:
@@ -130,7 +131,8 @@ class _Growth:
         place.mkdir()
         try:
             with serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
-                warm = Workload(workload.shape, workload.dtype, min(_WARM_FRAMES, workload.frames))
+                most = min(_WARM_FRAMES, workload.frames)
+                warm = workload_of(workload.shape, workload.dtype, _WARM_BYTES, most)
                 run_measured(_PRODUCER, _arguments(daemon, "warm", warm, self._transport), warm.payload_bytes)
                 return self._measured(daemon, workload, producers)
         finally:

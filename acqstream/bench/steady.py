@@ -21,7 +21,7 @@ from acqstream.bench.measurement import latency_of
 from acqstream.bench.paced_producer import PacedTimes
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET, ROWS
-from acqstream.bench.transport import TRANSPORTS, serving, transport_absent
+from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
 from acqstream.pipeline.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
@@ -47,7 +47,7 @@ def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: St
     last ones: it may write more than the disk has room for.
     """
     plan = plan or SteadyPlan()
-    transports = [name for name in TRANSPORTS if name in settings.rows]
+    transports = transports_of(settings.rows, "--steady")
     rows: list[dict[str, str | float | None]] = []
     with bench_folder(settings) as folder:
         run = _Steady(settings, plan, folder, observe, 3 * len(transports))

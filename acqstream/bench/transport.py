@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import zmq
 
 from acqstream.bench.child_process import running_daemon
+from acqstream.errors import ConfigError
 
 TRANSPORTS = ("shm", "ipc", "tcp")
 
@@ -25,6 +26,14 @@ class Served:
     endpoint: str
     pid: int
     data: Path
+
+
+def transports_of(rows: Sequence[str], option: str) -> list[str]:
+    """Those of `rows` that are transports. Raises ConfigError if there is none."""
+    found = [name for name in TRANSPORTS if name in rows]
+    if not found:
+        raise ConfigError(f"{option} needs one of the rows {', '.join(TRANSPORTS)}")
+    return found
 
 
 def transport_absent(transport: str) -> str:

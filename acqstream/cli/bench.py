@@ -1,36 +1,36 @@
-"""`acqstream bench`: how fast this machine writes, next to its limit and to another writer."""
+"""`acqstream bench`: how fast this machine writes and reads, next to its limits and to other writers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.output import console, print_json, progress_bar
-from acqstream.cli.units import count_text, size_text
+from acqstream.cli.bench_tables import print_bench_report
+from acqstream.cli.output import print_json, progress_bar
 
 if TYPE_CHECKING:
-    from acqstream.bench.comparison import BenchSettings
-    from acqstream.bench.measurement import Latency, Spread
-    from acqstream.bench.report import BenchReport, RowReport, SituationReport
+    from acqstream.bench.comparison import BenchSettings, Observer
+    from acqstream.bench.report import BenchReport
 
 _SUSTAINED_BYTES, _SUSTAINED_PAIRS = 8_000_000_000, 5
-_QUICK_BYTES, _QUICK_PAIRS = 1_500_000_000, 3
+_QUICK_BYTES, _QUICK_PAIRS, _QUICK_FRAMES = 1_000_000_000, 2, 50_000
+_QUICK_ROWS = ("ndstorage", "acquire-zarr", "shm", "ipc", "tcp")
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_ROLES = ("daemon", "producer")
-_READER = ("reader",)
 
 
-def bench(
+def bench(  # noqa: PLR0913 - the options of the verb
     *,
     quick: Annotated[bool, typer.Option("--quick", help="About two minutes; flatters writers that buffer.")] = False,
     size: Annotated[
         str | None,
-        typer.Option("--bytes", metavar="SIZE", help="Pixels of one run, e.g. 500MB [default: 8GB, quick 1.5GB]."),
+        typer.Option("--bytes", metavar="SIZE", help="Pixels of one run, e.g. 500MB [default: 8GB, quick 1GB]."),
     ] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5, quick 3].")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5, quick 2].")] = None,
     rows: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
@@ -40,32 +40,84 @@ def bench(
     ] = Path(),
     memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory of the daemon [default: its own].")] = None,
     reading: Annotated[bool, typer.Option("--reading", help="Measure reading instead.")] = False,
+    latency: Annotated[bool, typer.Option("--latency", help="Measure put to readable instead.")] = False,
+    steady: Annotated[bool, typer.Option("--steady", help="Measure a camera at 0.9 of the rate instead.")] = False,
+    growth: Annotated[bool, typer.Option("--growth", help="Measure how cost grows instead.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure all frame sizes instead, and draw; svg or png.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="Of --steady and --latency [default: 60 and 20, quick 10].")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Measure how fast frames are written here, or with --reading how fast they are read.
+    """Measure how fast frames are written here; with an option, what else is to be known.
 
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
-    from acqstream.bench.comparison import BenchSettings, run_benchmark
-    from acqstream.bench.reading import run_reading_benchmark
+    from acqstream.bench.comparison import MOST_FRAMES, BenchSettings
     from acqstream.bench.row import ROWS, USUAL_ROWS
 
+    _check_one("--reading, --latency, --steady, --growth and --plot", reading, latency, steady, growth, plot)
+    if seconds is not None and not (steady or latency):
+        raise typer.BadParameter("belongs to --steady or --latency", param_hint="--seconds")
     settings = BenchSettings(
         directory=directory,
         payload_bytes=_bytes(size) if size else (_QUICK_BYTES if quick else _SUSTAINED_BYTES),
         pairs=pairs or (_QUICK_PAIRS if quick else _SUSTAINED_PAIRS),
-        rows=_rows(rows, tuple(ROWS)) or USUAL_ROWS,
+        rows=_rows(rows, tuple(ROWS)) or (_QUICK_ROWS if quick else USUAL_ROWS),
         daemon_memory_mb=memory_mb,
+        most_frames=_QUICK_FRAMES if quick else MOST_FRAMES,
     )
+    wanted = seconds or (10.0 if quick else None)
+    run = _benchmark(reading=reading, latency=latency, steady=steady, growth=growth, plot=plot, seconds=wanted)
     with progress_bar() as bar:
         task = bar.add_task("starting", total=None)
-        report = (run_reading_benchmark if reading else run_benchmark)(
+        report = run(
             settings, lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
         )
     if as_json:
         print_json(report.as_dict())
-    else:
-        _print_report(report, settings)
+        return
+    print_bench_report(report, settings.payload_bytes)
+    if quick:
+        print(
+            "Short runs flatter writers that buffer: the page cache takes the first gigabytes at the speed of memory."
+        )
+
+
+def _benchmark(
+    *, reading: bool, latency: bool, steady: bool, growth: bool, plot: Path | None, seconds: float | None
+) -> Callable[[BenchSettings, Observer], BenchReport]:
+    """What is to be measured."""
+    if reading:
+        from acqstream.bench.reading import run_reading_benchmark
+
+        return run_reading_benchmark
+    if latency:
+        from acqstream.bench.delay import DelayPlan, run_delay_benchmark
+
+        return partial(run_delay_benchmark, plan=DelayPlan(seconds=seconds) if seconds else DelayPlan())
+    if steady:
+        from acqstream.bench.steady import SteadyPlan, run_steady_benchmark
+
+        return partial(run_steady_benchmark, plan=SteadyPlan(seconds=seconds) if seconds else SteadyPlan())
+    if growth:
+        from acqstream.bench.growth import run_growth_benchmark
+
+        return run_growth_benchmark
+    if plot is not None:
+        from acqstream.bench.plot import run_plotted_benchmark
+
+        return partial(run_plotted_benchmark, path=plot)
+    from acqstream.bench.comparison import run_benchmark
+
+    return run_benchmark
+
+
+def _check_one(names: str, *given: object) -> None:
+    if sum(bool(option) for option in given) > 1:
+        raise typer.BadParameter("only one of them at a time", param_hint=names)
 
 
 def _bytes(text: str) -> int:
@@ -83,75 +135,3 @@ def _rows(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     if unknown:
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}", param_hint="--rows")
     return wanted
-
-
-def _print_report(report: BenchReport, settings: BenchSettings) -> None:
-    machine = report.machine
-    how = "each after a run of the limit; from the first frame until durable"
-    if any(situation.title for situation in report.situations):
-        how = "in turn with what stands beside"
-    print(
-        f"acqstream {report.version} on {machine['system']}, Python {machine['python']}, "
-        f"{machine['processors']} processors, {machine['file_system']} at {report.directory}\n"
-        f"medians of {report.pairs} runs of {size_text(settings.payload_bytes)}, {how}"
-    )
-    for situation in report.situations:
-        _print_situation(situation)
-
-
-def _print_situation(situation: SituationReport) -> None:
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    sides = " x ".join(str(side) for side in situation.shape)
-    title = situation.title or f"{sides} {situation.dtype}, {count_text(situation.frames, 'frame')}"
-    call, roles = ("frame", _READER) if situation.title else ("put", _ROLES)
-    table = Table(box=SIMPLE, title=title, title_justify="left", caption_justify="left")
-    table.add_column("row")
-    for heading in (
-        "GB/s",
-        "of the limit",
-        f"x {' / '.join(situation.peers) or 'others'}",
-        "frames/s",
-        f"{call} ms p50 / p99 / p99.9 / max",
-        f"CPU s/GB {' / '.join(roles)}",
-        f"peak MB {' / '.join(roles)}",
-    ):
-        table.add_column(heading, justify="right")
-    notes: list[str] = []
-    for row in situation.rows:
-        table.add_row(row.name, *_cells(row, roles, situation.peers))
-        if situation.title and row.runs and row.runs[0].note:
-            notes.append(f"{row.name}: {row.runs[-1].note}")
-    table.caption = "; ".join(notes)
-    console().print(table)
-
-
-def _cells(row: RowReport, roles: tuple[str, ...], peers: tuple[str, ...]) -> tuple[str, ...]:
-    if row.absent:
-        return (row.absent,)
-    rate = f"{row.bytes_per_s.median / 1e9:.2f}" if row.bytes_per_s else "-"
-    cpu = " / ".join(f"{row.cpu_s_per_gb[role]:.2f}" if role in row.cpu_s_per_gb else "-" for role in roles)
-    peak = " / ".join(_megabytes(row.peak_bytes.get(role)) for role in roles)
-    frames = f"{row.frames_per_s:,.0f}" if row.frames_per_s is not None else "-"
-    return (rate, _ratio(row.to_limit), _peers(row, peers), frames, _milliseconds(row.latency), cpu, peak)
-
-
-def _ratio(spread: Spread | None) -> str:
-    return f"{spread.median:.2f} [{spread.low:.2f}, {spread.high:.2f}]" if spread else "-"
-
-
-def _peers(row: RowReport, peers: tuple[str, ...]) -> str:
-    if len(peers) == 1:
-        return _ratio(row.to_peers.get(peers[0]))
-    return " / ".join(f"{row.to_peers[peer].median:.2g}" for peer in peers if peer in row.to_peers) or "-"
-
-
-def _milliseconds(latency: Latency | None) -> str:
-    if latency is None:
-        return "-"
-    return " / ".join(f"{value:.3g}" for value in (latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms))
-
-
-def _megabytes(size_bytes: int | None) -> str:
-    return f"{size_bytes / 1e6:,.0f}" if size_bytes is not None else "-"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from acqstream.bench.child_process import run_measured
+from acqstream.bench.child_process import run_measured, started_child
 from acqstream.bench.process_usage import UsageMeter, cpu_seconds, peak_memory_bytes
 from acqstream.errors import AcquisitionFailed
 
@@ -32,3 +32,26 @@ def test_usage_of_another_process() -> None:
         assert peak is None or peak > 0
     finally:
         child.communicate(b"\n")
+
+
+def test_a_hanging_child_is_ended() -> None:
+    with (
+        pytest.raises(AcquisitionFailed, match="timeit did not end within 1 s"),
+        started_child("timeit", ["-n", "1", "input()"], timeout_s=1) as child,
+    ):
+        child.wait_until_ready()
+
+
+def test_one_that_ends_before_it_is_ready_says_why() -> None:
+    with (
+        pytest.raises(AcquisitionFailed, match="nosuchmodule ended with code 1"),
+        started_child("nosuchmodule", [], timeout_s=60) as child,
+    ):
+        child.wait_until_ready()
+
+
+def test_children_do_not_outlive_their_block() -> None:
+    with started_child("timeit", ["-n", "1", "-r", "1", "input()"], timeout_s=60) as child:
+        process = child._process
+        assert process.poll() is None
+    assert process.poll() is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.bench import limit
-from acqstream.bench.limit import measure_limit
+from acqstream.bench.limit import measure_limit, measure_paced_limit
 from acqstream.storage.disk import LocalDisk
 
 
@@ -31,3 +31,12 @@ def test_says_when_the_page_cache_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LocalDisk, "open", refuse_direct)
     assert measure_limit(tmp_path, 100_000).note.startswith("buffered")
+
+
+def test_paced_writes_come_when_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "WRITE_BYTES", 64 * 1024)
+    measured = measure_paced_limit(tmp_path, 5 * 65536, 20 * 65536.0, 2 * 65536)
+    assert measured.frames == 5
+    assert measured.seconds >= 4 / 20  # the last one is due then
+    assert measured.note.endswith("paced")
+    assert list(tmp_path.iterdir()) == []

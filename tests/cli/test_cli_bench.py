@@ -1,15 +1,34 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
+import psutil
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
+from acqstream.bench.delay import DelayPlan
 from acqstream.bench.measurement import Latency, Measurement, ProcessCost
-from acqstream.bench.report import BenchReport, Pair, SituationReport, absent_row, limit_row, measured_row, row_report
+from acqstream.bench.report import (
+    BenchReport,
+    Pair,
+    SituationReport,
+    Table,
+    absent_row,
+    limit_row,
+    measured_row,
+    row_report,
+)
+from acqstream.bench.steady import SteadyPlan
+from acqstream.cli.bench_tables import print_bench_report
+from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
 
 
@@ -103,9 +122,9 @@ def test_json(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "payload_bytes", "pairs"),
     [
         ([], 8 * 10**9, 5),
-        (["--quick"], 1_500_000_000, 3),
+        (["--quick"], 1_000_000_000, 2),
         (["--bytes", "2.5GB", "--pairs", "1"], 2_500_000_000, 1),
-        (["--quick", "--bytes", "64 mb"], 64_000_000, 3),
+        (["--quick", "--bytes", "64 mb"], 64_000_000, 2),
         (["--bytes", "1e6"], 1_000_000, 5),
     ],
 )
@@ -119,6 +138,118 @@ def test_settings(benchmark: Benchmark, options: list[str], payload_bytes: int, 
     assert settings.daemon_memory_mb == 64
 
 
-@pytest.mark.parametrize("options", [["--bytes", "much"], ["--bytes", "0"], ["--rows", "ipc,zip"], ["--pairs", "0"]])
+def test_quick_says_what_it_flatters(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--quick") == 0
+    assert "flatter" in capsys.readouterr().out
+    assert benchmark.settings is not None
+    assert set(benchmark.settings.rows) == {"ndstorage", "acquire-zarr", "shm", "ipc", "tcp"}
+    assert benchmark.settings.most_frames == 50_000
+
+
+class OtherBenchmark(Benchmark):
+    """With the plan or the file that it was given."""
+
+    given: ClassVar[dict[str, Any]] = {}
+
+    def __call__(self, settings: BenchSettings, observe: Callable[[str, int, int], None], **given: Any) -> BenchReport:
+        self.given.update(given)
+        return super().__call__(settings, observe)
+
+
+@pytest.mark.parametrize(
+    ("options", "function", "given"),
+    [
+        (["--latency"], "delay.run_delay_benchmark", {"plan": DelayPlan(seconds=20)}),
+        (["--latency", "--seconds", "3"], "delay.run_delay_benchmark", {"plan": DelayPlan(seconds=3)}),
+        (["--steady"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=60)}),
+        (["--steady", "--quick"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=10)}),
+        (["--growth"], "growth.run_growth_benchmark", {}),
+        (["--plot", "rates.svg"], "plot.run_plotted_benchmark", {"path": Path("rates.svg")}),
+    ],
+)
+def test_other_figures(
+    options: list[str],
+    function: str,
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = Table(
+        title="put to readable",
+        rows=({"row": "ipc", "p99_ms": 12.345, "frames": 2000}, {"row": "shm", "note": "not on this platform"}),
+        note="how",
+    )
+    report = replace(REPORT, situations=(), tables=(table,))
+    fake = OtherBenchmark(report)
+    fake.given.clear()
+    monkeypatch.setattr(f"acqstream.bench.{function}", fake)
+    assert run(*options) == 0
+    assert fake.given == given
+    out = capsys.readouterr().out
+    for text in ("put to readable", "p99 ms", "12.3", "2,000", "not on this platform", "how", "2026-11-21T12:00"):
+        assert text in out
+    assert run(*options, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["p99_ms"] == 12.345
+
+
+def test_a_table_of_many_figures_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {f"figure_{number}_ms": 1000.5 + number for number in range(12)}
+    table = Table(title="many", rows=({"row": "ipc", **figures}, {"row": "tcp", **figures}))
+    print_bench_report(replace(REPORT, situations=(), tables=(table,)), 1)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "figure" in line]
+    assert lines[11] == ["figure", "11", "ms", "1,012", "1,012"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--bytes", "much"],
+        ["--bytes", "0"],
+        ["--rows", "ipc,zip"],
+        ["--pairs", "0"],
+        ["--seconds", "5"],
+        ["--steady", "--seconds", "0"],
+        ["--steady", "--growth"],
+        ["--reading", "--plot", "a.svg"],
+    ],
+)
 def test_wrong_usage(options: list[str]) -> None:
     assert run(*options) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--bytes", "1000000GB"], "are free"),
+        (["--latency", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
+        (["--steady", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
+        (["--growth", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
+        (["--plot", "rates.gif"], ".svg or .png"),
+    ],
+)
+def test_what_cannot_work_ends_before_it_begins(
+    options: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*options, "--dir", str(tmp_path)) == ExitCode.CONFIGURATION
+    assert complaint in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    options = ["--rows", "tcp", "--bytes", "60MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
+    bench = subprocess.Popen([sys.executable, "-m", "acqstream", "bench", *options], stdout=subprocess.DEVNULL)
+    try:
+        while not list(tmp_path.glob("acqstream-bench-*/tcp/data/bench/*.tif")):
+            assert bench.poll() is None
+            time.sleep(0.005)
+        children = psutil.Process(bench.pid).children(recursive=True)
+        assert children
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(50) == 130
+    finally:
+        bench.kill()
+        bench.wait()
+    assert list(tmp_path.iterdir()) == []
+    assert not psutil.wait_procs(children, timeout=10)[1]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acqstream.bench import steady
+from acqstream.bench.comparison import BenchSettings
+from acqstream.bench.paced_producer import PacedTimes
+from acqstream.bench.steady import SteadyPlan, put_figures, roll_over_figures, run_steady_benchmark
+
+SECOND = 10**9
+FRAMES = 60  # ten a second
+
+
+def times() -> PacedTimes:
+    """Puts of 2 ms, one of 30 ms; 5 ms until published, 25 ms after the new files of frames 20 and 40."""
+    due = [number * SECOND // 10 for number in range(FRAMES)]
+    took = [30 if number == 21 else 2 for number in range(FRAMES)]
+    way = [25 if number in {20, 41} else 5 for number in range(FRAMES)]
+    published: list[int | None] = [start + 10**6 * delay for start, delay in zip(due, way, strict=True)]
+    published[-1] = None
+    return PacedTimes(due, due, [start + 10**6 * delay for start, delay in zip(due, took, strict=True)], published)
+
+
+def test_roll_overs_are_told_from_other_seconds() -> None:
+    figures = roll_over_figures(times(), np.repeat([0, 1, 2], 20))
+    assert figures == pytest.approx(
+        {
+            "roll_overs": 2,
+            "put_max_at_roll_over_ms": 30,
+            "published_p50_ms": 5,
+            "published_max_ms": 25,
+            "roll_over_extra_ms": 20,
+        }
+    )
+
+
+def test_without_roll_overs_there_is_no_extra() -> None:
+    figures = roll_over_figures(times(), np.zeros(FRAMES, int))
+    assert (figures["roll_overs"], figures["roll_over_extra_ms"]) == (0, None)
+
+
+def test_late_frames_are_those_that_began_an_interval_late() -> None:
+    on_time = times()
+    assert put_figures(on_time)["late_frames"] == 0
+    assert put_figures(on_time)["put_max_ms"] == 30
+    began = list(on_time.began_ns)
+    began[7] += SECOND // 5
+    assert put_figures(PacedTimes(on_time.due_ns, began, began, on_time.published_ns))["late_frames"] == 1
+
+
+def test_only_the_last_stack_files_are_kept(tmp_path: Path) -> None:
+    names = ["bench_NDTiffStack.tif", *(f"bench_NDTiffStack_{number}.tif" for number in range(1, 6))]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "NDTiff.index").touch()
+    with steady._few_stacks(tmp_path):
+        while len(list(tmp_path.glob("*.tif"))) > 3:
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {*names[3:], "NDTiff.index"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")
+def test_a_run_for_real(tmp_path: Path) -> None:
+    settings = BenchSettings(directory=tmp_path, payload_bytes=3_000_000, pairs=1, rows=("ipc",), daemon_memory_mb=64)
+    plan = SteadyPlan(shape=(256, 256), seconds=0.3)
+    (table,) = run_steady_benchmark(settings, lambda *news: None, plan=plan).tables
+    (row,) = table.rows
+    assert row["roll_overs"] == 0
+    assert all(row[name] for name in ("sustainable_gb_per_s", "frames", "put_max_ms", "limit_slowest_ms"))
+    assert list(tmp_path.iterdir()) == []
