@@ -99,10 +99,11 @@ class _Growth:
     def by_count(self, workloads: Sequence[Workload]) -> Table:
         costs = [self._cost(f"{workload.frames:,} frames", workload, 1) for workload in workloads]
         rows = [{"frames": f"{cost.frames:,}", **_per_frame(cost)} for cost in costs]
-        if len(costs) > 1:
-            rows.append(on_paper(costs[-2], costs[-1]))
+        fewer = [cost for cost in costs if 2 * cost.frames <= costs[-1].frames]  # close ones differ by chance only
+        if fewer:
+            rows.append(on_paper(fewer[-1], costs[-1]))
         sides = " x ".join(str(side) for side in workloads[0].shape) if workloads else "no"
-        note = "the last line is worked out from the two before: what each further frame took; "
+        note = "on paper: each further frame as those between the last run and one of half its frames or fewer; "
         note += "memory that grows by itself shows from 100,000 frames on"
         return Table(title=f"{sides} uint16 over {self._transport}: number of frames", rows=tuple(rows), note=note)
 

@@ -30,9 +30,9 @@ def test_needs_a_transport(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_tables(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=1_600_000, pairs=1, rows=("tcp",), daemon_memory_mb=64)
-    plan = GrowthPlan(counts=(100, 1000), shapes=((128, 128),), producers=(2,))
+    plan = GrowthPlan(counts=(50, 1000), shapes=((128, 128),), producers=(2,))
     counts, sizes, producers = run_growth_benchmark(settings, lambda *news: None, plan=plan).tables
-    assert [row["frames"] for row in counts.rows] == ["100", "195", "100,000,000 (on paper)"]  # 195 fill the bytes
+    assert [row["frames"] for row in counts.rows] == ["50", "195", "100,000,000 (on paper)"]  # 195 fill the bytes
     assert counts.rows[1]["journal_bytes_per_frame"] == pytest.approx(64 + 4096 / 195)
     index = counts.rows[1]["index_bytes_per_frame"]
     assert isinstance(index, float)

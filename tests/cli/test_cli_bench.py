@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -239,14 +240,15 @@ def test_what_cannot_work_ends_before_it_begins(
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--rows", "tcp", "--bytes", "60MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
-    bench = subprocess.Popen([sys.executable, "-m", "acqstream", "bench", *options], stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "acqstream", "bench", *options]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         while not list(tmp_path.glob("acqstream-bench-*/tcp/data/bench/*.tif")):
             assert bench.poll() is None
             time.sleep(0.005)
         children = psutil.Process(bench.pid).children(recursive=True)
         assert children
-        bench.send_signal(signal.SIGINT)
+        os.killpg(bench.pid, signal.SIGINT)  # as a terminal does: to its children too
         assert bench.wait(50) == 130
     finally:
         bench.kill()
