@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_metadata import plain_metadata, plain_scalar
 from acqstream.errors import ConfigError
-from acqstream.model.acquisition_spec import AxisSpec
+from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
@@ -67,3 +67,24 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
         else:
             raise ConfigError(f"axes: {axis!r:.60} must be a name, an AxisSpec or a map with 'name'")
     return entries
+
+
+def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, Any] | None:
+    """The field `tiles` of `open` from `{"overlap": (y, x), "wait_s": seconds}`, the latter optional.
+
+    Raises ConfigError for what cannot be.
+    """
+    if tiles is None:
+        if levels != "auto":
+            raise ConfigError(
+                f'levels={levels!r:.40}: there are levels of tiles only; pass tiles={{"overlap": (y, x)}}'
+            )
+        return None
+    try:
+        unknown = set(tiles) - {"overlap", "wait_s"}
+        if unknown:
+            raise ValueError(f"unknown key {min(map(str, unknown))!r:.60}; there are 'overlap' and 'wait_s'")
+        spec = TileSpec.of({**plain_metadata(tiles)[0], "levels": plain_scalar(levels)})
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"tiles={tiles!r:.80}: {error}") from error
+    return {"overlap": list(spec.overlap), "levels": spec.levels, "wait_s": spec.wait_s}

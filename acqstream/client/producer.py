@@ -40,7 +40,9 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     buffer_mb: float = 256,
     on_exists: Literal["error", "number"] = "error",
     micromanager: bool = False,
-    duplicates: Literal["error", "replace"] = "error",
+    duplicates: Literal["error", "replace"] | None = None,
+    tiles: Mapping[str, Any] | None = None,
+    levels: int | Literal["auto"] = "auto",
     on_error: Callable[[AcqStreamError], None] | None = None,
     frame: object = None,
     resume: bool = False,
@@ -55,9 +57,15 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     when the dataset survives a power cut: "close", every so many seconds, or with every "batch". patience_s bounds
     every wait: for an answer, for a sign of life, for room. buffer_mb (of 1,000,000 bytes) is local memory, taken now,
     that holds frames until they are safe. on_exists="number" takes the next free name. duplicates="replace" lets a
-    frame with the same axes take the place of an earlier one. micromanager=True gives integer axes, for Micro-Manager
-    Studio; channels given by name are looked up in summary["ChNames"]. resume=True goes on with the interrupted dataset
-    of this name (`run.next` is the first frame number it needs), or starts one if there is none.
+    frame with the same axes take the place of an earlier one; else ("error", the default but for tiles) it is refused.
+    micromanager=True gives integer axes, for Micro-Manager Studio; channels given by name are looked up in
+    summary["ChNames"]. resume=True goes on with the interrupted dataset of this name (`run.next` is the first frame
+    number it needs), or starts one if there is none.
+
+    tiles={"overlap": (y, x)} says that frames are tiles of larger images, that neighbours overlap by so many pixels,
+    and that every frame has the axes `row` and `column`, integers. levels is the number of lower resolution levels to
+    make of them, "auto" until one tile is left; "wait_s" in tiles is how long a tile of a lower level waits for what is
+    missing of it, by default until the end.
 
     transport says how frames get to the daemon: "auto" takes the fastest way there is, which for a daemon on the same
     machine is memory that it shares with this program, then "ipc", then "tcp"; each can be insisted on ("shm" for the
@@ -85,6 +93,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         "mirrors": list(mirrors),
         "durability": durability,
         "duplicates": duplicates,
+        "tiles": outgoing.tiles_request(tiles, levels),
         "on_exists": on_exists,
         "resume": resume,
     }

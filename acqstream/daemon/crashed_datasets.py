@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acqstream.errors import AcqStreamError
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.pipeline import journal
 from acqstream.pipeline.recovery import RecoveryReport, recover
@@ -39,13 +40,20 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
 
 def _remove_half_made(folder: Path) -> None:
     """A writer that died while creating a dataset leaves its first files: no frame was ever taken, the name is free."""
-    files = list(folder.iterdir())
+    stack_folder = folder / FULL_RESOLUTION  # of a tiled dataset
+    is_tiled = stack_folder.is_dir()
+    files = [path for path in folder.iterdir() if path != stack_folder or not is_tiled]
     first_files = {journal.JOURNAL_NAME, INDEX_NAME, STATE_NAME + TEMPORARY_SUFFIX}
     if journal.JOURNAL_NAME not in {file.name for file in files} or not {file.name for file in files} <= first_files:
+        return
+    if is_tiled and [file.name for file in stack_folder.iterdir()] not in ([], [INDEX_NAME]):
         return
     if (folder / journal.JOURNAL_NAME).stat().st_size > journal.HEADER_BYTES:
         return
     try:
+        if is_tiled:
+            (stack_folder / INDEX_NAME).unlink(missing_ok=True)
+            stack_folder.rmdir()
         for file in files:
             file.unlink()
         folder.rmdir()

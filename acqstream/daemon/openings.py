@@ -97,6 +97,7 @@ class Openings:
             name=state.name,
             summary=summary if isinstance(summary, dict) else {},
             replace_duplicates=bool(state.request.get("replace_duplicates")),
+            tiles=state.tiles,
         )
         return self._start(peer, folder, stored, state)
 

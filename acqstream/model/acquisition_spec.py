@@ -9,6 +9,10 @@ from typing import Any, Literal
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
 VIEW_NAMES = ("null",)  # what can be asked for as a mirror; how: acqstream.pipeline.views.registry
+PYRAMID_VIEW = "pyramid"  # what tiled acquisitions ask for by themselves, where it is one of VIEW_NAMES
+MAX_LEVELS = 16
+MAX_OVERLAP_PX = 65_535
+MAX_WAIT_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,48 @@ class AxisSpec:
     labels: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TileSpec:
+    """Frames are tiles of larger images, placed by their axes `row` and `column`.
+
+    overlap is (y, x): by how many pixels a tile overlaps the next one. levels counts the lower resolution levels to
+    make, None: as many as are needed. wait_s says how long a tile of a lower level waits for what is missing of it,
+    None: until the end.
+    """
+
+    overlap: tuple[int, int]
+    levels: int | None = None
+    wait_s: float | None = None
+
+    @property
+    def is_one_way(self) -> bool:
+        """They overlap in one direction only."""
+        return (self.overlap[0] == 0) != (self.overlap[1] == 0)
+
+    @staticmethod
+    def of(values: object) -> TileSpec:
+        """From plain values, as on the wire and in acqstream.json. Raises ValueError naming what is wrong."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f'must be {{"overlap": [y, x]}} with "levels" and "wait_s" if wanted, not {values!r:.60}')
+        overlap, levels, wait_s = values.get("overlap"), values.get("levels"), values.get("wait_s")
+        if not isinstance(overlap, list | tuple) or len(overlap) != 2:
+            raise ValueError(f"overlap {overlap!r:.60} must be two numbers of pixels, [y, x]")
+        for length in overlap:
+            if type(length) is not int or not 0 <= length <= MAX_OVERLAP_PX:
+                raise ValueError(f"overlap {length!r:.60} must be a number of pixels from 0 to {MAX_OVERLAP_PX}")
+        if levels == "auto":
+            levels = None
+        if levels is not None and (type(levels) is not int or not 0 <= levels <= MAX_LEVELS):
+            raise ValueError(f'levels {levels!r:.60} must be "auto" or a number from 0 to {MAX_LEVELS}')
+        if wait_s is not None and not _is_wait(wait_s):
+            raise ValueError(f"wait_s {wait_s!r:.60} must be a number of seconds from 0 to {MAX_WAIT_S:g}")
+        return TileSpec((overlap[0], overlap[1]), levels, None if wait_s is None else float(wait_s))
+
+
+def _is_wait(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_WAIT_S
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquisitionSpec:
     """One acquisition as requested.
@@ -31,6 +77,7 @@ class AcquisitionSpec:
     durability says when journal and
     index are forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
     epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make.
+    tiles is None for a flat dataset.
     """
 
     dataset_id: str
@@ -45,3 +92,4 @@ class AcquisitionSpec:
     resume: bool = False
     epoch: int = 0
     mirrors: tuple[str, ...] = ()
+    tiles: TileSpec | None = None

@@ -50,13 +50,14 @@ class Continuation:
 
 
 def read_continuation(
-    folder: str, layout: NDTiffLayout, gaps: tuple[MissingFrames, ...], keys: KeySet | None
+    folder: str, stack_folder: str, layout: NDTiffLayout, *, gaps: tuple[MissingFrames, ...], keys: KeySet | None
 ) -> Continuation:
     """Read journal, index and first header of a dataset that is not being written; its axes go into `keys`.
 
+    stack_folder is where its index and stack files lie, see `DatasetState.stack_folder`.
     Raises CorruptDataset if journal and index do not say the same.
     """
-    journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(folder, INDEX_NAME)
+    journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
     content = journal_path.read_bytes()
     journal.decode_journal_header(content, str(journal_path))
     records = journal.decode_records(content[journal.HEADER_BYTES :])
@@ -71,11 +72,11 @@ def read_continuation(
         if keys is not None:
             keys.add(axes)
     first_stack = int(records["stack"][is_frame][0]) if is_frame.any() else 0
-    summary, header = _header(folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
+    summary, header = _header(stack_folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
     return Continuation(
         next_number=len(records),
         records=records.tobytes(),
-        next_stack=next_stack_number(folder, layout) if is_frame.any() else 0,
+        next_stack=next_stack_number(stack_folder, layout) if is_frame.any() else 0,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
         index_end=entries.consumed,
         payload_bytes=int(records["length"].sum()),

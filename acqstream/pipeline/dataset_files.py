@@ -39,19 +39,17 @@ class DatasetFiles:
         On return the folder, the journal's header and the state survive a power cut. Raises DatasetExists or
         StorageError.
         """
-        try:
-            disk.mkdir(folder)
-        except FileExistsError as error:
-            raise DatasetExists(f"{folder} exists already") from error
-        except OSError as error:
-            raise StorageError.wrap(error, folder, "cannot create the dataset's folder") from error
+        _make_folder(disk, folder)
+        stack_folder = state.stack_folder(folder)
         with contextlib.ExitStack() as undo:
             journal_file = AppendFile(disk, os.path.join(folder, journal.JOURNAL_NAME), create=True)
             undo.callback(journal_file.close)
             journal_file.lock()
             journal_file.append(journal.encode_journal_header(state.dataset_id, clean=False))
             journal_file.sync()
-            index_file = AppendFile(disk, os.path.join(folder, INDEX_NAME), create=True)
+            if stack_folder != folder:
+                _make_folder(disk, stack_folder)
+            index_file = AppendFile(disk, os.path.join(stack_folder, INDEX_NAME), create=True)
             undo.callback(index_file.close)
             files = DatasetFiles(disk, folder, state, journal_file=journal_file, index_file=index_file)
             write_state(disk, folder, state)  # forces the folder too
@@ -72,11 +70,14 @@ class DatasetFiles:
             journal_file = AppendFile(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
             undo.callback(journal_file.close)
             journal_file.lock()
-            continuation = read_continuation(folder, layout, state.gaps, keys)
+            stack_folder = state.stack_folder(folder)
+            continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
             journal_file.end = continuation.journal_end
             journal_file.rewrite(0, journal.encode_journal_header(state.dataset_id, clean=False))
             journal_file.sync()
-            index_file = AppendFile(disk, os.path.join(folder, INDEX_NAME), create=False, end=continuation.index_end)
+            index_file = AppendFile(
+                disk, os.path.join(stack_folder, INDEX_NAME), create=False, end=continuation.index_end
+            )
             undo.callback(index_file.close)
             request = {**state.request, "summary": continuation.summary} if continuation.summary else state.request
             running = dataclasses.replace(state, state=AcquisitionState.RUNNING, reason="", request=request)
@@ -84,8 +85,8 @@ class DatasetFiles:
             _unlink(disk, os.path.join(folder, RECEIPT_NAME))  # of a close that a crash cut short
             if not continuation.stack_header:
                 # They kept the summary of a dataset without frames: frame 0 will begin anew.
-                for number in range(next_stack_number(folder, layout)):
-                    _unlink(disk, os.path.join(folder, layout.stack_name(number)))
+                for number in range(next_stack_number(stack_folder, layout)):
+                    _unlink(disk, os.path.join(stack_folder, layout.stack_name(number)))
             undo.pop_all()
             files = DatasetFiles(disk, folder, running, journal_file=journal_file, index_file=index_file)
             return files, continuation
@@ -123,6 +124,15 @@ class DatasetFiles:
                 self.journal.close()
             except OSError as error:
                 raise StorageError.wrap(error, self.journal.path, "cannot close") from error
+
+
+def _make_folder(disk: Disk, folder: str) -> None:
+    try:
+        disk.mkdir(folder)
+    except FileExistsError as error:
+        raise DatasetExists(f"{folder} exists already") from error
+    except OSError as error:
+        raise StorageError.wrap(error, folder, "cannot create the dataset's folder") from error
 
 
 def _unlink(disk: Disk, path: str) -> None:

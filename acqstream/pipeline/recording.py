@@ -78,18 +78,25 @@ class Recording:
         self._on_change = on_change
         self._stack_limit_bytes = stack_limit_bytes
         self._state = state
+        self._tiles = state.tiles
         self._views = views
         self.ring = Ring(memory, views.table.claim if views.table is not None else None)
         self._keys = None if spec.replace_duplicates else KeySet()
         self._checksums = ChecksumWorker(spec.name, self.fail)
         self.intake = Intake(self.layout(), self.ring, keys=self._keys, on_closed=self._checksums.submit)
         self.intake.axis_order = tuple(axis.name for axis in spec.axes)
-        self.stacks = Stacks(self.disk, folder, lambda: self.intake.layout, limit_bytes=stack_limit_bytes)
+        self.stacks = Stacks(
+            self.disk, state.stack_folder(folder), lambda: self.intake.layout, limit_bytes=stack_limit_bytes
+        )
         self.committer: Committer | None = None
         self._closing = Closing(self.gate, self.notes, self.fail)
         self.display = DisplayFile(self.disk, folder, self._closing.attempt)
         self._writer: Writer | None = None
         self._first_io = ""  # of the first stack file, before it is begun
+        if self._tiles is not None and self._tiles.is_one_way:
+            overlap = "{} x {}".format(*self._tiles.overlap)
+            text = f"tiles overlap by {overlap} pixels: where only one of the two is 0, ndstorage stitches them wrongly"
+            self.notes.warn("overlap_one_way", text)
         self.thread = threading.Thread(target=self._run, name=f"write-{spec.name}", daemon=True)
 
     @property
@@ -106,7 +113,10 @@ class Recording:
 
     def layout(self) -> ndtiff.NDTiffLayout:
         """The dataset's layout, with the summary as it is now."""
-        return ndtiff.NDTiffLayout(self.spec.name, self.summary, stack_limit_bytes=self._stack_limit_bytes)
+        overlap = self._tiles.overlap if self._tiles is not None else None
+        return ndtiff.NDTiffLayout(
+            self.spec.name, self.summary, overlap=overlap, stack_limit_bytes=self._stack_limit_bytes
+        )
 
     def notify(self) -> None:
         """Wake whoever waits for a change."""

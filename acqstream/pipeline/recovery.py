@@ -80,6 +80,7 @@ class _Recovery:
     def __init__(self, disk: Disk, folder: str, state: DatasetState, journal_file: AppendFile) -> None:
         self._disk = disk
         self._folder = folder
+        self._stack_folder = state.stack_folder(folder)
         self._state = state
         self._journal = journal_file
         self._layout = ndtiff.NDTiffLayout(state.name, {})
@@ -131,7 +132,7 @@ class _Recovery:
         return journal.decode_records(content[journal.HEADER_BYTES :])
 
     def _read_index(self) -> EntryBatch:
-        path = os.path.join(self._folder, ndtiff.INDEX_NAME)
+        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         try:
             with open(path, "rb") as file:
                 content = file.read()
@@ -141,7 +142,7 @@ class _Recovery:
 
     def _stack(self, name: str) -> ReadFile:
         if name not in self._files:
-            self._files[name] = ReadFile(Path(self._folder, name))
+            self._files[name] = ReadFile(Path(self._stack_folder, name))
         return self._files[name]
 
     def _count_whole(self, entries: EntryBatch, names: list[str]) -> int:
@@ -268,7 +269,7 @@ class _Recovery:
     def _finish_stacks(self, last_pages: dict[str, tuple[StackPage | None, int]]) -> None:
         finished = []
         for name, (page, end) in last_pages.items():
-            path = os.path.join(self._folder, name)
+            path = os.path.join(self._stack_folder, name)
             if page is None or (page.next == 0 and os.path.getsize(path) == end):
                 continue
             try:
@@ -280,7 +281,7 @@ class _Recovery:
         try:
             self.report.put_aside = tuple(self._put_aside_unpublished(set(last_pages)))
         except OSError as error:
-            raise StorageError.wrap(error, self._folder, "cannot put unpublished stack files aside") from error
+            raise StorageError.wrap(error, self._stack_folder, "cannot put unpublished stack files aside") from error
 
     def _put_aside_unpublished(self, published: set[str]) -> list[str]:
         """Stacks without a published frame: prepared ones go, others are kept under a name no reader looks at.
@@ -289,11 +290,11 @@ class _Recovery:
         """
         put_aside = []
         first = self._layout.stack_name(0)
-        if not published and os.path.exists(os.path.join(self._folder, first)):
-            self._cut_to_header(os.path.join(self._folder, first))
+        if not published and os.path.exists(os.path.join(self._stack_folder, first)):
+            self._cut_to_header(os.path.join(self._stack_folder, first))
             published.add(first)
-        for name in sorted(os.listdir(self._folder)):
-            path = os.path.join(self._folder, name)
+        for name in sorted(os.listdir(self._stack_folder)):
+            path = os.path.join(self._stack_folder, name)
             if name.endswith(PRIVATE_SUFFIX):
                 self._disk.unlink(path)
             elif name.endswith(".tif") and published and name not in published:
@@ -308,7 +309,7 @@ class _Recovery:
         finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
 
     def _write_index(self, end: int, new_entries: bytes) -> None:
-        path = os.path.join(self._folder, ndtiff.INDEX_NAME)
+        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
         index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
         try:
             index.cut(end)

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from acqstream.errors import CorruptDataset
-from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
+from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
@@ -49,6 +50,16 @@ class DatasetState:
     settings: Mapping[str, Any]
     gaps: tuple[MissingFrames, ...] = ()
 
+    @property
+    def tiles(self) -> TileSpec | None:
+        """None for a flat dataset. Raises ValueError where the request was damaged: not after `read_state`."""
+        values = self.request.get("tiles")
+        return None if values is None else TileSpec.of(values)
+
+    def stack_folder(self, folder: str) -> str:
+        """Where stack files and index lie: the dataset's folder; of a tiled one that of its full resolution."""
+        return folder if self.tiles is None else os.path.join(folder, FULL_RESOLUTION)
+
     @staticmethod
     def of(spec: AcquisitionSpec, settings: Mapping[str, Any]) -> DatasetState:
         """The first state of a new dataset."""
@@ -83,7 +94,7 @@ def read_state(folder: str) -> DatasetState:
         values = json.loads(content)
         if values["format"] != "acqstream" or values["version"] != 1:
             raise CorruptDataset(f"is not an acqstream state of version 1: {values['version']!r}", path=path)
-        return DatasetState(
+        state = DatasetState(
             values["dataset_id"],
             values["name"],
             AcquisitionState(values["state"]),
@@ -93,8 +104,10 @@ def read_state(folder: str) -> DatasetState:
             values["settings"],
             tuple(MissingFrames(**gap) for gap in values["gaps"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+        state.stack_folder(folder)  # its tiles can be understood
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataset(f"cannot be understood: {error!r}", path=path) from error
+    return state
 
 
 def read_receipt(folder: str) -> Receipt | None:

@@ -11,10 +11,12 @@ from typing import Any, Literal, get_args
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.acquisition_spec import (
     DEFAULT_DURABILITY_S,
+    PYRAMID_VIEW,
     VIEW_NAMES,
     AcquisitionSpec,
     AxisSpec,
     DurabilityMode,
+    TileSpec,
 )
 from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.frame_header import FrameHeader
@@ -195,9 +197,8 @@ def _parse_ping(fields: Mapping[str, Any]) -> Ping:
 
 
 def _parse_open(fields: Mapping[str, Any]) -> Open:
-    tiles = fields.get("tiles")
-    if tiles is not None:
-        raise ProtocolError("'tiles' is not supported by this version of the daemon", code="unsupported")
+    tiles = _parse_tiles(fields)
+    duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
         name=take_text(fields, "name", longest=1000),
@@ -206,11 +207,12 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         axes=_parse_axes(fields.get("axes")),
         expect=take_optional_integer(fields, "expect"),
         durability=_parse_durability(fields.get("durability")),
-        replace_duplicates=_parse_choice(fields, "duplicates", ("error", "replace")) == "replace",
+        replace_duplicates=_parse_choice(fields, "duplicates", duplicates) == "replace",
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
         resume=fields.get("resume") is True,
         epoch=take_optional_integer(fields, "epoch") or 0,
-        mirrors=_parse_mirrors(fields.get("mirrors")),
+        mirrors=_with_pyramid(_parse_mirrors(fields.get("mirrors")), tiles),
+        tiles=tiles,
     )
     return Open(spec, parse_offer(fields))
 
@@ -265,6 +267,28 @@ def _parse_mirrors(value: object) -> tuple[str, ...]:
         text = f"mirrors {unknown!r:.60} are not supported by this version of the daemon"
         raise ProtocolError(f"{text}; {', '.join(VIEW_NAMES)} can be asked for", code="unsupported")
     return tuple(dict.fromkeys(value))
+
+
+def _parse_tiles(fields: Mapping[str, Any]) -> TileSpec | None:
+    value = fields.get("tiles")
+    if value is None:
+        return None
+    try:
+        tiles = TileSpec.of(value)
+    except ValueError as error:
+        raise ProtocolError(f"field 'tiles': {error}") from error
+    frame = fields.get("frame")
+    shape = frame.get("sh") if isinstance(frame, dict) else None
+    _parse_frame_hint(frame)
+    if shape is not None and (shape[0] <= tiles.overlap[0] or shape[1] <= tiles.overlap[1]):
+        raise ProtocolError(f"field 'tiles': frames of shape {shape} are no larger than the overlap {tiles.overlap}")
+    return tiles
+
+
+def _with_pyramid(mirrors: tuple[str, ...], tiles: TileSpec | None) -> tuple[str, ...]:
+    """A tiled acquisition asks for its lower levels by itself."""
+    wanted = tiles is not None and tiles.levels != 0 and PYRAMID_VIEW in VIEW_NAMES
+    return (*mirrors, PYRAMID_VIEW) if wanted and PYRAMID_VIEW not in mirrors else mirrors
 
 
 def _parse_durability(value: object) -> DurabilityMode:

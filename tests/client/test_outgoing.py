@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acqstream.client.outgoing import axes_hint, frame_hint, hello
+from acqstream.client.outgoing import axes_hint, frame_hint, hello, tiles_request
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.protocol.encoding import decode_header
@@ -44,3 +44,29 @@ def test_axes_hints_in_all_forms():
 def test_other_axes_hints_are_refused():
     with pytest.raises((ConfigError, ProtocolError)):
         axes_hint([7])  # type: ignore[list-item]
+
+
+def test_tiles_in_all_forms():
+    assert tiles_request(None, "auto") is None
+    plain = {"overlap": [12, 16], "levels": None, "wait_s": None}
+    assert tiles_request({"overlap": (12, 16)}, "auto") == plain
+    assert tiles_request({"overlap": np.array([12, 16])}, np.int64(3)) == {**plain, "levels": 3}
+    assert tiles_request({"overlap": [12, 16], "wait_s": 5}, 0) == {**plain, "levels": 0, "wait_s": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("tiles", "levels", "text"),
+    [
+        (None, 3, "of tiles only"),
+        ({}, "auto", "overlap None"),
+        ({"overlap": 3}, "auto", "two numbers"),
+        ({"overlap": (3, 4), "levels": 2}, "auto", "unknown key 'levels'"),
+        ({"overlap": (3, -4)}, "auto", "overlap -4"),
+        ({"overlap": (3, 4)}, "all", "levels 'all'"),
+        ({"overlap": (3, 4)}, -1, "levels -1"),
+        (7, "auto", "tiles=7"),
+    ],
+)
+def test_tiles_that_cannot_be_are_refused(tiles, levels, text):
+    with pytest.raises(ConfigError, match=text):
+        tiles_request(tiles, levels)

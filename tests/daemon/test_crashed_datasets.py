@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from acqstream.daemon.crashed_datasets import recover_all
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.pipeline import journal
 
 
-def half_made(folder: Path) -> Path:
+def half_made(folder: Path, stack_folder: str = ".") -> Path:
     folder.mkdir()
     (folder / journal.JOURNAL_NAME).write_bytes(journal.encode_journal_header("0" * 32, clean=False))
-    (folder / INDEX_NAME).write_bytes(b"")
+    (folder / stack_folder).mkdir(exist_ok=True)
+    (folder / stack_folder / INDEX_NAME).write_bytes(b"")
     return folder
 
 
-def test_a_folder_that_never_held_a_frame_gives_its_name_back(tmp_path: Path) -> None:
-    folder = half_made(tmp_path / "cells")
+@pytest.mark.parametrize("stack_folder", [".", FULL_RESOLUTION])
+def test_a_folder_that_never_held_a_frame_gives_its_name_back(tmp_path: Path, stack_folder: str) -> None:
+    folder = half_made(tmp_path / "cells", stack_folder)
     assert recover_all([folder]) == []
     assert not folder.exists()
 
@@ -28,6 +33,14 @@ def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path: Path) -> None
         (folder / name).write_bytes(content)
         recover_all([folder])
         assert (folder / name).read_bytes() == content
+
+
+def test_a_tiled_folder_with_a_stack_file_is_left_alone(tmp_path: Path) -> None:
+    folder = half_made(tmp_path / "cells", FULL_RESOLUTION)
+    stack = folder / FULL_RESOLUTION / "cells_NDTiffStack.tif"
+    stack.write_bytes(b"mine")
+    recover_all([folder])
+    assert stack.read_bytes() == b"mine"
 
 
 def test_a_folder_of_another_program_is_left_alone(tmp_path: Path) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import acqstream
 from acqstream.errors import DatasetError
+from acqstream.model.acquisition_spec import TileSpec
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.recovery import recover
 from acqstream.pipeline.state_file import STATE_NAME
@@ -23,12 +26,18 @@ from tests.pipeline.read_back import check_ours
 
 PIECE_BYTES = 4096
 LIMIT_BYTES = 7_600_000
-FRAMES = [frame_of(number, (320, 512) if number % 2 else (9, 11)) for number in range(16)]
+FRAMES = [
+    frame_of(number, (320, 512) if number % 2 else (9, 11), axes={"row": number // 4, "column": number % 4})
+    for number in range(16)
+]
 
 
 @dataclass
 class Change:
-    """One change of a file or of the folder; `data` of a write, `offset` also the length of a cut."""
+    """One change of a file or a folder; `data` of a write, `offset` also the length of a cut.
+
+    Names are paths in the dataset's folder, which itself is "".
+    """
 
     kind: str
     name: str
@@ -76,14 +85,24 @@ def apply(content: bytearray, kind: str, offset: int, data: bytes) -> None:
 class RecordingDisk(LocalDisk):
     """Notes every change, with its bytes, in the order in which the calls returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
+        self._folder = folder
         self.changes: list[Change] = []
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
 
     def note(self, kind: str, path: str, offset: int = 0, data: bytes = b"", target: str = "") -> None:
-        self.changes.append(Change(kind, Path(path).name, offset, data, Path(target).name))
+        self.changes.append(Change(kind, self._place(path), offset, data, self._place(target) if target else ""))
+
+    def _place(self, path: str) -> str:
+        place = os.path.relpath(path, self._folder)
+        return "" if place == "." else place
+
+    def mkdir(self, path: str) -> None:
+        with self._lock:
+            super().mkdir(path)
+            self.note("mkdir", path)
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         with self._lock:
@@ -126,9 +145,9 @@ class RecordingDisk(LocalDisk):
             self.note("sync_directory", path)
 
 
-def record(folder: Path) -> tuple[list[Change], list[int]]:
+def record(folder: Path, **spec_fields: Any) -> tuple[list[Change], list[int]]:
     """The changes of a whole run, and for every count of them how many frames were durable then."""
-    disk = RecordingDisk()
+    disk = RecordingDisk(folder)
     seen: list[tuple[int, int]] = [(0, 0)]
     log: Log | None = None
 
@@ -137,7 +156,7 @@ def record(folder: Path) -> tuple[list[Change], list[int]]:
             durable = log.cursors().durable  # before the count: never too much is expected of too few changes
             seen.append((len(disk.changes), durable))
 
-    spec = spec_of(durability="batch")
+    spec = spec_of(durability="batch", **spec_fields)
     log = Log(folder, spec, memory=memory_of(2 * MIB), disk=disk, on_change=on_change, stack_limit_bytes=LIMIT_BYTES)
     with log:
         for frame in FRAMES:
@@ -151,27 +170,32 @@ def record(folder: Path) -> tuple[list[Change], list[int]]:
 
 def build(changes: Sequence[Change], folder: Path, chance: random.Random) -> None:
     """The folder as a power cut after these changes may leave it."""
-    files: dict[str, Inode] = {}
-    steps: list[dict[str, Inode]] = [{}]  # the folder after each change of its names since it was last forced
+    files: dict[str, dict[str, Inode]] = {}  # by folder
+    steps: dict[str, list[dict[str, Inode]]] = {}  # each folder after the changes of its names since it was last forced
     for change in changes:
-        if change.kind == "sync_directory":
-            steps = [dict(files)] if change.name == "cells" else steps
+        place = os.path.dirname(change.name)
+        if change.kind == "mkdir":  # in the dataset's folder it is there at once: nothing else tells of it
+            files[change.name], steps[change.name] = {}, [{}]
+        elif change.kind == "sync_directory":
+            if change.name in files:
+                steps[change.name] = [dict(files[change.name])]
         elif change.kind == "fdatasync":
-            files[change.name].force()
+            files[place][change.name].force()
         elif change.kind in ("create", "replace", "unlink"):
-            files = dict(files)
             if change.kind == "create":
-                files[change.name] = Inode()
+                files[place][change.name] = Inode()
             else:
-                moved = files.pop(change.name)
+                moved = files[place].pop(change.name)
                 if change.kind == "replace":
-                    files[change.target] = moved
-            steps.append(dict(files))
+                    files[place][change.target] = moved
+            steps[place].append(dict(files[place]))
         else:
-            files[change.name].pending.append(change)
+            files[place][change.name].pending.append(change)
     folder.mkdir()
-    for name, inode in chance.choice(steps).items():
-        (folder / name).write_bytes(inode.after_cut(chance))
+    for place, choices in steps.items():
+        (folder / place).mkdir(exist_ok=True)
+        for name, inode in chance.choice(choices).items():
+            (folder / name).write_bytes(inode.after_cut(chance))
 
 
 def check_never_wrong(folder: Path) -> None:
@@ -191,11 +215,15 @@ def check_never_wrong(folder: Path) -> None:
             assert np.array_equal(image, frame.image), f"frame {frame.header.number} is wrong before recovery"
 
 
-@pytest.mark.parametrize("cuts", [150, pytest.param(1000, marks=pytest.mark.slow)])
-def test_durable_frames_survive_and_none_is_wrong(tmp_path: Path, cuts: int) -> None:
+@pytest.mark.parametrize(
+    ("cuts", "tiles"),
+    [(150, None), (100, TileSpec((2, 4))), pytest.param(1000, None, marks=pytest.mark.slow)],
+    ids=["few", "tiled", "many"],
+)
+def test_durable_frames_survive_and_none_is_wrong(tmp_path: Path, cuts: int, tiles: TileSpec | None) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    changes, durable = record(tmp_path / "cells")
+    changes, durable = record(tmp_path / "cells", tiles=tiles)
     recovered = 0
     for cut in range(cuts):
         position = chance.randrange(len(changes) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
 from acqstream.formats.ndtiff.pages import StackPage, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
@@ -54,6 +56,19 @@ def open_ndstorage(folder: Path) -> Iterator[Any]:
         oracle.close()
 
 
+@contextlib.contextmanager
+def open_pyramid(folder: Path | str) -> Iterator[Any]:
+    """As ndstorage opens a tiled dataset: it forgets a file on the way, and its `close` raises."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        oracle = ndstorage.Dataset(str(folder))
+    try:
+        yield oracle
+    finally:
+        for level in oracle.res_levels.values():
+            level.close()
+
+
 def check_ndstorage(folder: Path, frames: Sequence[Frame]) -> None:
     with open_ndstorage(folder) as oracle:
         assert len(oracle.index) == len(frames)
@@ -86,7 +101,7 @@ def check_files(folder: Path, frames: Sequence[Frame]) -> None:
     assert len(entries.names) == len(records) == len(frames)
     assert list(records["number"]) == [frame.header.number for frame in frames]
     for frame, name, numbers, record in zip(frames, entries.names, entries.numbers, records, strict=True):
-        payload = (folder / name.decode()).read_bytes()[int(record["offset"]) :][: int(record["length"])]
+        payload = (stack_folder(folder) / name.decode()).read_bytes()[int(record["offset"]) :][: int(record["length"])]
         assert payload == frame.image.tobytes()
         assert int(record["checksum"]) == xxhash.xxh3_64_intdigest(payload)
         assert int(numbers["pixel_offset"]) == int(record["offset"])
@@ -95,7 +110,7 @@ def check_files(folder: Path, frames: Sequence[Frame]) -> None:
     used = {name.decode() for name in entries.names}
     for path in stack_paths(folder):
         check_finished(path, has_pages=path.name in used)
-    assert not list(folder.glob("*.part"))
+    assert not list(folder.rglob("*.part"))
 
 
 def check_finished(path: Path, *, has_pages: bool) -> None:
@@ -108,9 +123,14 @@ def check_finished(path: Path, *, has_pages: bool) -> None:
         assert path.stat().st_size == max(ends)
 
 
+def stack_folder(folder: Path) -> Path:
+    """Where the stack files of a dataset lie."""
+    return folder / FULL_RESOLUTION if (folder / FULL_RESOLUTION).is_dir() else folder
+
+
 def stack_paths(folder: Path) -> list[Path]:
     """The stack files in order of their numbers."""
-    return sorted(folder.glob("*.tif"), key=lambda path: (len(path.name), path.name))
+    return sorted(stack_folder(folder).glob("*.tif"), key=lambda path: (len(path.name), path.name))
 
 
 def read_pages(path: Path) -> list[StackPage]:
@@ -121,7 +141,7 @@ def read_pages(path: Path) -> list[StackPage]:
 
 
 def read_index(folder: Path) -> EntryBatch:
-    content = (folder / "NDTiff.index").read_bytes()
+    content = (stack_folder(folder) / "NDTiff.index").read_bytes()
     entries = parse_entries(content)
     assert entries.consumed == len(content)
     return entries

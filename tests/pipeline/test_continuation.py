@@ -59,7 +59,7 @@ def go_on(folder: Path, steps: Sequence[Step], **more: Any) -> Log:
 
 
 def continuation_of(folder: Path, gaps: tuple[MissingFrames, ...] = (), keys: KeySet | None = None) -> Continuation:
-    return read_continuation(str(folder), NDTiffLayout("cells", {}), gaps, keys)
+    return read_continuation(str(folder), str(folder), NDTiffLayout("cells", {}), gaps=gaps, keys=keys)
 
 
 def header_of(stack: Path) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec
+from acqstream.model.acquisition_spec import VIEW_NAMES, AcquisitionSpec, AxisSpec, TileSpec
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
@@ -17,6 +17,7 @@ DS = "b0e1"
 FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}
 OPEN = {"t": "open", "ds": DS, "name": "cells"}
 
+BY_ITSELF = tuple({"pyramid"} & set(VIEW_NAMES))
 
 def header(
     pixel_type: PixelType, metadata: bytes, checksum: int | None = None, time_ns: int | None = None
@@ -81,6 +82,18 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
     "close": ({"t": "close", "ds": DS, "n": 4, "status": "error", "reason": "r"}, Close(DS, 4, "error", "r")),
     "short close": ({"t": "close", "ds": DS, "n": 4}, Close(DS, 4, "completed", "")),
     "ping": ({"t": "ping"}, Ping(None)),
+    "open, tiles": (
+        {**OPEN, "tiles": {"overlap": [0, 9], "levels": "auto", "new": 1}},
+        Open(
+            AcquisitionSpec(
+                dataset_id=DS, name="cells", tiles=TileSpec((0, 9)), replace_duplicates=True, mirrors=BY_ITSELF
+            )
+        ),
+    ),
+    "open, tiles once": (
+        {**OPEN, "tiles": {"overlap": [4, 9], "levels": 0, "wait_s": 2}, "duplicates": "error"},
+        Open(AcquisitionSpec(dataset_id=DS, name="cells", tiles=TileSpec((4, 9), 0, 2.0))),
+    ),
     "ping of one": ({"t": "ping", "ds": DS}, Ping(DS)),
 }
 
@@ -118,7 +131,17 @@ REFUSED = [
     ({**OPEN, "mirrors": [["null"], 3, None]}, "unsupported", "mirrors"),
     ({**OPEN, "mirrors": "null"}, "bad_header", "'mirrors' must be a list"),
     ({**OPEN, "mirrors": ["null"] * 17}, "bad_header", "at most 16"),
-    ({**OPEN, "tiles": {}}, "unsupported", "tiles"),
+    ({**OPEN, "tiles": {}}, "bad_header", "'tiles': overlap None"),
+    ({**OPEN, "tiles": [4, 4]}, "bad_header", "'tiles': must be"),
+    ({**OPEN, "tiles": {"overlap": 4}}, "bad_header", "two numbers"),
+    ({**OPEN, "tiles": {"overlap": [4, -1]}}, "bad_header", "overlap -1"),
+    ({**OPEN, "tiles": {"overlap": [4.0, 4]}}, "bad_header", "overlap 4.0"),
+    ({**OPEN, "tiles": {"overlap": [65536, 4]}}, "bad_header", "from 0 to 65535"),
+    ({**OPEN, "tiles": {"overlap": [4, 4], "levels": 17}}, "bad_header", "levels 17"),
+    ({**OPEN, "tiles": {"overlap": [4, 4], "levels": "many"}}, "bad_header", "levels 'many'"),
+    ({**OPEN, "tiles": {"overlap": [4, 4], "wait_s": float("nan")}}, "bad_header", "wait_s nan"),
+    ({**OPEN, "tiles": {"overlap": [4, 4], "wait_s": -1}}, "bad_header", "wait_s -1"),
+    ({**OPEN, "frame": {"dt": "<u2", "sh": [9, 5]}, "tiles": {"overlap": [9, 4]}}, "bad_header", r"\[9, 5\] are no"),
     ({**FRAME, "ds": None}, "bad_header", "'ds'"),
     ({**FRAME, "n": -1}, "bad_header", "'n'"),
     ({**FRAME, "n": True}, "bad_header", "'n'"),

@@ -75,12 +75,21 @@ class NDTiffLayout:
     """`FrameLayout` of one NDTiff dataset.
 
     prefix is the start of all stack file names (ASCII). The summary's pixel size sets the TIFF resolution, default
-    1 um. stack_limit_bytes is lowered in tests only.
+    1 um. overlap is (y, x) in pixels for the full resolution of a tiled dataset, None for a flat one.
+    stack_limit_bytes is lowered in tests only.
     """
 
-    def __init__(self, prefix: str, summary: Mapping[str, Any], *, stack_limit_bytes: int = STACK_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        summary: Mapping[str, Any],
+        *,
+        overlap: tuple[int, int] | None = None,
+        stack_limit_bytes: int = STACK_LIMIT_BYTES,
+    ) -> None:
         self._prefix = prefix
         self._summary = summary
+        self._overlap = overlap
         self._resolution = resolution(pixel_size_of(summary))
         self._limit = stack_limit_bytes
         self._templates: dict[tuple[PixelType, int, int], np.ndarray[Any, np.dtype[np.uint8]]] = {}
@@ -90,12 +99,14 @@ class NDTiffLayout:
         return f"{base}.tif" if stack == 0 else f"{base}_{stack}.tif"
 
     def stack_header(self, axis_order: Sequence[str]) -> bytes:
-        text = dump_ascii(summary_for(self._summary, axis_order))
+        text = dump_ascii(summary_for(self._summary, axis_order, self._overlap))
         length = align_up(_HEADER_BYTES + len(text))
         fields = struct.pack("<2sHIIIIII", b"II", 42, length, 483729, 3, 3, 2355492, len(text))
         return (fields + text).ljust(length, b"\0")
 
     def check(self, header: FrameHeader) -> None:
+        if self._overlap is not None:
+            check_tile(header, self._overlap)
         needed = header.payload_bytes + len(header.metadata) + STACK_MARGIN_BYTES + 2 * 2**20
         if needed > self._limit:
             raise FrameRefused(
@@ -247,9 +258,32 @@ def resolution(pixel_size_um: float) -> tuple[int, int]:
     return 1, int(min(pixel_size_cm, 0xFFFFFFFF))
 
 
-def summary_for(summary: Mapping[str, Any], axis_order: Sequence[str]) -> dict[str, Any]:
-    """The caller's summary with the keys that readers need: `TiledImageStorage`, `AxisOrder`."""
-    return {"AxisOrder": list(axis_order), **summary, "TiledImageStorage": False}
+def summary_for(
+    summary: Mapping[str, Any], axis_order: Sequence[str], overlap: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """The caller's summary with the keys that readers need: `AxisOrder`, `TiledImageStorage`, the tiles' overlap.
+
+    Source: fact sheet sections 2 and 9.
+    """
+    keys = {"AxisOrder": list(axis_order), **summary, "TiledImageStorage": overlap is not None}
+    if overlap is not None:
+        keys["GridPixelOverlapY"], keys["GridPixelOverlapX"] = overlap
+    return keys
+
+
+def check_tile(header: FrameHeader, overlap: tuple[int, int]) -> None:
+    """Whether a frame can be a tile. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
+
+    Source: fact sheet section 8.
+    """
+    number = header.number
+    for name in ("row", "column"):
+        if type(header.axes.get(name)) is not int:
+            text = f"frame {number}: axis {name!r} is {header.axes.get(name)!r:.60}; a tile needs an integer there"
+            raise FrameRefused(text, code="tile_axes", number=number)
+    if header.height <= overlap[0] or header.width <= overlap[1]:
+        text = f"frame {number} of {header.height} x {header.width} pixels is no larger than the overlap {overlap}"
+        raise FrameRefused(text, code="tile_size", number=number)
 
 
 def pixel_size_of(summary: Mapping[str, Any]) -> float:
