@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +14,12 @@ from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.status import DEFAULT_ENDPOINT
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
+from acqstream.model.acquisition_spec import MAX_LEVELS
 
 if TYPE_CHECKING:
     from acqstream.simulate.axes_counter import AxesCounter
     from acqstream.simulate.camera import CameraPlan, CameraResult
+    from acqstream.simulate.tile_scan import TileScan
 
 _MISSING_SHOWN = 20
 
@@ -51,26 +54,42 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     bits: Annotated[
         int | None, typer.Option(min=1, max=16, help="Significant bits [default: all of dtype].", show_default=False)
     ] = None,
+    tiles: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="Scan a large sample in tiles, e.g. 5x7.", show_default=False),
+    ] = None,
+    overlap: Annotated[str, typer.Option(metavar="Y,X", help="Of neighbouring tiles, in pixels.")] = "0,0",
+    levels: Annotated[
+        int | None,
+        typer.Option(min=0, max=MAX_LEVELS, help="Lower resolutions of tiles [default: all].", show_default=False),
+    ] = None,
+    snake: Annotated[bool, typer.Option("--snake", help="Scan every other row of tiles backwards.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send frames as cameras do.
 
-    Every pixel follows from frame number and position. The receipts are printed at the end.
+    Every pixel follows from frame number and position; with --tiles from its place in the sample. The
+    receipts are printed at the end.
     """
     from acqstream.simulate.camera import CameraPlan, several
 
-    counter = _axes(axes)
+    counter, sides = _axes(axes), _shape(shape, dtype, bits)
+    scan = _scan(tiles, overlap, sides, snake=snake)
+    if scan is None and levels is not None:
+        raise typer.BadParameter("only tiles have levels: add --tiles 5x7", param_hint="--levels")
     plan = CameraPlan(
         name=name or "simulated",
         endpoint=endpoint,
-        frames=_frame_count(frames, counter),
-        shape=_shape(shape, dtype, bits),
+        frames=_frame_count(frames, counter) if scan is None else _tile_count(frames, counter, scan),
+        shape=sides,
         dtype=dtype.value,
         axes=counter,
         fps=fps,
         bits=bits,
         mirrors=tuple(mirror or ()),
         number_if_taken=name is None,
+        tiles=scan,
+        levels=levels,
     )
     results = _run(several(plan, producers))
     if as_json:
@@ -130,6 +149,26 @@ def _frame_count(frames: int | None, counter: AxesCounter) -> int:
             param_hint="--frames",
         )
     return frames or counter.count or 0
+
+
+def _scan(grid: str | None, overlap: str, shape: tuple[int, ...], *, snake: bool) -> TileScan | None:
+    from acqstream.simulate.tile_scan import TileScan, parse_grid, parse_overlap
+
+    if grid is None:
+        return None
+    try:
+        return TileScan(*parse_grid(grid), parse_overlap(overlap, shape), snake)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--tiles, --overlap") from error
+
+
+def _tile_count(frames: int | None, counter: AxesCounter, scan: TileScan) -> int:
+    """As many scans as the axes hold, one where the first axis has no size; or the frames asked for."""
+    most = None if counter.count is None else counter.count * scan.count
+    if frames is not None and most is not None and frames > most:
+        text = f"{frames} frames, but axes and tiles hold {most}; leave the size of the first axis out"
+        raise typer.BadParameter(text, param_hint="--frames")
+    return frames or most or math.prod(axis.size or 1 for axis in counter.axes) * scan.count
 
 
 def _document(result: CameraResult) -> dict[str, object]:

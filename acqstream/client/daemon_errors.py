@@ -19,7 +19,9 @@ _STORAGE_ERRORS: dict[str, tuple[type[StorageError], int]] = {
     "disk_full": (DiskFull, errno.ENOSPC),
     "io_error": (StorageError, errno.EIO),
 }
-_FRAME_CODES = frozenset({"duplicate_axes", "shape_mismatch", "dtype_unsupported", "payload_size", "checksum"})
+_FRAME_CODES = frozenset(
+    {"duplicate_axes", "shape_mismatch", "dtype_unsupported", "payload_size", "checksum", "tile_axes", "tile_size"}
+)
 
 
 def refusal(reply: Error, name: str) -> AcqStreamError:

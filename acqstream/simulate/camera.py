@@ -10,16 +10,20 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.client.producer import create
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionFailed
+from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
-from acqstream.simulate import pattern
+from acqstream.simulate import pattern, sample
 from acqstream.simulate.axes_counter import AxesCounter
+from acqstream.simulate.tile_scan import TileScan
 
 _LOG = logging.getLogger(__name__)
+PIXEL_SIZE_UM = 0.5  # of tiles
 _POLL_S = 0.1
 _STOPPED = "stopped by the user, or because another camera failed"
 
@@ -29,6 +33,8 @@ class CameraPlan:
     """What one camera sends: frames of `shape` (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
 
     fps None means as fast as the daemon takes them. bits are the significant bits, None for all of the dtype.
+    Without tiles a frame is the pattern of its number; with them a window of the virtual sample: `axes` then count the
+    scans, row and column go fastest. levels: of the pyramid, None for as many as are needed.
     """
 
     name: str
@@ -41,6 +47,25 @@ class CameraPlan:
     bits: int | None = None
     mirrors: tuple[str, ...] = ()
     number_if_taken: bool = False
+    tiles: TileScan | None = None
+    levels: int | None = None
+
+    def axes_at(self, number: int) -> dict[str, AxisValue]:
+        """The axes of frame `number`."""
+        if self.tiles is None:
+            return self.axes.at(number)
+        row, column = self.tiles.cell(number)
+        return {**self.axes.at(number // self.tiles.count), "row": row, "column": column}
+
+    def fill(self, image: NDArray[Any], number: int) -> dict[str, Any]:
+        """Write frame `number` into `image`; its metadata."""
+        if self.tiles is None:
+            pattern.fill(image, number, self.bits)
+            return {"number": number}
+        y, x = self.tiles.origin(self.tiles.cell(number), self.shape)
+        image[:] = sample.window(y, x, self.shape, self.dtype, bits=self.bits, picture=number // self.tiles.count)
+        places = {"XPositionPix": x, "YPositionPix": y, "PixelSizeUm": PIXEL_SIZE_UM}
+        return {"number": number, **places, "XPositionUm": x * PIXEL_SIZE_UM, "YPositionUm": y * PIXEL_SIZE_UM}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +142,15 @@ def _wait_for(futures: Sequence[Future[CameraResult]]) -> None:
 def run_camera(plan: CameraPlan, stop: threading.Event, progress: Progress | None = None) -> CameraResult:
     """Send the frames of one camera until all are sent or `stop` is set, then close."""
     started = time.monotonic()
-    image = pattern.frame(0, plan.shape, plan.dtype, plan.bits)  # the first one takes longest: not at the camera's rate
+    image = np.empty(plan.shape, plan.dtype)
+    plan.fill(image, 0)  # the first one takes longest: not at the camera's rate
+    tiles = plan.tiles
     run = create(
         plan.name,
         endpoint=plan.endpoint,
-        summary={"Source": "acqstream simulate"},
+        summary={"Source": "acqstream simulate"} | ({"PixelSizeUm": PIXEL_SIZE_UM} if tiles is not None else {}),
+        tiles=None if tiles is None else {"overlap": tiles.overlap},
+        levels="auto" if plan.levels is None else plan.levels,
         mirrors=plan.mirrors,
         expect=plan.frames,
         frame=(plan.shape, plan.dtype),
@@ -152,12 +181,12 @@ def _send(
     plan: CameraPlan, image: NDArray[Any], run: Run, *, pace: _Pace, stop: threading.Event, progress: Progress | None
 ) -> int:
     for number in range(plan.frames):
-        pattern.fill(image, number, plan.bits)
+        meta = plan.fill(image, number)
         if plan.fps:
             pace.wait(number, stop)
         if stop.is_set():
             return number
-        run.put(image, plan.axes.at(number), meta={"number": number}, bits=plan.bits)
+        run.put(image, plan.axes_at(number), meta=meta, bits=plan.bits)
         if progress is not None:
             progress(plan.name, number + 1, run.progress.published)
     return plan.frames

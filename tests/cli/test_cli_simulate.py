@@ -102,3 +102,30 @@ def test_asks_for_a_number_of_frames(capsys: pytest.CaptureFixture[str]) -> None
         main(["simulate"])
     assert end.value.code == 2
     assert "say how many" in capsys.readouterr().err
+
+
+def test_tiles_become_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = "--tiles 2x3 --overlap 4,6 --snake --levels 0 --shape 20,30 --axes time=2,channel=A|B"
+    _, (plan,) = simulate(monkeypatch, GOOD, *options.split())
+    assert (plan.tiles.rows, plan.tiles.columns, plan.tiles.overlap, plan.tiles.snake) == (2, 3, (4, 6), True)
+    assert (plan.frames, plan.levels) == (24, 0)
+    _, (plan,) = simulate(monkeypatch, GOOD, "--tiles", "2x3")
+    assert (plan.frames, plan.levels, plan.tiles.overlap) == (6, None, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("--tiles 2", "ROWSxCOLUMNS"),
+        ("--tiles 2x3 --overlap 512,0", "less than the frame"),
+        ("--tiles 2x3 --axes time=1 --frames 7", "hold 6"),
+        ("--frames 3 --levels 2", "only tiles"),
+        ("--tiles 2x3 --levels 17", "--levels"),
+    ],
+)
+def test_scans_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: str, text: str
+) -> None:
+    code, plans = simulate(monkeypatch, GOOD, *options.split())
+    assert (code, plans) == (2, [])
+    assert text in capsys.readouterr().err

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.receipt import Receipt, Status
-from acqstream.simulate import camera, pattern
+from acqstream.simulate import camera, pattern, sample
 from acqstream.simulate.axes_counter import parse_axes
 from acqstream.simulate.camera import CameraPlan, run_camera, run_cameras, several
+from acqstream.simulate.tile_scan import TileScan
 
 
 class FakeRun:
@@ -103,6 +104,27 @@ def test_sends_pattern_axes_and_number(daemon: FakeDaemon) -> None:
     assert result.warnings == ("disk_low: 20 GB free",)
     assert daemon.options["expect"] == 6
     assert daemon.options["mirrors"] == ("n5",)
+
+
+def test_tiles_are_windows_of_the_sample(daemon: FakeDaemon) -> None:
+    scan = TileScan(2, 3, (2, 4), snake=True)
+    run_camera(plan(frames=12, bits=12, tiles=scan, levels=1), threading.Event())
+    options = daemon.options
+    assert (options["tiles"], options["levels"]) == ({"overlap": (2, 4)}, 1)
+    frames = daemon.runs["cam"].frames
+    assert [(axes["row"], axes["column"]) for axes, _, _ in frames[:6]] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (1, 1),
+        (1, 0),
+    ]
+    axes, meta, image = frames[9]
+    assert axes == {"time": 0, "channel": "B", "row": 1, "column": 2}
+    assert meta is not None
+    assert (meta["YPositionPix"], meta["XPositionPix"], meta["XPositionUm"]) == (6, 10, 5.0)
+    assert np.array_equal(image, sample.window(6, 10, (8, 9), "uint16", bits=12, picture=1))
 
 
 def test_an_incomplete_receipt_is_a_result(daemon: FakeDaemon) -> None:

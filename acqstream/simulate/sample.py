@@ -1,0 +1,45 @@
+"""A virtual sample: a picture without end, of which every image is a window. Computed, so stitching can be proved.
+
+Every pixel follows from its place in the picture and the number of the picture; all in integers, the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PERIODS_PX = (97, 131)  # of the slopes, (y, x)
+_SHIFT_PX = 29  # from picture to picture, and from colour to colour
+
+
+def window(
+    top: int, left: int, shape: tuple[int, ...], dtype: str, *, bits: int | None = None, picture: int = 0
+) -> NDArray[Any]:
+    """Pixels [top, top + Y) x [left, left + X) of a picture, shape (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
+
+    bits are the significant bits, default all. The picture goes on in all directions, below 0 too.
+    """
+    if len(shape) == 3:
+        colours = [_plane(top, left, shape[:2], dtype, bits, 3 * picture + colour) for colour in range(shape[2])]
+        return np.stack(colours, axis=-1)
+    return _plane(top, left, shape, dtype, bits, picture)
+
+
+def _plane(top: int, left: int, shape: tuple[int, ...], dtype: str, bits: int | None, picture: int) -> NDArray[Any]:
+    kind = np.dtype(dtype)
+    most = 2 ** (bits or 8 * kind.itemsize) - 1
+    y = np.arange(top, top + shape[0], dtype=np.int64)[:, np.newaxis] + picture * _SHIFT_PX
+    x = np.arange(left, left + shape[1], dtype=np.int64)[np.newaxis, :]
+    light = _slope(y, _PERIODS_PX[0]) * _slope(x, _PERIODS_PX[1]) * (most - most // 8)
+    noise = (y * 2_654_435_761 + x * 2_246_822_519 + (x * y) * 40_503) >> 9
+    values = light // (_PERIODS_PX[0] * _PERIODS_PX[1]) + noise % (most // 8 + 1)
+    plane: NDArray[Any] = values.astype(kind)
+    return plane
+
+
+def _slope(places: NDArray[np.int64], period: int) -> NDArray[np.int64]:
+    """Up to `period` and down to 0 again, in turn."""
+    slope: NDArray[np.int64] = np.abs(places % (2 * period) - period)
+    return slope
