@@ -68,8 +68,8 @@ def simulate(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Send frames as cameras do.
 
-    Every pixel follows from frame number and position; with --tiles from its place in the sample. The
-    receipts are printed at the end.
+    Every pixel follows from frame number and position; with --tiles from its place in the sample.
+    The receipts are printed at the end.
     """
     from acqstream.simulate.camera import CameraPlan, several
 

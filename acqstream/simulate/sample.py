@@ -22,12 +22,8 @@ def window(
     bits are the significant bits, default all. The picture goes on in all directions, below 0 too.
     """
     if len(shape) == 3:
-        colours = [_plane(top, left, shape[:2], dtype, bits, 3 * picture + colour) for colour in range(shape[2])]
-        return np.stack(colours, axis=-1)
-    return _plane(top, left, shape, dtype, bits, picture)
-
-
-def _plane(top: int, left: int, shape: tuple[int, ...], dtype: str, bits: int | None, picture: int) -> NDArray[Any]:
+        grey = [window(top, left, shape[:2], dtype, bits=bits, picture=3 * picture + n) for n in range(shape[2])]
+        return np.stack(grey, axis=-1)
     kind = np.dtype(dtype)
     most = 2 ** (bits or 8 * kind.itemsize) - 1
     y = np.arange(top, top + shape[0], dtype=np.int64)[:, np.newaxis] + picture * _SHIFT_PX

@@ -14,6 +14,7 @@ from acqstream.client.pymmcore.axes import AxisTranslator
 from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
 from acqstream.client.pymmcore.run_summary import run_summary
 from acqstream.client.pymmcore.sequence_plan import plan_sequence
+from acqstream.client.pymmcore.tile_plan import TilePlan, plan_tiles
 from acqstream.errors import AcquisitionFailed, ConfigError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS, pixel_type_of
 from acqstream.model.receipt import Receipt
@@ -32,8 +33,8 @@ MissingPolicy = Literal["error", "warn"]
 class RunSink:
     """Takes the frames of one run, in the acquisition thread; `put` waiting there is what slows the camera down.
 
-    options go to `acqstream.create`; what they say of summary, axes, frame and expect goes before what sequence and
-    camera tell.
+    options go to `acqstream.create`; what they say of summary, axes, frame, expect and tiles goes before what sequence
+    and camera tell.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class RunSink:
         self._counter = counter
         self._missing_policy = missing
         self._translator: AxisTranslator
+        self._tiles: TilePlan | None = None
         self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
         self._lost: list[str] = []
         self.run: Run
@@ -69,6 +71,7 @@ class RunSink:
         options.setdefault("frame", frame)
         options.setdefault("axes", self._translator.declaration(sizes, cameras))
         options.setdefault("expect", None if plan.frames is None else plan.frames * cameras)
+        self._set_tiles(options, plan_tiles(sequence, plan, frame[0] if frame is not None else None))
         options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
         self.run = producer.create(self.name, **options)
 
@@ -86,6 +89,8 @@ class RunSink:
         bits = depth if image.ndim == 2 and depth in SIGNIFICANT_BITS[image.dtype.str] else None
         axes = self._translator.translate(event)
         stored = frame_metadata(event, meta, elapsed_ms)
+        if self._tiles is not None:
+            stored.update(self._tiles.place(axes))
         self.run.put(image, axes, meta=stored, bits=bits, time_ns=capture_time_ns(meta))
         self.delivered += 1
 
@@ -116,6 +121,14 @@ class RunSink:
         if status == "completed" and self._lost and self._missing_policy == "error":
             raise self._missing(f"{self.skipped} frames never came ({'; '.join(self._lost[:5])})")
         return receipt
+
+    def _set_tiles(self, options: dict[str, Any], tiles: TilePlan | None) -> None:
+        """Tiles as the sequence tells, unless the caller knows better; `levels` are for runs with tiles only."""
+        options.setdefault("tiles", None if tiles is None else {"overlap": tiles.overlap})
+        if options["tiles"] is None:
+            options.pop("levels", None)
+        else:
+            self._tiles = tiles
 
     def _dropped(self) -> str:
         return ", ".join(sorted(self._translator.dropped_keys))

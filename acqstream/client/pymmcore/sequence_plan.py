@@ -62,7 +62,7 @@ def plan_sequence(sequence: MDASequence) -> SequencePlan:
     """
     if not is_real_sequence(sequence):
         return SequencePlan()
-    parts = list(_parts(sequence))
+    parts = list(sequence_parts(sequence))
     keys = dict.fromkeys(str(key) for part in parts for key in part.used_axes)
     frames, is_unique = _count(sequence, has_parts=len(parts) > 1)
     return SequencePlan(
@@ -87,12 +87,12 @@ def acquires(event: MDAEvent) -> bool:
     return action is None or isinstance(action, AcquireImage)
 
 
-def _parts(sequence: MDASequence) -> Iterator[MDASequence]:
+def sequence_parts(sequence: MDASequence) -> Iterator[MDASequence]:
     """`sequence` and the sub-sequences of its positions, at any depth."""
     yield sequence
     for position in sequence.stage_positions:
         if position.sequence is not None:
-            yield from _parts(position.sequence)
+            yield from sequence_parts(position.sequence)
 
 
 def _count(sequence: MDASequence, *, has_parts: bool) -> tuple[int | None, bool]:
@@ -140,7 +140,7 @@ def _grid_cells(sequence: MDASequence) -> GridCells | None:
     for number, position in enumerate(sequence.stage_positions):
         if position.sequence is None:
             continue
-        if any(part.grid_plan is not None for part in islice(_parts(position.sequence), 1, None)):
+        if any(part.grid_plan is not None for part in islice(sequence_parts(position.sequence), 1, None)):
             return None  # grids within grids: which one an index means is not told
         if position.sequence.grid_plan is not None:
             cells = _cells(position.sequence.grid_plan)

@@ -15,6 +15,7 @@ from acqstream.client.status import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
 from tests.live.stored import until
+from tests.pipeline.read_back import open_pyramid
 
 PATIENCE_S = 2.0
 PROMPT_S = PATIENCE_S + 1.0
@@ -79,6 +80,17 @@ def test_all_axes(core, attach, delivered, sha):
     assert "sequence" not in meta["mda_event"]
     assert dataset.summary_metadata["ChNames"] == ["DAPI", "FITC"]
     assert dataset.summary_metadata["mda_sequence"]["axis_order"] == ["t", "p", "g", "c", "z"]
+
+
+def test_a_snake_grid_is_a_tiled_dataset(core, attach, delivered, sha):
+    grid = {"rows": 2, "columns": 3, "overlap": (10, 25), "mode": "row_wise_snake"}
+    with attach("tiles", levels=0) as streamer:
+        core.mda.run(useq.MDASequence(grid_plan=grid, channels=["DAPI"]))
+    assert len(assert_stored(streamer, delivered, sha)) == 6
+    with open_pyramid(streamer.last_run.path) as pyramid:
+        assert pyramid.overlap.tolist() == [8, 6]
+        assert pyramid.read_image(row=1, column=2, channel="DAPI").shape == (32, 64)
+        assert pyramid.read_metadata(row=1, column=2, channel="DAPI")["XPositionPix"] == 115
 
 
 def test_rgb(core, attach, delivered, sha):

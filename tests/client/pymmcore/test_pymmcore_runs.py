@@ -67,6 +67,66 @@ def test_grid_and_positions_with_grids_of_their_own_become_rows_and_columns(core
     ]
 
 
+GRID = {"rows": 2, "columns": 3, "overlap": (10, 25), "mode": "row_wise_snake"}
+
+
+def test_a_grid_becomes_tiles(core, fake):
+    with streaming(core, "tiles", levels=2):
+        core.mda.run(useq.MDASequence(grid_plan=GRID, channels=["DAPI", "FITC"]))
+    [run] = fake.runs
+    assert (run.options["tiles"], run.options["levels"]) == ({"overlap": (8, 6)}, 2)  # 25 % of 32, 10 % of 64
+    places = {}
+    for axes, *_, meta, _, _ in run.frames:
+        cell = dict(axes)
+        places[cell["row"], cell["column"]] = (meta["YPositionPix"], meta["XPositionPix"])
+        assert meta["PixelSizeUm"] > 0
+        assert {"XPositionUm", "YPositionUm"} <= meta.keys()
+    # Rounded from 57.6 pixels a column: two of the steps of the overlap, 58, would be 116.
+    assert places == {(row, column): (24 * row, (0, 58, 115)[column]) for row in range(2) for column in range(3)}
+    order = [(axes["row"], axes["column"]) for axes in run.axes[::2]]
+    assert order == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]
+
+
+def test_stage_positions_of_tiles_are_where_the_stage_was(core, fake):
+    plan = useq.GridFromEdges(left=0, right=100, top=50, bottom=0, overlap=10)
+    with streaming(core, "tiles"):
+        core.mda.run(useq.MDASequence(grid_plan=plan))
+    metas = {(dict(frame[0])["row"], dict(frame[0])["column"]): frame[4] for frame in fake.runs[0].frames}
+    step_um = metas[0, 1]["XPositionUm"] - metas[0, 0]["XPositionUm"]
+    step_px = metas[0, 1]["XPositionPix"] - metas[0, 0]["XPositionPix"]
+    assert step_um == pytest.approx(step_px * metas[0, 0]["PixelSizeUm"], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "options", "tiles"),
+    [
+        ({"grid_plan": {"rows": 1, "columns": 2}}, {}, {"overlap": (0, 0)}),
+        ({"grid_plan": {"rows": 1, "columns": 2, "overlap": -10}}, {}, {"overlap": (0, 0)}),
+        ({"grid_plan": {"rows": 1, "columns": 2}}, {"tiles": None, "levels": 3}, None),
+        ({"grid_plan": {"rows": 1, "columns": 2}}, {"tiles": {"overlap": (3, 4)}}, {"overlap": (3, 4)}),
+        ({"channels": ["DAPI"]}, {"levels": 3}, None),
+        ({"grid_plan": {"num_points": 2, "max_width": 9, "max_height": 9, "random_seed": 1}}, {}, None),
+    ],
+)
+def test_what_becomes_tiles(core, fake, sequence, options, tiles):
+    with streaming(core, "tiles", **options):
+        core.mda.run(useq.MDASequence(**sequence))
+    [run] = fake.runs
+    assert run.options["tiles"] == tiles
+    assert ("levels" in run.options) == ("levels" in options and tiles is not None)
+    assert all(("XPositionPix" in frame[4]) == (tiles is not None) for frame in run.frames)
+
+
+def test_grids_that_overlap_differently_stay_flat(core, fake, caplog):
+    grids = [{"rows": 1, "columns": 2, "overlap": overlap} for overlap in (5, 10)]
+    positions = [{"x": 0, "y": 0, "z": 0, "sequence": {"grid_plan": grid}} for grid in grids]
+    with streaming(core, "tiles"):
+        core.mda.run(useq.MDASequence(stage_positions=positions))
+    assert fake.runs[0].options["tiles"] is None
+    assert {"row", "column"} < fake.runs[0].axes[0].keys()
+    assert "one overlap" in caplog.text
+
+
 def test_events_without_index_are_counted(core, fake):
     with streaming(core, "events"):
         core.mda.run([useq.MDAEvent(), useq.MDAEvent(exposure=2), useq.MDAEvent()])
