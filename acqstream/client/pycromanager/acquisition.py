@@ -22,6 +22,7 @@ except ImportError as error:
 from acqstream.client import producer
 from acqstream.client.plain_values import plain
 from acqstream.client.pycromanager.run_storage import RunStorage
+from acqstream.client.pycromanager.tile_options import with_tiles
 from acqstream.client.run import Run
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.receipt import Receipt
@@ -51,8 +52,10 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
     def __init__(self, name: str, *, debug: bool = False, **options: Any) -> None:
         """Open the run at the daemon, then set the acquisition up. Raises what `acqstream.create` raises.
 
-        options are hooks and callbacks of `pycromanager.Acquisition`, and what `acqstream.create` takes.
+        options are hooks and callbacks of `pycromanager.Acquisition`, what `acqstream.create` takes, and tile_overlap
+        and max_multi_res_index of `pycromanager.XYTiledAcquisition`: the events' axes then have `row` and `column`.
         """
+        options = with_tiles(options)
         options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
         self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure
         callbacks = {key: self._guarded(options.pop(key)) for key in CALLBACKS if options.get(key) is not None}

@@ -49,6 +49,7 @@ class FrameRecorder:
             stored[key] = _number(stored[key])
         # Text in hardware sequences and without pixel type when snapped: the array knows better.
         stored.update(_pixel_keys(pixels))
+        stored = {**_viewer_keys(stored), **stored}
         time_ns = self._set_times(stored)
         return FrameRecord(pixels, axes, stored, _significant_bits(stored.get("BitDepth"), pixels), time_ns)
 
@@ -61,6 +62,15 @@ class FrameRecorder:
         if received_ns is not None or ELAPSED_KEY not in stored:
             stored[ELAPSED_KEY] = (time_ns - self._first_ns) / 1e6
         return time_ns
+
+
+def _viewer_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Pixel size and stage positions, as measured or else as intended, under the names that viewers look for."""
+    sources: dict[str, tuple[str, ...]] = {"PixelSizeUm": ("PixelSize_um",)}
+    for axis in "XYZ":
+        sources[f"{axis}PositionUm"] = (f"{axis}Position_um", f"{axis}Position_um_Intended")
+    keys = {key: next((stored[name] for name in names if name in stored), None) for key, names in sources.items()}
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def _pixel_keys(image: NDArray[Any]) -> dict[str, Any]:

@@ -81,3 +81,17 @@ def test_foreign_values_become_plain_ones():
 def test_a_frame_without_axes_is_refused(axes):
     with pytest.raises(ProtocolError, match="Axes"):
         FrameRecorder().record(np.zeros((2, 2), "u1"), {**SNAPPED, "Axes": axes})
+
+
+def test_places_are_found_under_the_names_of_viewers():
+    tags = {
+        **SNAPPED,
+        "PixelSize_um": 0.5,
+        "XPosition_um_Intended": 1.0,
+        "XPosition_um": 1.25,
+        "YPosition_um_Intended": 2.0,
+    }
+    stored = FrameRecorder().record(np.zeros((3, 4), "u2"), tags).metadata
+    assert (stored["PixelSizeUm"], stored["XPositionUm"], stored["YPositionUm"]) == (0.5, 1.25, 2.0)
+    assert "ZPositionUm" not in stored
+    assert stored["XPosition_um_Intended"] == 1.0

@@ -10,6 +10,7 @@ import pytest
 import acqstream
 from acqstream.model.state import AcquisitionState
 from tests.client.pycromanager import microscope
+from tests.pipeline.read_back import open_pyramid
 
 pytestmark = [
     pytest.mark.slow,
@@ -177,3 +178,27 @@ def test_a_failing_set_up_ends_its_run_and_lets_the_interpreter_exit(shared_daem
     with acqstream.open(shared_daemon.data / "set-up") as dataset:
         assert dataset.state is AcquisitionState.ERRORED
     assert not (shared_daemon.data / "colours").exists()
+
+
+TILED = """
+events = [
+    {"axes": {"row": row, "column": column, "time": 0}, "x": 20.0 * column, "y": 10.0 * row}
+    for row in range(-1, 1)
+    for column in range(3)
+]
+with Acquisition("tiles", tile_overlap=(10, 6), max_multi_res_index=0, **options) as acq:
+    for event in events:
+        acq.acquire(event)
+tell(path=acq.run.path, stored=acq.receipt.stored)
+"""
+
+
+def test_tiles_in_the_words_of_pycromanager(shared_daemon):
+    [told] = microscope.run(TILED, endpoint=shared_daemon.endpoint)
+    assert told["stored"] == 6
+    with open_pyramid(told["path"]) as pyramid:
+        assert pyramid.overlap.tolist() == [6, 10]
+        assert pyramid.read_image(row=-1, column=2, time=0).shape == (32, 64)
+        tags = pyramid.read_metadata(row=0, column=2, time=0)
+    assert (tags["XPositionUm"], tags["YPositionUm"]) == (40.0, 0.0)
+    assert tags["PixelSizeUm"] > 0
