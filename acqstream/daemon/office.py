@@ -339,7 +339,8 @@ class Office:
         if is_pause_news or (is_status_due and self.space.level is not Level.ENOUGH):
             self._announcer.announce(acquisition, {"t": "space", **acquisition.space_fields(self.space)})
         is_status_due |= is_pause_news
-        self._announcer.tell_warnings(acquisition)
+        if session.state is not AcquisitionState.OPENING:  # a producer that joins hears nothing before `opened`
+            self._announcer.tell_warnings(acquisition)
         if is_status_due:
             acquisition.measure_rate(now_s)
             self._announcer.tell(acquisition, StatusReply(acquisition.status(self.space), acquisition.dataset_id))

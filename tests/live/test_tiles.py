@@ -122,3 +122,9 @@ def test_frames_no_larger_than_the_overlap_are_refused_before_anything_is_made(s
             "small", endpoint=shared_daemon.endpoint, tiles={"overlap": (4, 30)}, frame=((20, 30), "uint16")
         )
     assert not (shared_daemon.data / "small").exists()
+
+
+def test_an_overlap_in_one_direction_only_is_told_to_the_producer(shared_daemon: DaemonProcess) -> None:
+    with acqstream.create("one-way", endpoint=shared_daemon.endpoint, tiles={"overlap": (0, 4)}, levels=0) as run:
+        run.put(np.zeros((20, 30), np.uint16), row=0, column=0)
+    assert [warning.code for warning in run.warnings] == ["overlap_one_way"]
