@@ -18,7 +18,7 @@ from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
 from acqstream.errors import AcquisitionRefused, CorruptDataset, ProtocolError
-from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
@@ -50,8 +50,9 @@ class Openings:
             receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
-        if spec.mirrors and self._resources.views.unavailable_reason:
-            raise AcquisitionRefused(f"no mirrors here: {self._resources.views.unavailable_reason}", code="unsupported")
+        why_no_views = self._resources.views.unavailable_reason
+        if why_no_views and spec.mirrors and not _is_pyramid_by_itself(spec):
+            raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
             raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
         if found is not None:
@@ -86,7 +87,9 @@ class Openings:
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
         epoch = _next_epoch(spec, state)
-        mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *spec.mirrors]))
+        tiles = state.tiles  # they are those of the beginning, so levels are wanted now if they were then
+        more = [name for name in spec.mirrors if name != PYRAMID_VIEW or (tiles is not None and tiles.levels != 0)]
+        mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *more]))
         state = replace(state, request={**state.request, "epoch": epoch, "mirrors": mirrors})
         summary = state.request.get("summary")
         stored = replace(
@@ -97,13 +100,14 @@ class Openings:
             name=state.name,
             summary=summary if isinstance(summary, dict) else {},
             replace_duplicates=bool(state.request.get("replace_duplicates")),
-            tiles=state.tiles,
+            tiles=tiles,
         )
         return self._start(peer, folder, stored, state)
 
     def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
         share = self._resources.budget.lend(spec.frame_bytes)
-        views = AcquisitionViews(self._resources.views, spec.mirrors, share)
+        why_no_views = self._resources.views.unavailable_reason
+        views = AcquisitionViews(self._resources.views, () if why_no_views else spec.mirrors, share)
         log = Log(
             folder,
             spec,
@@ -114,6 +118,8 @@ class Openings:
             free_reserve=self._resources.space.ballast.give_up,
             views=LogViews(views.table, views.texts),
         )
+        if spec.mirrors and why_no_views:
+            log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
         session = Session(grace_s=self._config.grace_s)
         is_resumed = resume is not None
         return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
@@ -128,6 +134,11 @@ class Openings:
         if needed > free - self._resources.space.reserve_bytes:
             text = f"{spec.expect} frames need {needed} bytes, {self._resources.space.text()}"
             raise AcquisitionRefused(text, code="disk_full")
+
+
+def _is_pyramid_by_itself(spec: AcquisitionSpec) -> bool:
+    """Nothing is asked for but the levels that tiles get, and nobody said how many: they can be made later."""
+    return spec.mirrors == (PYRAMID_VIEW,) and spec.tiles is not None and spec.tiles.levels is None
 
 
 def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:

@@ -14,8 +14,9 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.resources import Resources
+from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
-from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.receipt import Receipt, Status
 from acqstream.pipeline.state_file import RECEIPT_NAME
 from acqstream.protocol.encoding import Encoding
@@ -171,3 +172,27 @@ def test_acquisitions_are_bounded(desk: Desk) -> None:
     desk.open("one", "dataset-one")
     desk.open("two", "dataset-two")
     assert desk.refusal(resume=True, epoch=1)[0] == "denied"
+
+
+def test_going_on_keeps_tiles_and_levels_of_the_beginning(desk: Desk) -> None:
+    begun = desk.open("tiled", tiles=TileSpec((4, 6), 0))
+    desk.end()
+    one = desk.open("tiled", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
+    assert (one.log.spec.tiles, one.log.spec.mirrors) == (TileSpec((4, 6), 0), ())
+    assert one.log.folder == begun.log.folder
+    desk.end()
+    interrupted(desk)
+    flat = desk.open("cells", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
+    assert (flat.log.spec.tiles, flat.log.spec.mirrors) == (None, ())
+
+
+def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_for_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
+    one = desk.open("tiled", tiles=TileSpec((4, 6)), mirrors=("pyramid",))
+    assert [code for code, _, _ in one.log.warnings] == ["no_levels"]
+    code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), mirrors=("pyramid",))
+    assert (code, "no sockets" in text) == ("unsupported", True)
+    assert desk.refusal("more", OTHER, mirrors=("null",))[0] == "unsupported"
+    assert desk.open("flat", OTHER).log.warnings == []
