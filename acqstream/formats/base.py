@@ -79,7 +79,7 @@ class FrameLayout(Protocol):
         """Where the frame goes: behind `previous` in its group, or as a new group at `end` (a block boundary)."""
 
     def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
-        """As `place`, for frames back to back in one group; None where they cannot lie so."""
+        """As `place`, for frames back to back in one group; None where they cannot lie so. Raises as `check`."""
 
     def fits(self, end: int) -> bool:
         """Whether a stack file may have a group that ends at byte `end`."""

@@ -235,6 +235,18 @@ def test_what_is_no_tile_is_refused_by_its_number(
     check_ours(tmp_path / "cells", [first])
 
 
+def test_what_is_no_tile_is_found_among_small_ones_that_come_together(tmp_path: Path) -> None:
+    good = [frame_of(n, (20, 30), axes={"row": 0, "column": n}) for n in range(4)]
+    bad = frame_of(2, (20, 30), axes={"row": 0, "time": 2})
+    with start_log(tmp_path / "cells", **TILES) as log:
+        assert log.reserve_run([good[0].header, good[1].header, bad.header]) is None
+        run = log.reserve_run([frame.header for frame in good])
+        assert run is not None
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in good)
+        run.commit()
+    check_ours(tmp_path / "cells", good)
+
+
 def test_an_overlap_in_one_direction_only_is_told(tmp_path: Path) -> None:
     tiles = tiles_of(1, 3)
     for overlap, codes in (((0, 16), ["overlap_one_way"]), ((0, 0), []), ((12, 16), [])):

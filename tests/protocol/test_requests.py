@@ -19,6 +19,7 @@ OPEN = {"t": "open", "ds": DS, "name": "cells"}
 
 BY_ITSELF = tuple({"pyramid"} & set(VIEW_NAMES))
 
+
 def header(
     pixel_type: PixelType, metadata: bytes, checksum: int | None = None, time_ns: int | None = None
 ) -> FrameHeader:

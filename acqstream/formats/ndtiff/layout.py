@@ -131,6 +131,9 @@ class NDTiffLayout:
         return placement
 
     def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
+        if self._overlap is not None:
+            for header in headers:
+                check_tile(header, self._overlap)
         first = self.place(headers[0], end, previous)
         if isinstance(first, RollOver) or not first.packed:
             return None
