@@ -28,11 +28,14 @@ def window(
     most = 2 ** (bits or 8 * kind.itemsize) - 1
     y = np.arange(top, top + shape[0], dtype=np.int64)[:, np.newaxis] + picture * _SHIFT_PX
     x = np.arange(left, left + shape[1], dtype=np.int64)[np.newaxis, :]
-    light = _slope(y, _PERIODS_PX[0]) * _slope(x, _PERIODS_PX[1]) * (most - most // 8)
-    noise = (y * 2_654_435_761 + x * 2_246_822_519 + (x * y) * 40_503) >> 9
-    values = light // (_PERIODS_PX[0] * _PERIODS_PX[1]) + noise % (most // 8 + 1)
-    plane: NDArray[Any] = values.astype(kind)
-    return plane
+    bright = _slope(y, _PERIODS_PX[0]) * (most - most // 8) // _PERIODS_PX[0]
+    share = _slope(x, _PERIODS_PX[1]) * 256 // _PERIODS_PX[1]
+    plane = bright.astype(np.uint32) * share.astype(np.uint32) >> 8
+    noise = (40_503 * y + 2_246_822_519).astype(np.uint32) * x.astype(np.uint32)  # 32 bits of it: faster than 64
+    noise += (2_654_435_761 * y).astype(np.uint32)
+    plane += (noise >> 9) & (most // 8)
+    image: NDArray[Any] = plane.astype(kind)
+    return image
 
 
 def _slope(places: NDArray[np.int64], period: int) -> NDArray[np.int64]:
