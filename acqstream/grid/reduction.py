@@ -1,0 +1,123 @@
+"""The 2x reduction of image tiles, exactly as the Java library writes the levels of an NDTiff pyramid.
+
+Source: fact sheet section 8. W, H is a full tile, ox, oy the overlaps, w = W - ox, h = H - oy: tiles of all lower
+levels are w x h. A tile (row, column) becomes a quadrant of tile (row // 2, column // 2), floor division, of the next
+level. Each pixel there is the sum of up to 2 x 2 pixels, divided by their number, truncated. With an odd w the quadrants share
+column w // 2, with an odd h row h // 2: the one painted last wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK_BYTES = 192 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
+_WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), np.dtype("u1"): np.dtype("<u2")}
+
+
+def levels_needed(rows: int, columns: int) -> int:
+    """How many levels below the full resolution until one tile could hold all: smallest L with 2^L >= both."""
+    return (max(rows, columns, 1) - 1).bit_length()
+
+
+def inner_tile(tile: NDArray[Any], overlap: tuple[int, int]) -> NDArray[Any]:
+    """What of a full tile (H, W[, 3]) goes into level 1, for an overlap (oy, ox) in pixels; a view.
+
+    (h, w[, 3]), one row or column more where that is odd and there is overlap: the reduction looks beyond the edge.
+    """
+    slices = []
+    for size, lap in zip(tile.shape[:2], overlap, strict=True):
+        inner = size - lap
+        slices.append(slice(lap // 2, lap // 2 + inner + (inner % 2 if lap else 0)))
+    return tile[slices[0], slices[1]]
+
+
+def quadrant(row: int, column: int, height: int, width: int) -> tuple[slice, slice]:
+    """Where tile (row, column) of one level lies in its tile, of height x width pixels, of the next one."""
+    top, left = row % 2 * height // 2, column % 2 * width // 2
+    return slice(top, top + (height + 1) // 2), slice(left, left + (width + 1) // 2)
+
+
+class Halving:
+    """Halves images of one dtype: uint8, or uint16 little endian. Used by one thread; keeps its scratch memory."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._wide = _WIDER[self._dtype]
+        self._scratch: list[NDArray[Any]] = [np.empty(0, self._wide) for _ in range(2)]
+        self._copy = np.empty(0, self._dtype)
+
+    def halve(self, source: NDArray[Any], out: NDArray[Any]) -> None:
+        """Means of 2 x 2 pixels, truncated, of `source` (y, x[, 3]) into `out` ((y + 1) // 2, (x + 1) // 2[, 3]).
+
+        At an odd edge of 2 pixels or 1.
+        """
+        height, width = source.shape[:2]
+        even = source[: height // 2 * 2, : width // 2 * 2]
+        if even.size:
+            self._halve_even(even, out[: height // 2, : width // 2])
+        if width % 2 and height > 1:
+            edge = source[: height // 2 * 2, -1].astype(self._wide)
+            out[: height // 2, -1] = (edge[0::2] + edge[1::2]) >> 1
+        if height % 2 and width > 1:
+            edge = source[-1, : width // 2 * 2].astype(self._wide)
+            out[-1, : width // 2] = (edge[0::2] + edge[1::2]) >> 1
+        if height % 2 and width % 2:
+            out[-1, -1] = source[-1, -1]
+
+    def _halve_even(self, source: NDArray[Any], out: NDArray[Any]) -> None:
+        height = source.shape[0]
+        at_once = max(2, _BLOCK_BYTES // max(1, source[0].nbytes) // 2 * 2)
+        halve = self._halve_rgb if source.ndim == 3 else self._halve_grey
+        for top in range(0, height, at_once):
+            halve(source[top : top + at_once], out[top // 2 : (top + at_once) // 2])
+
+    def _halve_grey(self, source: NDArray[Any], out: NDArray[Any]) -> None:
+        sums, other = self._split(source)
+        np.add(sums, other, out=sums)
+        means = other[: len(out)]
+        np.add(sums[0::2], sums[1::2], out=means)
+        np.right_shift(means, 2, out=means)
+        np.copyto(out, means, casting="unsafe")
+
+    def _halve_rgb(self, source: NDArray[Any], out: NDArray[Any]) -> None:
+        """Two pixels are three numbers: R G, B R, G B."""
+        rows = len(out)
+        both = self._split(source.reshape(len(source), -1))
+        even, odd = (samples[:rows] for samples in both)
+        for part, samples in zip((even, odd), both, strict=True):
+            np.add(samples[0::2], samples[1::2], out=part)
+        for sample, left, right in ((0, even[:, 0::3], odd[:, 1::3]), (2, even[:, 1::3], odd[:, 2::3])):
+            np.add(left, right, out=left)
+            np.right_shift(left, 2, out=left)
+            np.copyto(out[:, :, sample], left, casting="unsafe")
+        left, right = odd[:, 0::3], even[:, 2::3]
+        np.add(left, right, out=left)
+        np.right_shift(left, 2, out=left)
+        np.copyto(out[:, :, 1], left, casting="unsafe")
+
+    def _split(self, source: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Samples at even and at odd places of `source` (y, x), as wider numbers: two lie in one of those.
+
+        So all steps are on whole rows, and need no casts.
+        """
+        if source.strides[1] != source.itemsize or not _is_aligned(source, self._wide.itemsize):
+            if len(self._copy) < source.size:
+                self._copy = np.empty(source.size, self._dtype)
+            copy = self._copy[: source.size].reshape(source.shape)
+            np.copyto(copy, source)
+            source = copy
+        pairs = source.view(self._wide)
+        if len(self._scratch[0]) < pairs.size:
+            self._scratch = [np.empty(pairs.size, self._wide) for _ in range(2)]
+        even, odd = (scratch[: pairs.size].reshape(pairs.shape) for scratch in self._scratch)
+        bits = 8 * self._dtype.itemsize
+        np.bitwise_and(pairs, self._wide.type(2**bits - 1), out=even)
+        np.right_shift(pairs, bits, out=odd)
+        return even, odd
+
+
+def _is_aligned(array: NDArray[Any], step: int) -> bool:
+    return bool(array.ctypes.data % step == 0 and array.strides[0] % step == 0)
