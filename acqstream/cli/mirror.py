@@ -44,7 +44,7 @@ def mirror(
     done = run.progress()
     if as_json:
         result = {"path": str(run.folder), "state": str(done.state), "frames": done.cursor, "of": done.count}
-        print_json({**result, "reason": run.reason, "result": run.view.state()})
+        print_json({**result, "reason": run.reason, "result": run.view.summary()})
     else:
         _print_result(run)
 
@@ -75,5 +75,5 @@ def _print_result(run: ViewRun) -> None:
     if run.reason:
         print(run.reason)
     print(f"{run.folder}: {done.state}, {count_text(done.cursor, 'frame')}")
-    for name, value in run.view.state().items():
+    for name, value in run.view.summary().items():
         print(f"{name:<14}{value}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.pipeline.state_file import read_state
+from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
 from acqstream.pipeline.views.registry import VIEWS
-from acqstream.pipeline.views.view import read_checkpoint, view_folder
 
 logger = logging.getLogger("acqstream.daemon")
 

@@ -49,6 +49,12 @@ class Stacks:
             if self._prepared is None:
                 self._prepared = self._create()
 
+    def follow(self, folder: str) -> None:
+        """The folder was renamed; no file is prepared."""
+        self._folder = folder
+        for stack in self._unfinished:
+            stack.file.path = os.path.join(folder, stack.name)
+
     @property
     def prepared_io(self) -> str:
         """How the prepared file will be written, "direct" or "buffered"; "" where none is prepared."""

@@ -21,8 +21,9 @@ from acqstream.daemon import view_process
 from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
+from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, read_checkpoint, view_folder
 from acqstream.pipeline.views.host import MAX_CATCHING_UP
-from acqstream.pipeline.views.view import CHECKPOINT_NAME, ViewState, read_checkpoint, view_folder
+from acqstream.pipeline.views.view import ViewState
 from acqstream.storage.memory import PageMemory
 from tests.live.stored import until
 from tests.pipeline.make_frames import frames_of, start_log, write_log

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.client.status import fetch_status
-from acqstream.pipeline.views.view import Checkpoint, read_checkpoint, view_folder
+from acqstream.pipeline.views.checkpoint import Checkpoint, read_checkpoint, view_folder
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan

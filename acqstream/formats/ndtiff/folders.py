@@ -21,6 +21,11 @@ _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
 
 
+def level_name(level: int) -> str:
+    """Name of the folder of resolution level `level`, 0 being the full resolution."""
+    return FULL_RESOLUTION if level == 0 else f"Downsampled_x{2**level}"
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetFolders:
     """container holds `acqstream.json`, if there is one; levels the folders with an index, full resolution first."""
@@ -73,7 +78,7 @@ def _lower_levels(container: Path) -> list[Path]:
     """Without gaps: a level becomes visible with its index."""
     levels: list[Path] = []
     while True:
-        folder = container / f"Downsampled_x{2 ** (len(levels) + 1)}"
+        folder = container / level_name(len(levels) + 1)
         if not (folder / INDEX_NAME).is_file():
             return levels
         levels.append(folder)

@@ -99,10 +99,7 @@ class NDTiffLayout:
         return f"{base}.tif" if stack == 0 else f"{base}_{stack}.tif"
 
     def stack_header(self, axis_order: Sequence[str]) -> bytes:
-        text = dump_ascii(summary_for(self._summary, axis_order, self._overlap))
-        length = align_up(_HEADER_BYTES + len(text))
-        fields = struct.pack("<2sHIIIIII", b"II", 42, length, 483729, 3, 3, 2355492, len(text))
-        return (fields + text).ljust(length, b"\0")
+        return stack_header_bytes(summary_for(self._summary, axis_order, self._overlap))
 
     def check(self, header: FrameHeader) -> None:
         if self._overlap is not None:
@@ -243,6 +240,14 @@ class NDTiffLayout:
         pixels_end = last.pixels + last.header.payload_bytes
         metadata_end = last.metadata + len(last.header.metadata) + 1
         return [(last.directory + NEXT_POINTER, b"\0\0\0\0")], max(pixels_end, metadata_end)
+
+
+def stack_header_bytes(summary: Mapping[str, Any]) -> bytes:
+    """First bytes of a stack file with this summary metadata, a whole number of blocks."""
+    text = dump_ascii(summary)
+    length = align_up(_HEADER_BYTES + len(text))
+    fields = struct.pack("<2sHIIIIII", b"II", 42, length, 483729, 3, 3, 2355492, len(text))
+    return (fields + text).ljust(length, b"\0")
 
 
 @functools.lru_cache(maxsize=64)  # asked for with every frame

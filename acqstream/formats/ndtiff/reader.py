@@ -150,6 +150,12 @@ class NDTiffReader:
     def read_metadata(self, row: int) -> dict[str, Any]:
         """The frame's metadata, empty if it has none. Raises CorruptDataset if bytes are missing or no JSON."""
         self._check_open()
+        path = self._stacks.get(self._table.stack_names[self._table.stack(row)])[0].path
+        return parse_json_object(self.metadata_bytes(row), str(path), int(self._table.numbers(row)["metadata_offset"]))
+
+    def metadata_bytes(self, row: int) -> bytes:
+        """The frame's metadata as it is stored. Raises CorruptDataset if bytes are missing."""
+        self._check_open()
         numbers = self._table.numbers(row)
         file, _ = self._stacks.get(self._table.stack_names[self._table.stack(row)])
         compression = int(numbers["metadata_compression"])
@@ -160,7 +166,7 @@ class NDTiffReader:
         if len(data) != length:
             text = f"metadata of {length} bytes end beyond the end of the file at {file.size()}"
             raise CorruptDataset(text, path=str(file.path), offset=offset)
-        return parse_json_object(data, str(file.path), offset)
+        return data
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
+from acqstream.pipeline.views.base import View
 from acqstream.pipeline.views.feed import Lease
 
 _MODULUS = 2**64
@@ -21,7 +22,7 @@ class FrameSums(NamedTuple):
     hash: int
 
 
-class NullView:
+class NullView(View):
     """Counts and sums.
 
     pixel_sum is exact. hash_sum is the sum of XXH3-64 over the frames, modulo 2**64: frames may come in any order, and
@@ -44,7 +45,10 @@ class NullView:
         self.pixel_sum += taken.pixel_sum
         self.hash_sum = (self.hash_sum + taken.hash) % _MODULUS
 
-    def state(self) -> dict[str, Any]:
+    def save(self) -> dict[str, Any]:
+        return self.summary()
+
+    def summary(self) -> dict[str, Any]:
         """Sums as text: they do not fit what other programs take for a JSON number."""
         return {
             "frames": self.frames,
@@ -53,7 +57,8 @@ class NullView:
             "hash_sum": f"{self.hash_sum:016x}",
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], cursor: int) -> None:
+        del cursor
         self.frames = int(state["frames"])
         self.payload_bytes = int(state["payload_bytes"])
         self.pixel_sum = int(state["pixel_sum"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from acqstream.pipeline.views.base import View
 from acqstream.pipeline.views.null_view import NullView
-from acqstream.pipeline.views.view import View
 
 VIEWS: Mapping[str, Callable[[], View]] = {
     "null": NullView,

@@ -7,28 +7,26 @@ atomically, so that a killed view goes on where it was, and takes no frame twice
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from acqstream.errors import CorruptDataset, DatasetError, DatasetLocked, DiskFull, StorageError
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.model.metadata import dump_ascii
-from acqstream.pipeline.state_file import read_state
-from acqstream.pipeline.views.feed import FrameFeed, Lease
+from acqstream.pipeline.state_file import DatasetState, read_state
+from acqstream.pipeline.views.base import View, ViewSource
+from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint, view_folder
+from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, replace_file
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 
-CHECKPOINT_NAME = "view.json"
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0
 POLL_S = 0.02  # how soon a frame is seen
@@ -38,26 +36,6 @@ HELD_POLL_S = 0.005
 LOCKED_POLL_S = 0.5
 FULL_POLL_S = 1.0
 _CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
-
-
-class View(Protocol):
-    """What is made of the frames. Used by one thread at a time.
-
-    A frame's pixels may prove overwritten after they were used: so `take` works on them and keeps nothing, `keep` adds
-    what came of it. Errors of both end the view.
-    """
-
-    def take(self, lease: Lease) -> Any:
-        """Work on one frame; what comes of it. The view itself does not change."""
-
-    def keep(self, taken: Any) -> None:
-        """Add what `take` returned."""
-
-    def state(self) -> dict[str, Any]:
-        """All that was kept, as JSON values."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`, for a new view. Raises ValueError, KeyError or TypeError."""
 
 
 class ViewState(StrEnum):
@@ -83,63 +61,6 @@ class ViewProgress:
     from_memory: int = 0
     from_stack: int = 0
     overtaken: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Content of view.json. last is where frame cursor - 1 lies: stack file and offset; it tells another dataset, or
-    another frame in that row after a power cut, from the one that was taken."""
-
-    view: str
-    dataset_id: str
-    cursor: int
-    last: tuple[str, int] | None
-    is_complete: bool
-    state: Mapping[str, Any]
-
-    def encode(self) -> bytes:
-        fields = {
-            "format": "acqstream-view",
-            "version": 1,
-            "view": self.view,
-            "dataset_id": self.dataset_id,
-            "cursor": self.cursor,
-            "last": self.last,
-            "complete": self.is_complete,
-            "state": self.state,
-        }
-        return dump_ascii(fields)
-
-
-def view_folder(dataset: Path, name: str) -> Path:
-    """Where the view `name` of the dataset in this folder lies."""
-    return dataset.with_name(f"{dataset.name}.{name}")
-
-
-def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset."""
-    path = folder / CHECKPOINT_NAME
-    try:
-        content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "read") from error
-    try:
-        values = json.loads(content)
-        if values["format"] != "acqstream-view" or values["version"] != 1:
-            raise CorruptDataset("is no checkpoint of a view, version 1", path=str(path))
-        last = (str(values["last"][0]), int(values["last"][1])) if values["last"] is not None else None
-        return Checkpoint(
-            str(values["view"]),
-            str(values["dataset_id"]),
-            int(values["cursor"]),
-            last,
-            values["complete"] is True,
-            dict(values["state"]),
-        )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
 
 
 class ViewRun:
@@ -171,6 +92,8 @@ class ViewRun:
         self._lock: DirectoryLock | None = None
         self._feed: FrameFeed | None = None
         self._dataset_id = ""
+        self._request: Mapping[str, Any] = {}
+        self._is_held = self._was_full = False
         self._cursor = self._count = 0
         self._saved: tuple[int, bool] | None = None  # cursor and completeness in view.json
         self._saved_at_s = time.monotonic()
@@ -196,49 +119,54 @@ class ViewRun:
             except DatasetLocked as error:
                 self._state, self.reason = ViewState.LOCKED, str(error)
                 return LOCKED_POLL_S
+        try:
+            return self._step(self._feed)
+        except DiskFull as error:
+            self._state, self.reason, self._was_full = ViewState.HELD, str(error), True
+            return FULL_POLL_S
+
+    def _step(self, feed: FrameFeed) -> float | None:
         now_s = time.monotonic()
-        if self._take(self._feed):
+        self._is_held = False
+        was_busy = self._take(feed)
+        if self._may_read():
+            self.view.work(now_s, is_idle=not (was_busy or self._is_held))
+        if self._was_full:
+            self.reason, self._was_full = "", False
+        if was_busy:
             self._state = ViewState.RUNNING
             self._news_at_s = now_s
             if now_s - self._saved_at_s >= CHECKPOINT_INTERVAL_S and self._may_read():
-                with contextlib.suppress(DiskFull):  # next time, or at the end
-                    self.save()
+                self.save()
             return 0.0
-        reader = self._feed.reader
-        if self._feed.is_held:
+        if self._is_held:
             self._state = ViewState.HELD
             return HELD_POLL_S
-        if reader.writing or not self._may_read():
+        if feed.reader.writing or not self._may_read():
             self._state = ViewState.WAITING
             return POLL_S if now_s - self._news_at_s < QUIET_AFTER_S else QUIET_POLL_S
-        self._state = ViewState.COMPLETE if reader.complete else ViewState.INTERRUPTED
-        try:
-            self.save()
-        except DiskFull:
-            self._state = ViewState.HELD
-            return FULL_POLL_S
+        self.view.finish()
+        self._state = ViewState.COMPLETE if feed.reader.complete else ViewState.INTERRUPTED
+        self.save()
         return None
 
     def save(self) -> None:
         """Save cursor and state, if they are news. Raises StorageError."""
         self._saved_at_s = time.monotonic()
+        if self._feed is not None and self._saved != (self._cursor, self._state is ViewState.COMPLETE):
+            self._save(self._feed)
+
+    def _save(self, feed: FrameFeed) -> None:
         is_complete = self._state is ViewState.COMPLETE
-        if self._feed is None or self._saved == (self._cursor, is_complete):
-            return
-        checkpoint = Checkpoint(
-            self.name,
-            self._dataset_id,
-            self._cursor,
-            _place(self._feed.reader, self._cursor - 1),
-            is_complete,
-            self.view.state(),
-        )
+        place = _place(feed.reader, self._cursor - 1)
+        checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_complete, self.view.save())
         replace_file(self._disk, os.fspath(self.folder / CHECKPOINT_NAME), checkpoint.encode())
         self._saved = (self._cursor, is_complete)
 
     def close(self) -> None:
         """Close all files; what was not saved is lost. `progress` stays."""
         self.progress()
+        self.view.close()
         if self._feed is not None:
             self._feed.reader.close()
         if self._lock is not None:
@@ -248,7 +176,13 @@ class ViewRun:
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
         leases = feed.take(self._cursor, STEP_BYTES)
-        for lease in leases:
+        self._is_held = feed.is_held
+        for position, lease in enumerate(leases):
+            if not self.view.is_ready(lease.row):
+                if not self._may_read():
+                    self._is_held = position == 0
+                    return position > 0
+                self.view.make_ready(lease.row)
             taken = self.view.take(lease)
             if not lease.is_intact():
                 self._overtaken += 1  # the log was there first; the next step reads the stack
@@ -266,17 +200,32 @@ class ViewRun:
         self._make_folder()
         self.reason = ""
         self._lock = DirectoryLock(os.fspath(self.folder))
-        self._dataset_id = _dataset_id(self.path)
+        try:
+            return self._open_feed()
+        except BaseException:
+            self.view.close()
+            self.view = self._make()
+            self._lock.close()
+            self._lock = None
+            raise
+
+    def _open_feed(self) -> FrameFeed:
+        state = _state_of(self.path)
+        self._dataset_id = state.dataset_id if state is not None else ""
+        self._request = state.request if state is not None else {}
         levels = open_readers(self.path)
         for lower in levels[1:]:
             lower.close()
         reader = levels[0]
+        feed = FrameFeed(reader, self._recent, may_read=self._may_read)
         try:
             self._go_on(reader)
+            if self.view.marks_first and self._saved is None:
+                self._save(feed)
         except BaseException:
             reader.close()
             raise
-        return FrameFeed(reader, self._recent, may_read=self._may_read)
+        return feed
 
     def _make_folder(self) -> None:
         try:
@@ -289,20 +238,26 @@ class ViewRun:
             raise StorageError.wrap(error, str(self.folder), "cannot create the view's folder") from error
 
     def _go_on(self, reader: NDTiffReader) -> None:
+        source = ViewSource(self.path, self.folder, reader, self._disk, self._request)
         try:
             saved = read_checkpoint(self.folder)
-            if saved is None:
-                return
-            why_not = self._why_not(saved, reader)
-            if not why_not:
-                self.view.restore(saved.state)
+            why_not = self._why_not(saved, reader) if saved is not None else ""
+        except CorruptDataset as error:
+            saved, why_not = None, str(error)
+        self.view.open(source)
+        if saved is not None and not why_not:
+            try:
+                self.view.restore(saved.state, saved.cursor)
                 self._cursor = saved.cursor
                 self._saved = (saved.cursor, saved.is_complete)
-        except (CorruptDataset, ValueError, KeyError, TypeError) as error:
-            why_not = str(error)
+            except (CorruptDataset, ValueError, KeyError, TypeError) as error:
+                why_not = str(error)
+                self.view.close()
+                self.view = self._make()
+                self.view.open(source)
         if why_not:
             self.reason = f"began anew: {why_not}"
-            self.view = self._make()
+            self.view.clear()
 
     def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
         """Why the saved state is not one of this dataset; empty if it is."""
@@ -322,9 +277,9 @@ def _place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
     return name, frame.pixels
 
 
-def _dataset_id(container: Path) -> str:
-    """Of a dataset of ours; empty for those of other writers."""
+def _state_of(container: Path) -> DatasetState | None:
+    """Of a dataset of ours; None for those of other writers."""
     try:
-        return read_state(os.fspath(container)).dataset_id
+        return read_state(os.fspath(container))
     except (FileNotFoundError, CorruptDataset):
-        return ""
+        return None

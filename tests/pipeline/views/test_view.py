@@ -18,9 +18,11 @@ from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.state_file import read_state
 from acqstream.pipeline.views import view as views
+from acqstream.pipeline.views.base import View
+from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
 from acqstream.pipeline.views.feed import Lease
 from acqstream.pipeline.views.null_view import NullView
-from acqstream.pipeline.views.view import CHECKPOINT_NAME, View, ViewRun, ViewState, read_checkpoint
+from acqstream.pipeline.views.view import ViewRun, ViewState
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from tests.pipeline.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
 from tests.pipeline.views.shared_log import Source, source_of
@@ -126,7 +128,7 @@ def test_steps_after_the_last_checkpoint_are_repeated(cells: Path, monkeypatch: 
         run.step()
     assert run.progress().cursor > saved(cells)["cursor"] > 0
     run.close()
-    assert finish(run_of(cells)).view.state() == SUMS
+    assert finish(run_of(cells)).view.summary() == SUMS
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -299,7 +301,7 @@ def test_a_frame_that_was_overwritten_meanwhile_is_taken_again(tmp_path: Path) -
         assert done.overtaken == 1
         assert done.from_memory + done.from_stack == 80
         assert done.from_stack > 30
-        assert run.view.state() == sums_of(frame.image for frame in frames)
+        assert run.view.summary() == sums_of(frame.image for frame in frames)
         run.close()
 
 
@@ -341,18 +343,18 @@ def test_datasets_of_other_writers(tmp_path: Path, name: str) -> None:
     shutil.copytree(GOLDEN / name / "data", tmp_path / "data")
     run = finish(run_of(tmp_path / "data"))
     assert run.progress().state is ViewState.COMPLETE
-    assert run.progress().cursor == run.view.state()["frames"] > 0
+    assert run.progress().cursor == run.view.summary()["frames"] > 0
     inside = next((tmp_path / "data").rglob("NDTiff.index"))
     assert run_of(inside).folder == run.folder
 
 
 def test_empty_dataset(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", [])
-    assert finish(run_of(tmp_path / "cells")).view.state() == sums_of([])
+    assert finish(run_of(tmp_path / "cells")).view.summary() == sums_of([])
     assert saved(tmp_path / "cells")["complete"]
 
 
 def test_the_protocol_is_met() -> None:
     view: View = NullView()
-    assert view.state() == sums_of([])
+    assert view.summary() == sums_of([])
     assert views.STEP_BYTES >= MIB

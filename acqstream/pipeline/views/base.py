@@ -1,0 +1,86 @@
+"""What a view is, to those who move it on: `acqstream.pipeline.views.view.ViewRun`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.pipeline.views.feed import Lease
+from acqstream.storage.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """What a view is made from, and where. dataset is the container, folder the view's own one beside it; reader is of
+    the full resolution; request is that of acqstream.json, empty in datasets of other writers."""
+
+    dataset: Path
+    folder: Path
+    reader: NDTiffReader
+    disk: Disk
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+
+class View(ABC):
+    """What is made of the frames. Used by one thread at a time; errors of all methods end the view, except DiskFull.
+
+    A frame's pixels may prove overwritten after they were used: so `take` works on them and keeps nothing, `keep` adds
+    what came of it. The disk is used only in the methods that say so: they are not called while the log has a backlog.
+    After DiskFull those are called again, once there may be room: they must leave behind what they can go on with.
+
+    Called once, in this order: `open`; `restore` where an earlier run left a checkpoint, `clear` where it is of no use;
+    at the end `close`.
+    """
+
+    marks_first = False
+    """There must be a checkpoint before anything else is written: it says whose the files are."""
+
+    def open(self, source: ViewSource) -> None:  # noqa: B027 - most views need nothing
+        """Uses the disk. Raises DatasetError if no view can be made of this dataset."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any], cursor: int) -> None:
+        """Go on from what `save` gave after `cursor` frames. Uses the disk. Raises ValueError, KeyError or TypeError.
+
+        Files may be farther than the state: frames from `cursor` on come again.
+        """
+
+    def clear(self) -> None:  # noqa: B027
+        """Remove what an earlier run has made, also of another dataset. Uses the disk."""
+
+    def is_ready(self, row: int) -> bool:
+        """Whether the frame in this row can be taken with the memory there is, and without the disk."""
+        del row
+        return True
+
+    def make_ready(self, row: int) -> None:  # noqa: B027
+        """Make it so. Uses the disk."""
+
+    @abstractmethod
+    def take(self, lease: Lease) -> Any:
+        """Work on one frame; what comes of it. The view itself does not change."""
+
+    @abstractmethod
+    def keep(self, taken: Any) -> None:
+        """Add what `take` returned."""
+
+    def work(self, now_s: float, *, is_idle: bool) -> None:  # noqa: B027
+        """Write what is due. is_idle: all published frames are taken. Uses the disk."""
+
+    def finish(self) -> None:  # noqa: B027
+        """All frames are taken, and for now none will come: write the rest. Uses the disk."""
+
+    @abstractmethod
+    def save(self) -> dict[str, Any]:
+        """What `restore` takes, as JSON values, with everything that it names forced to the disk."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """What it has made, for people."""
+
+    def close(self) -> None:  # noqa: B027
+        """Close all files, as they are. Repeating it changes nothing."""
