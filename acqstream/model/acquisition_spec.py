@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
-VIEW_NAMES = ("null",)  # what can be asked for as a mirror; how: acqstream.pipeline.views.registry
+VIEW_NAMES = ("null", "pyramid")  # what can be asked for as a mirror; how: acqstream.pipeline.views.registry
 PYRAMID_VIEW = "pyramid"  # what tiled acquisitions ask for by themselves, where it is one of VIEW_NAMES
 MAX_LEVELS = 16
 MAX_OVERLAP_PX = 65_535

@@ -113,14 +113,13 @@ class ViewRun:
 
         Raises what the view raises, DatasetError or StorageError; nothing is saved then.
         """
-        if self._feed is None:
-            try:
-                self._feed = self._open()
-            except DatasetLocked as error:
-                self._state, self.reason = ViewState.LOCKED, str(error)
-                return LOCKED_POLL_S
         try:
+            if self._feed is None:
+                self._feed = self._open()
             return self._step(self._feed)
+        except DatasetLocked as error:
+            self._state, self.reason = ViewState.LOCKED, str(error)
+            return LOCKED_POLL_S
         except DiskFull as error:
             self._state, self.reason, self._was_full = ViewState.HELD, str(error), True
             return FULL_POLL_S

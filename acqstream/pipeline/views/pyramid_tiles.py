@@ -1,0 +1,145 @@
+"""The tiles of the lower levels: what is known of each, and the memory of those that are being painted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError
+from acqstream.formats.base import align_up
+from acqstream.model.axes import AxisValue
+from acqstream.model.pixel_type import PixelType
+from acqstream.storage.memory import PageMemory
+
+FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
+ALL = 0b1111  # a tile's children
+
+
+class TileKey(NamedTuple):
+    """Which tile. rest: the other axes, in order of their names."""
+
+    level: int
+    rest: tuple[tuple[str, AxisValue], ...]
+    row: int
+    column: int
+
+    @property
+    def parent(self) -> TileKey:
+        return TileKey(self.level + 1, self.rest, self.row >> 1, self.column >> 1)
+
+    @property
+    def bit(self) -> int:
+        """Its place in the mask of its parent."""
+        return 1 << (2 * (self.row & 1) + (self.column & 1))
+
+    def children(self) -> Iterator[TileKey]:
+        for row in (2 * self.row, 2 * self.row + 1):
+            for column in (2 * self.column, 2 * self.column + 1):
+                yield TileKey(self.level - 1, self.rest, row, column)
+
+    def axes(self) -> dict[str, AxisValue]:
+        return {**dict(self.rest), "row": self.row, "column": self.column}
+
+
+def leaf_key(axes: Mapping[str, AxisValue], row: int) -> TileKey:
+    """Of a frame of the full resolution, `row` of the index. Raises DatasetError if it is no tile."""
+    place = axes.get("row"), axes.get("column")
+    if not all(type(value) is int for value in place):
+        text = f"frame {row} has no integer axes row and column, but {dict(axes)}: resolution levels need tiles"
+        raise DatasetError(text)
+    rest = tuple(sorted((name, value) for name, value in axes.items() if name not in ("row", "column")))
+    return TileKey(0, rest, place[0], place[1])  # type: ignore[arg-type] # checked above
+
+
+@dataclass(slots=True, eq=False)
+class LevelTile:
+    """What is known of one tile of a lower level.
+
+    mask: which children are complete. first and last are the first and latest frame below it, as rows of the index.
+    image: where it is in memory. is_dirty: the level's files do not have it as it is; is_unsent: the next level does
+    not. is_stored: they have some version.
+    """
+
+    first: int
+    last: int
+    mask: int = 0
+    image: NDArray[Any] | None = None
+    memory: PageMemory | None = None
+    is_dirty: bool = False
+    is_unsent: bool = False
+    is_stored: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """It was painted by an earlier process, and is to be painted again from below."""
+        return self.is_dirty and self.image is None
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """Size of the full tiles in pixels, overlap (y, x), pixel type; the same for all tiles of a dataset."""
+
+    height: int
+    width: int
+    overlap: tuple[int, int]
+    pixel_type: PixelType
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """(h, w) of the tiles of all lower levels."""
+        return self.height - self.overlap[0], self.width - self.overlap[1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Array shape of a tile of a lower level."""
+        return self.pixel_type.shape(*self.inner)
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.inner[0] * self.inner[1] * self.pixel_type.pixel_bytes
+
+    @property
+    def is_odd(self) -> bool:
+        """Quadrants share pixels."""
+        return bool(self.inner[0] % 2 or self.inner[1] % 2)
+
+
+@dataclass(slots=True)
+class TileMemory:
+    """Memory for the images of tiles: a fixed number, each taken when first needed and then used again."""
+
+    shape: TileShape
+    budget_bytes: int
+    used: int = 0
+    peak: int = 0
+    _free: list[PageMemory] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return max(FEWEST_IMAGES, self.budget_bytes // align_up(self.shape.payload_bytes))
+
+    @property
+    def free(self) -> int:
+        return self.count - self.used
+
+    def give(self, tile: LevelTile) -> NDArray[Any]:
+        """An image of zeros for a tile that has none."""
+        assert self.free > 0
+        memory = self._free.pop() if self._free else PageMemory(align_up(self.shape.payload_bytes))
+        pixels = np.frombuffer(memory.view, self.shape.pixel_type.numpy_dtype, np.prod(self.shape.shape, dtype=int))
+        tile.memory, tile.image = memory, pixels.reshape(self.shape.shape)
+        tile.image[:] = 0
+        self.used += 1
+        self.peak = max(self.peak, self.used)
+        return tile.image
+
+    def take_back(self, tile: LevelTile) -> None:
+        """The image of a tile is not needed any more."""
+        if tile.memory is not None:
+            self._free.append(tile.memory)
+            self.used -= 1
+        tile.memory = tile.image = None
