@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,21 +23,27 @@ def mirror(
     *,
     to: Annotated[str, typer.Option(help=f"What to make: {', '.join(VIEW_NAMES)}.")],
     follow: Annotated[bool, typer.Option(help="Go on while the dataset is being written.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all levels of a pyramid again.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Make a view of a dataset beside it, or catch one up.
 
     It goes on where it was stopped or killed, and takes every frame once. `null` stores no frames: it counts them and
-    sums their pixels.
+    sums their pixels. `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another
+    program has made are replaced with --rebuild only, once the new ones are whole.
     """
     from acqstream.formats.registry import find_format
+    from acqstream.pipeline.views.pyramid_view import PyramidView
     from acqstream.pipeline.views.registry import VIEWS
     from acqstream.pipeline.views.view import ViewRun
 
     if to not in VIEWS:
         raise typer.BadParameter(f"{to!r} is not known; {', '.join(VIEWS)} can be made", param_hint="--to")
+    if rebuild and to != "pyramid":
+        raise typer.BadParameter("a pyramid only; of other views delete what was made", param_hint="--rebuild")
     find_format(path)  # says what is wrong with the path
-    run = ViewRun(path, to, VIEWS[to])
+    make = partial(PyramidView, is_remade=True) if rebuild else VIEWS[to]
+    run = ViewRun(path, to, make)
     try:
         _run(run, follow=follow)
     finally:

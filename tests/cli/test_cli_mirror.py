@@ -55,7 +55,7 @@ def test_it_says_why_it_began_anew(data: Path, capsys: pytest.CaptureFixture[str
 
 def test_an_unknown_view_is_wrong_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(data), "--to", "n5") == 2
-    assert "'n5' is not known; null can be made" in capsys.readouterr().err
+    assert "'n5' is not known; null, pyramid can be made" in capsys.readouterr().err
     assert not data.with_name("data.n5").exists()
 
 
@@ -72,3 +72,32 @@ def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(str(tmp_path / "cells"), "--to", "null") == 1
     assert capsys.readouterr().err == f"acqstream: {tmp_path / 'cells'}: no such file or folder\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_levels_are_added_and_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "data"))
+    before = (data / "Downsampled_x2" / "NDTiff.index").read_bytes()
+    assert run(str(data), "--to", "pyramid") == 1
+    assert "--rebuild" in capsys.readouterr().err
+    assert (data / "Downsampled_x2" / "NDTiff.index").read_bytes() == before
+    assert run(str(data), "--to", "pyramid", "--rebuild", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["frames"]) == ("complete", told["of"])
+    assert sorted(path.name for path in data.iterdir() if path.is_dir()) == [
+        "Downsampled_x2",
+        "Downsampled_x4",
+        "Downsampled_x8",
+        "Full resolution",
+    ]
+    assert told["result"]["Downsampled_x8"] == len(open_readers(data)[3]) > 0
+    assert (data / "Downsampled_x2" / "NDTiff.index").read_bytes() != before
+
+
+def test_only_pyramids_are_made_again(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(data), "--to", "null", "--rebuild") == 2
+    assert "only a pyramid" in capsys.readouterr().err
+
+
+def test_flat_datasets_get_no_levels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(data), "--to", "pyramid") == 1
+    assert "data is flat: resolution levels are made of tiles" in capsys.readouterr().err
