@@ -134,7 +134,7 @@ def test_acqstream_mirror_is_killed(tmp_path: Path, rebuild: bool) -> None:
     command = ["-m", "acqstream", "mirror", str(folder), "--to", "pyramid", *(["--rebuild"] if rebuild else [])]
     if rebuild:
         assert subprocess.run([sys.executable, *command[:-1]], stdout=subprocess.DEVNULL, check=False).returncode == 0
-    for _ in range(6):
+    for _ in range(4):
         process = started(*command)
         try:
             process.wait(chance.uniform(0.3, 0.9))

@@ -1,4 +1,4 @@
-"""Pyramids against a reference computed independently, tile by tile and pixel by pixel."""
+"""Pyramids against a reference computed independently, each arriving tile through all levels at once."""
 
 from __future__ import annotations
 
@@ -121,6 +121,7 @@ def test_a_scan_that_grows_while_it_is_written(tmp_path: Path) -> None:
     places = [(0, 0), (0, 0), (0, 1), (1, 1), (3, 0), (-1, 2), (5, 5), (2, 2)]
     frames = tiles_of(places, (15, 13))
     with start_tiled(tmp_path / "cells") as log:
+        log.wait_until_open()
         run = pyramid_of(tmp_path / "cells")
         for frame in frames:
             log.append(frame.header, frame.image)
