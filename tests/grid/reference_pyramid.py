@@ -1,4 +1,4 @@
-"""A second way to make a pyramid, slow and plain, from the fact sheet: each tile through all levels, as Java does it."""
+"""A second way to make a pyramid, slow and plain, from the fact sheet: each tile through all levels, as in Java."""
 
 from __future__ import annotations
 

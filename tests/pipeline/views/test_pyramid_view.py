@@ -117,6 +117,13 @@ def test_killed_after_every_few_steps_it_ends_the_same(tmp_path: Path, memory_by
     check_levels(tmp_path / "cells", frames, 3, (2, 3))
 
 
+def test_of_shared_pixels_those_that_came_last_stay_though_an_incomplete_tile_is_sent_on_later(tmp_path: Path) -> None:
+    frames = tiles_of([(0, 0), (2, 0), (2, 1), (3, 0), (3, 1)], (5, 7))
+    write_tiled(tmp_path / "cells", frames)
+    finish(pyramid_of(tmp_path / "cells"))
+    check_levels(tmp_path / "cells", frames, 2)
+
+
 def test_a_scan_that_grows_while_it_is_written(tmp_path: Path) -> None:
     places = [(0, 0), (0, 0), (0, 1), (1, 1), (3, 0), (-1, 2), (5, 5), (2, 2)]
     frames = tiles_of(places, (15, 13))
