@@ -40,6 +40,7 @@ def test_levels_of_a_tiled_acquisition(tmp_path: Path, dies: str) -> None:
                 run.put(frame.image, frame.axes)
                 if dies == "views" and chance.random() < 0.1:
                     kill_views(daemon)
+        assert run.receipt is not None
         assert run.receipt.complete
         if dies == "daemon":
             daemon.kill()

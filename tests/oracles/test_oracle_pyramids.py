@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tests.grid.reference_pyramid import Image, Key, reference_of
+from tests.pipeline.make_frames import Axes
 from tests.pipeline.views.pyramid_cases import Place, finish, grid, pyramid_of, shuffled, tiles_of, write_tiled
 
 pytestmark = pytest.mark.oracle
 
-CHANNELS = ({"channel": "DAPI"}, {"channel": "GFP"})
+CHANNELS: list[Axes] = [{"channel": "DAPI"}, {"channel": "GFP"}]
 
 
 def stitched(tiles: dict[Key, Image], rest: tuple[tuple[str, str], ...], overlap: Place, *, full: bool) -> Image:
