@@ -11,10 +11,12 @@ import typer
 
 from acqstream.cli.output import print_json
 from acqstream.cli.units import count_text, size_text
+from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:
     from acqstream.dataset.dataset import Dataset
+    from acqstream.dataset.level import Level
 
 _VALUES_SHOWN = 6
 _STATES = {
@@ -28,8 +30,10 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """What `info` says. axes maps each axis to its values; first and last are frame keys in order of arrival.
+    """What `info` says. axes maps each axis of the frames to its values; first and last are keys in order of arrival.
 
+    shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
+    its frames or tiles that are not there, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers.
     """
 
@@ -39,9 +43,13 @@ class DatasetInfo:
     complete: bool
     frames: int
     shape: tuple[int, ...]
+    array_axes: tuple[str, ...]
     dtype: str
     axes: dict[str, list[AxisValue]]
     levels: int
+    level_shapes: list[tuple[int, ...]]
+    missing: int
+    first_missing: list[dict[str, AxisValue]]
     size_bytes: int
     first: dict[str, AxisValue] | None
     last: dict[str, AxisValue] | None
@@ -73,6 +81,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
     """The facts about an open dataset."""
     keys = dataset.keys()
     first = next(keys, None)
+    full = dataset.levels[0]
     count, last = (0, None) if first is None else _count_and_last(first, keys)
     return DatasetInfo(
         path=str(dataset.path),
@@ -80,15 +89,26 @@ def describe(dataset: Dataset) -> DatasetInfo:
         state=str(dataset.state or ""),
         complete=dataset.complete,
         frames=count,
-        shape=dataset.shape if count else (),
+        shape=full.shape if count else (),
+        array_axes=full.axes if count else (),
         dtype=str(dataset.dtype) if count else "",
         axes=dataset.axes,
         levels=len(dataset.levels),
+        level_shapes=[_shape_of(level) for level in dataset.levels],
+        missing=full.missing_count if count else 0,
+        first_missing=full.missing(limit=_VALUES_SHOWN) if count else [],
         size_bytes=disk_bytes(dataset.path),
         first=first,
         last=last,
         summary_metadata=dict(dataset.summary_metadata),
     )
+
+
+def _shape_of(level: Level) -> tuple[int, ...]:
+    try:
+        return level.shape
+    except DatasetError:  # its first tile will come
+        return ()
 
 
 def _count_and_last(
@@ -114,8 +134,7 @@ def _state_text(found: DatasetInfo) -> str:
 
 
 def _shape_text(found: DatasetInfo) -> str:
-    names = [*found.axes, "y", "x", "rgb"]
-    return ", ".join(f"{name} {side}" for side, name in zip(found.shape, names, strict=False)) or "-"
+    return ", ".join(f"{name} {side}" for name, side in zip(found.array_axes, found.shape, strict=True)) or "-"
 
 
 def _print_info(found: DatasetInfo) -> None:
@@ -127,11 +146,33 @@ def _print_info(found: DatasetInfo) -> None:
     print(f"dtype   {found.dtype or '-'}")
     for name, values in found.axes.items():
         print(f"axis    {name}: {_values_text(values)}")
-    print(f"levels  {found.levels}")
+    print(f"levels  {_levels_text(found)}")
     print(f"size    {size_text(found.size_bytes)} on disk")
     if found.first is not None and found.last is not None:
         print(f"first   {_key_text(found.first)}")
         print(f"last    {_key_text(found.last)}")
+    print(f"missing {_missing_text(found)}")
+
+
+def _levels_text(found: DatasetInfo) -> str:
+    if found.levels == 1:
+        return "1"
+    sizes = [" x ".join(map(str, _picture(shape, found.array_axes))) or "empty" for shape in found.level_shapes]
+    return f"{found.levels}: {', '.join(sizes)}"
+
+
+def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Height and width."""
+    at = axes.index("y") if shape else 0
+    return shape[at : at + 2]
+
+
+def _missing_text(found: DatasetInfo) -> str:
+    if not found.missing:
+        return "none"
+    shown = "; ".join(map(_key_text, found.first_missing))
+    more = ", ..." if found.missing > len(found.first_missing) else ""
+    return f"{found.missing:,}: {shown}{more}"
 
 
 def _values_text(values: list[AxisValue]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.follow import follow_keys
-from acqstream.dataset.level import Level
+from acqstream.dataset.level import Level, ordered_axis_values
 from acqstream.formats.base import FrameReader
 from acqstream.formats.registry import find_format
 from acqstream.model.axes import AxisValue
@@ -51,12 +51,15 @@ class Dataset:
 
     @property
     def axes(self) -> dict[str, list[AxisValue]]:
-        """Values seen so far by axis, slowest axis first; integers ascending, strings in order of first appearance."""
-        return self.levels[0].axis_values()
+        """Values seen so far by axis, slowest axis first; integers ascending, strings in order of first appearance.
+
+        These are the axes of `keys`, row and column of tiles included.
+        """
+        return ordered_axis_values(self._full)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of values per axis, then (Y, X[, 3]) of the first frame. Raises DatasetError while there is none."""
+        """Shape of `levels[0]`, tiles put together. Raises DatasetError while there is no frame."""
         return self.levels[0].shape
 
     @property

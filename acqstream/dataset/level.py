@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import DatasetError, FrameNotFound
+from acqstream.dataset.canvas import Canvas, Run, Side
+from acqstream.dataset.selection import Selection, as_slice, expand, positions
+from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
-from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.axes import AxisValue
 
-Selector = slice | SupportsIndex | EllipsisType
-Selection = Selector | tuple[Selector, ...]
+_ROW, _COLUMN = "row", "column"
+_PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
+_Z_STEP_KEYS = ("z-step_um",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an array looks like at one moment: frame axes, canvas, and how many components a pixel has (1: no axis)."""
+
+    values: dict[str, list[AxisValue]]
+    canvas: Canvas
+    is_stitched: bool
+    frame_shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*map(len, self.values.values()), *self.canvas.shape, *self.frame_shape[2:])
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return (*self.values, *("y", "x", "c")[: len(self.frame_shape)])
+
+
+class _Piece(NamedTuple):
+    """The part of one frame or tile that a selection takes, and where it goes in the result."""
+
+    key: dict[str, AxisValue]
+    position: tuple[int, ...]  # along the frame axes
+    y: Run
+    x: Run
 
 
 class Level:
@@ -24,73 +55,156 @@ class Level:
 
     Along an axis of the frames the array has one position per value seen so far, in the order of `axis_values`.
     Frames that lack one of the axes are not part of the array.
+
+    The tiles of a tiled dataset make one picture (`is_stitched`): its axes are without row and column, y and x are the
+    canvas from the lowest row and column to the highest. Single tiles are read with `Dataset.read_frame`.
     """
 
     def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
 
     def axis_values(self) -> dict[str, list[AxisValue]]:
-        """Values seen so far by axis, slowest axis first: by `AxisOrder` of the summary, else as they appeared."""
-        values = self._reader.axis_values()
-        order = self._reader.summary_metadata.get("AxisOrder")
-        names = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
-        return {name: values[name] for name in (*names, *values) if name in values}
+        """Values seen so far of all axes but y, x and c, slowest axis first: by `AxisOrder`, else as they appeared."""
+        values = ordered_axis_values(self._reader)
+        if self._stitched_sides(values) is not None:
+            del values[_ROW], values[_COLUMN]
+        return values
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names, slowest first."""
-        return (*self.axis_values(), *("y", "x", "c")[: len(self._frame_shape())])
+        """Names, slowest first. Raises DatasetError while there is no frame, as all that follows."""
+        return self._plan().axes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Size along each of `axes`, by the shape of the first frame."""
-        return (*(len(values) for values in self.axis_values().values()), *self._frame_shape())
+        return self._plan().shape
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """dtype of the first frame. Raises DatasetError while there is none."""
+        """dtype of the first frame."""
         self._frame_shape()
         return self._reader.frame_dtype(0)
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """What is best read at once, an item per axis: one frame, or the shown part of one tile.
+
+        Chunks begin at multiples of it.
+        """
+        plan = self._plan()
+        return (*(1 for _ in plan.values), plan.canvas.y.step, plan.canvas.x.step, *plan.frame_shape[2:])
+
+    @property
+    def is_stitched(self) -> bool:
+        """Whether the array is put together from tiles."""
+        return self._plan().is_stitched
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Canvas coordinates (y, x) of position (0, 0) in pixels of this level; (0, 0) without tiles.
+
+        Pixel p of level n covers the pixels [p * 2^n, (p + 1) * 2^n) of the full resolution, in canvas coordinates.
+        """
+        canvas = self._plan().canvas
+        return canvas.y.origin, canvas.x.origin
+
+    @property
+    def pixel_size_um(self) -> float | None:
+        """Side of a pixel of this level in micrometres, from the summary, else the first frame's metadata."""
+        size = _number(self._reader.summary_metadata, _PIXEL_SIZE_KEYS)
+        if size is None and len(self._reader):
+            size = _number(self._reader.read_metadata(0), _PIXEL_SIZE_KEYS)
+        return size * 2**self._reader.level if size is not None and size > 0 else None
+
+    @property
+    def z_step_um(self) -> float | None:
+        """Distance of two z positions in micrometres, from the summary."""
+        return _number(self._reader.summary_metadata, _Z_STEP_KEYS) or None
 
     def read(self, selection: Selection = ...) -> NDArray[Any]:
         """A part of the array, selected as in numpy with slices, integers and Ellipsis; a new array.
 
-        Reads only the frames selected. Frames that are not there are zeros. Raises IndexError for a selection that
-        does not fit, DatasetError naming a frame whose shape or dtype is another than that of the first frame.
+        Reads only the frames and tiles selected, and of those the rows needed. What is not there is zeros: `missing`
+        tells. Raises IndexError for a selection that does not fit, DatasetError naming a frame whose shape or dtype is
+        another than that of the first frame.
         """
-        axis_values = self.axis_values()
-        frame_shape = self._frame_shape()
-        shape = (*(len(values) for values in axis_values.values()), *frame_shape)
-        selectors = _expand(selection, shape)
-        outer, inner = selectors[: len(axis_values)], selectors[len(axis_values) :]
-        chosen = [_choose(selector, values) for selector, values in zip(outer, axis_values.values(), strict=True)]
-        inner_shape = _selected_shape(inner, frame_shape)
-        expected = (frame_shape, self.dtype)
-        array_shape = (*(len(values) for values in chosen), *inner_shape)
-        array: NDArray[Any] | None = None  # until a frame was read: a damaged index may promise any shape
-        for position, axes in _product(list(axis_values), chosen):
-            frame = self._frame(axes, expected)
-            if frame is not None:
-                array = np.zeros(array_shape, expected[1]) if array is None else array
-                array[position] = frame[inner]
-        array = np.zeros(array_shape, expected[1]) if array is None else array
-        drop = tuple(slice(None) if isinstance(selector, slice) else 0 for selector in outer)
-        selected: NDArray[Any] = array[drop]
+        plan = self._plan()
+        selectors = expand(selection, plan.shape)
+        taken = [positions(selector, size) for selector, size in zip(selectors, plan.shape, strict=True)]
+        shape, dtype = tuple(map(len, taken)), self.dtype
+        components: tuple[slice | EllipsisType, ...] = (
+            ...,
+            *(as_slice(chosen) for chosen in taken[len(plan.values) + 2 :]),
+        )
+        array: NDArray[Any] | None = None  # until something was read: a damaged index may promise any shape
+        for piece in _pieces(plan, taken):
+            part = self._read_part(piece, plan.frame_shape, dtype)
+            if part is not None:
+                array = np.zeros(shape, dtype) if array is None else array
+                array[_place(piece)] = part[components]
+        array = np.zeros(shape, dtype) if array is None else array
+        selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
         return selected
 
-    def _frame(self, axes: Axes, expected: tuple[tuple[int, ...], np.dtype[np.generic]]) -> NDArray[Any] | None:
-        """The frame, or None if it is not there."""
-        try:
-            row = self._reader.row(axes)
-        except FrameNotFound:
+    def missing(self, selection: Selection = ..., *, limit: int | None = None) -> list[dict[str, AxisValue]]:
+        """The axes of the frames or tiles in a part of the array that are not there; no more than `limit`."""
+        plan = self._plan()
+        selectors = expand(selection, plan.shape)
+        taken = [positions(selector, size) for selector, size in zip(selectors, plan.shape, strict=True)]
+        absent = (piece.key for piece in _pieces(plan, taken) if self._reader.find(piece.key) is None)
+        return list(itertools.islice(absent, limit))
+
+    @property
+    def missing_count(self) -> int:
+        """How many frames or tiles of the whole array are not there."""
+        plan = self._plan()
+        tiles = plan.canvas.y.count * plan.canvas.x.count
+        return math.prod(map(len, plan.values.values())) * tiles - self._reader.count_full_keys()
+
+    def _read_part(
+        self, piece: _Piece, frame_shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    ) -> NDArray[Any] | None:
+        """The pixels of a piece (Y, X[, 3]), or None if the frame is not there."""
+        row = self._reader.find(piece.key)
+        if row is None:
             return None
         found = (self._reader.frame_shape(row), self._reader.frame_dtype(row))
-        if found != expected:
+        if found != (frame_shape, dtype):
             raise DatasetError(
-                f"{self._reader.path}: frame {dict(axes)} has shape {found[0]} and dtype {found[1]}, the first frame "
-                f"{expected[0]} and {expected[1]}: read it with read_frame"
+                f"{self._reader.path}: frame {piece.key} has shape {found[0]} and dtype {found[1]}, the first frame "
+                f"{frame_shape} and {dtype}: read it with read_frame"
             )
-        return self._reader.read_pixels(row)
+        rows = piece.y.source
+        first, stop = min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1
+        if (first, stop) == (0, frame_shape[0]):
+            frame = self._reader.read_pixels(row)
+        else:
+            frame = self._reader.read_rows(row, first, stop)
+        from_first = range(rows.start - first, rows.start - first + len(rows) * rows.step, rows.step)
+        return frame[as_slice(from_first), as_slice(piece.x.source)]
+
+    def _plan(self) -> _Plan:
+        frame_shape = self._frame_shape()
+        values = ordered_axis_values(self._reader)
+        sides = self._stitched_sides(values)
+        if sides is None:
+            return _Plan(values, Canvas(Side(frame_shape[0]), Side(frame_shape[1])), False, frame_shape)
+        del values[_ROW], values[_COLUMN]
+        return _Plan(values, sides, True, frame_shape)
+
+    def _stitched_sides(self, values: Mapping[str, list[AxisValue]]) -> Canvas | None:
+        """The canvas of tiles; None if frames are no tiles, or there is none yet."""
+        overlap = self._reader.tile_overlap
+        if overlap is None or not len(self._reader):
+            return None
+        sides: list[Side] = []
+        for name, shared, length in zip((_ROW, _COLUMN), overlap, self._frame_shape(), strict=False):
+            tiles = [value for value in values.get(name, ()) if isinstance(value, int)]
+            if not tiles or len(tiles) != len(values[name]) or not 0 <= shared < length:
+                return None
+            sides.append(Side(length - shared, shared // 2, tiles[0], tiles[-1] - tiles[0] + 1))
+        return Canvas(*sides)
 
     def _frame_shape(self) -> tuple[int, ...]:
         if not len(self._reader):
@@ -98,44 +212,36 @@ class Level:
         return self._reader.frame_shape(0)
 
 
-def _expand(selection: Selection, shape: tuple[int, ...]) -> tuple[slice | int, ...]:
-    """One slice or integer (checked, not negative) per axis."""
-    items = selection if isinstance(selection, tuple) else (selection,)
-    ellipses = sum(item is Ellipsis for item in items)
-    given = len(items) - ellipses
-    if ellipses > 1 or given > len(shape):
-        raise IndexError(f"selection {selection!r} does not fit an array of {len(shape)} dimensions")
-    fill = (slice(None),) * (len(shape) - given)
-    at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
-    full = (*items, *fill) if at is None else (*items[:at], *fill, *items[at + 1 :])
-    return tuple(_selector(item, axis, size) for axis, (item, size) in enumerate(zip(full, shape, strict=True)))
+def ordered_axis_values(reader: FrameReader) -> dict[str, list[AxisValue]]:
+    """Values seen so far by axis of the frames, slowest axis first: by `AxisOrder`, else as they appeared."""
+    values = reader.axis_values()
+    order = reader.summary_metadata.get("AxisOrder")
+    names = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
+    return {name: values[name] for name in (*names, *values) if name in values}
 
 
-def _selector(item: Selector, axis: int, size: int) -> slice | int:
-    if isinstance(item, slice):
-        return item
-    if isinstance(item, EllipsisType):
-        raise AssertionError("an Ellipsis was expanded before")
-    index = operator.index(item)
-    if not -size <= index < size:
-        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
-    return index % size
+def _pieces(plan: _Plan, taken: list[range]) -> Iterator[_Piece]:
+    """All that makes up the selected positions `taken`, last axis fastest."""
+    count = len(plan.values)
+    chosen = [[values[i] for i in some] for values, some in zip(plan.values.values(), taken, strict=False)]
+    if not all(map(len, taken)):
+        return
+    for position in itertools.product(*(range(len(values)) for values in chosen)):
+        key = {name: values[i] for name, values, i in zip(plan.values, chosen, position, strict=True)}
+        for y in plan.canvas.y.runs(taken[count]):
+            for x in plan.canvas.x.runs(taken[count + 1]):
+                tile: dict[str, AxisValue] = {_ROW: y.tile, _COLUMN: x.tile} if plan.is_stitched else {}
+                yield _Piece(key | tile, position, y, x)
 
 
-def _choose(selector: slice | int, values: Sequence[AxisValue]) -> Sequence[AxisValue]:
-    return values[selector] if isinstance(selector, slice) else [values[selector]]
+def _place(piece: _Piece) -> tuple[int | slice, ...]:
+    return (*piece.position, piece.y.target, piece.x.target)
 
 
-def _selected_shape(selectors: tuple[slice | int, ...], shape: tuple[int, ...]) -> list[int]:
-    return [
-        len(range(*selector.indices(size)))
-        for selector, size in zip(selectors, shape, strict=True)
-        if isinstance(selector, slice)
-    ]
-
-
-def _product(names: list[str], chosen: list[Sequence[AxisValue]]) -> Iterator[tuple[tuple[int, ...], Axes]]:
-    """Positions in the result with the axes of their frames, last axis fastest."""
-    positions = itertools.product(*(range(len(values)) for values in chosen))
-    for position, values in zip(positions, itertools.product(*chosen), strict=True):
-        yield position, dict(zip(names, values, strict=True))
+def _number(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
+    """The first of these keys that holds a finite number."""
+    for key in keys:
+        value = metadata.get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    return None

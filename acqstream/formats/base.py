@@ -109,6 +109,14 @@ class FrameReader(Protocol):
     @property
     def path(self) -> Path: ...
     @property
+    def level(self) -> int:
+        """Resolution level n: reduced 2^n times, 0 is the full resolution."""
+
+    @property
+    def tile_overlap(self) -> tuple[int, int] | None:
+        """How many pixels (y, x) a stored frame shares with its neighbours in `row` and `column`; None: no tiles."""
+
+    @property
     def summary_metadata(self) -> Mapping[str, Any]: ...
     @property
     def complete(self) -> bool:
@@ -133,10 +141,19 @@ class FrameReader(Protocol):
     def row(self, axes: Axes) -> int:
         """The row of the frame with exactly these axes. Raises FrameNotFound."""
 
+    def find(self, axes: Axes) -> int | None:
+        """As `row`, None if there is no such frame."""
+
+    def count_full_keys(self) -> int:
+        """How many distinct keys have a value on every axis seen so far."""
+
     def axis_values(self) -> dict[str, list[AxisValue]]: ...
     def frame_shape(self, row: int) -> tuple[int, ...]: ...
     def frame_dtype(self, row: int) -> np.dtype[np.generic]: ...
     def read_pixels(self, row: int) -> NDArray[np.generic]: ...
+    def read_rows(self, row: int, first: int, stop: int) -> NDArray[np.generic]:
+        """The rows first .. stop - 1 of the pixels of a frame."""
+
     def read_in_order(self) -> Iterator[tuple[int, NDArray[np.generic]]]:
         """The rows that are there, with their frames, in order of arrival; the latest where axes come again."""
 

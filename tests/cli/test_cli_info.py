@@ -27,7 +27,9 @@ def test_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["info", "--json", str(GOLDEN / "java_pyramid_rgb_odd" / "data")])
     found = json.loads(capsys.readouterr().out)
-    assert found["shape"] == [4, 3, 19, 21, 3]
+    assert (found["shape"], found["array_axes"]) == ([57, 84, 3], ["y", "x", "c"])
+    assert found["level_shapes"] == [[57, 84, 3], [38, 63, 3], [19, 42, 3]]
+    assert (found["missing"], found["first_missing"][0]) == (6, {"row": 0, "column": -1})
     assert found["levels"] == 3
     assert found["complete"] is True
     assert found["frames"] == 6
@@ -64,3 +66,12 @@ def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out == ""
     assert err.count("\n") == 1
     assert "absent" in err
+
+
+def test_missing_frames_are_counted_and_the_first_few_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["info", str(GOLDEN / "java_pyramid_u16" / "data")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "levels  4: 128 x 160, 96 x 96, 64 x 64, 64 x 64" in lines
+    assert lines[-1].startswith("missing 31: channel=A, row=-1, column=1; ")
+    assert lines[-1].endswith(", ...")

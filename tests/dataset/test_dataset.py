@@ -93,8 +93,10 @@ def test_a_place_without_a_dataset_is_refused_in_words(tmp_path: Path) -> None:
 def test_levels_of_a_pyramid() -> None:
     with acqstream.open(GOLDEN / "java_pyramid_u16" / "data") as ds:
         assert len(ds.levels) == 4
-        assert ds.levels[1].axes == ("channel", "column", "row", "y", "x")
-        assert ds.levels[1].shape[-2:] == (32, 32)  # without the overlap
+        assert ds.levels[1].axes == ("channel", "y", "x")
+        assert ds.levels[1].chunk_shape == (1, 32, 32)  # without the overlap
+        assert list(ds.axes) == ["channel", "column", "row"]
+        assert ds.shape == ds.levels[0].shape
 
 
 def test_importing_loads_nothing_heavy() -> None:

@@ -77,13 +77,15 @@ def test_selections_that_do_not_fit(whole: tuple[Level, NDArray[Any]], selection
 def test_only_selected_frames_are_read(whole: tuple[Level, NDArray[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     level, _ = whole
     asked: list[int] = []
-    read = level._reader.read_pixels
+    read = level._reader.read_rows
 
-    def note_and_read(row: int) -> NDArray[Any]:
+    def note_and_read(row: int, first: int, stop: int) -> NDArray[Any]:
         asked.append(row)
-        return read(row)
+        assert (first, stop) == (0, 1)
+        return read(row, first, stop)
 
-    monkeypatch.setattr(level._reader, "read_pixels", note_and_read)
+    monkeypatch.setattr(level._reader, "read_rows", note_and_read)
+    monkeypatch.setattr(level._reader, "read_pixels", None)
     level.read((slice(1, 2), slice(None, None, 2), 0, slice(0, 2)))
     assert asked == [3, 5]
     level.read((slice(3, 3), ...))
@@ -122,3 +124,33 @@ def test_a_frame_without_axes_is_the_array(tmp_path: Path) -> None:
     with acqstream.open(folder.path) as ds:
         assert np.array_equal(ds.levels[0].read(), image(3))
         assert np.array_equal(ds.read_frame(), image(3))
+
+
+def test_what_is_missing_is_told(whole: tuple[Level, NDArray[Any]]) -> None:
+    level, _ = whole
+    assert level.missing() == [{"time": 1, "channel": "a"}]
+    assert level.missing(limit=0) == level.missing((slice(0, 2), ...)) == []
+    assert level.missing((2, 1, 0, 0)) == [{"time": 1, "channel": "a"}]
+    assert level.missing_count == 1
+
+
+def test_what_the_array_measures(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data", {"PixelSizeUm": 0.5, "z-step_um": -2})
+    folder.add({"z": 0}, image(0))
+    folder.add({"z": 1}, image(1))
+    folder.add({"other": 1}, image(2))
+    with acqstream.open(folder.path) as ds:
+        level = ds.levels[0]
+        assert (level.pixel_size_um, level.z_step_um) == (0.5, -2)
+        assert (level.origin, level.is_stitched, level.chunk_shape) == ((0, 0), False, (1, 1, 3, 4))
+        assert level.axis_values() == {"z": [0, 1], "other": [1]}
+        assert level.missing_count == len(level.missing()) == 2
+
+
+@pytest.mark.parametrize("size", [0, -1, "1", None, True, float("nan")])
+def test_without_a_pixel_size_the_frame_is_asked(tmp_path: Path, size: Any) -> None:
+    folder = Folder(tmp_path / "data", {} if size is None else {"PixelSizeUm": size})
+    folder.add({"z": 0}, image(0), metadata={"PixelSizeUm": 0.25})
+    with acqstream.open(folder.path) as ds:
+        assert ds.levels[0].pixel_size_um == (None if size in (0, -1) and size is not True else 0.25)
+        assert ds.levels[0].z_step_um is None

@@ -7,8 +7,10 @@ Source: fact sheet section 1. Version 3 flat: everything in the container. Versi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from acqstream.errors import CorruptDataset, StorageError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.ndtiff.index import INDEX_NAME
@@ -16,7 +18,7 @@ from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC
 from acqstream.storage.read_file import ReadFile
 
 FULL_RESOLUTION = "Full resolution"
-_LEVEL = re.compile(r"Full resolution|Downsampled_x[0-9]+")
+_LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
 _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4, "big")}
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
 
@@ -44,6 +46,22 @@ def container_of(path: Path) -> Path:
     """The container of the dataset at `path`: itself, or what holds the level folder or file."""
     folder = path if path.is_dir() else path.parent
     return folder.absolute().parent if _LEVEL.fullmatch(folder.absolute().name) else folder
+
+
+def level_of(folder: Path) -> int:
+    """The resolution level whose folder this is; 0 for a container."""
+    found = _LEVEL.fullmatch(folder.absolute().name)
+    factor = int(found["factor"] or 1) if found else 1
+    return factor.bit_length() - 1
+
+
+def overlap_in(summary: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Overlap (y, x) in pixels of the tiles of a dataset with this summary; None if its frames are no tiles."""
+    overlap = [summary.get(key) for key in ("GridPixelOverlapY", "GridPixelOverlapX")]
+    if not summary.get("TiledImageStorage", overlap != [None, None]):
+        return None
+    y, x = (value if isinstance(value, int) else 0 for value in overlap)
+    return y, x
 
 
 def find_folders(path: Path) -> DatasetFolders:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
+from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import FinishedSigns, StateFile
 from acqstream.formats.ndtiff.entry_block import parse_index
-from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, stack_paths
+from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, overlap_in, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
@@ -55,6 +56,7 @@ class NDTiffReader:
 
     def __init__(self, folder: Path, container: Path) -> None:
         self.path = folder
+        self.level = level_of(folder)
         self._index = ReadFile(folder / INDEX_NAME)
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
@@ -103,14 +105,26 @@ class NDTiffReader:
             if not repeats[row - rows.start]:
                 yield self.key(row)
 
-    def row(self, axes: Axes) -> int:
-        """The row of the latest frame with exactly these axes. Raises FrameNotFound."""
+    def find(self, axes: Axes) -> int | None:
+        """The row of the latest frame with exactly these axes; None if there is none."""
         with self._lock:
-            row = self._lookup.find(axes)
+            return self._lookup.find(axes)
+
+    def row(self, axes: Axes) -> int:
+        """As `find`. Raises FrameNotFound."""
+        row = self.find(axes)
         if row is None:
             asked = ", ".join(f"{name}={value!r}" for name, value in axes.items()) or "no axes"
             raise FrameNotFound(f"{self.path}: no frame with {asked}; {self._describe_axes()}")
         return row
+
+    def count_full_keys(self) -> int:
+        """How many distinct keys have a value on every axis seen so far."""
+        with self._lock:
+            counted = ~self._lookup.repeats(0, len(self._table))
+            for column in self._table.axes.values():
+                counted &= column.codes.values != MISSING
+            return int(counted.sum())
 
     def axis_values(self) -> dict[str, list[AxisValue]]:
         """Values seen so far by axis, axes as they appeared; integers ascending, strings as they appeared."""
@@ -131,6 +145,18 @@ class NDTiffReader:
         frame = self._stored_frame(row)
         file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
         return read_pixels(file, frame, byte_order)
+
+    def read_rows(self, row: int, first: int, stop: int) -> NDArray[Any]:
+        """The rows first .. stop - 1 of a frame's pixels; reads no others unless they are compressed."""
+        self._check_open()
+        frame = self._stored_frame(row)
+        if not 0 <= first < stop <= frame.height:
+            raise IndexError(f"rows {first} to {stop} of a frame of {frame.height}")
+        if not frame.is_plain:
+            return self.read_pixels(row)[first:stop]
+        start = frame.pixels + first * frame.width * frame.pixel_type.pixel_bytes
+        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
+        return read_pixels(file, frame._replace(pixels=start, height=stop - first), byte_order)
 
     def read_in_order(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The rows that are there now, with their frames, in order of arrival; the latest where axes come again.
@@ -172,6 +198,12 @@ class NDTiffReader:
             text = f"metadata of {length} bytes end beyond the end of the file at {file.size()}"
             raise CorruptDataset(text, path=str(file.path), offset=offset)
         return data
+
+    @property
+    def tile_overlap(self) -> tuple[int, int] | None:
+        """Overlap (y, x) of the tiles of a tiled dataset in pixels, (0, 0) in lower levels; None in a flat dataset."""
+        overlap = overlap_in(self.summary_metadata)
+        return (0, 0) if overlap is not None and self.level else overlap
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:
