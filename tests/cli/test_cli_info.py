@@ -29,7 +29,7 @@ def test_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert (found["shape"], found["array_axes"]) == ([57, 84, 3], ["y", "x", "c"])
     assert found["level_shapes"] == [[57, 84, 3], [38, 63, 3], [19, 42, 3]]
-    assert (found["missing"], found["first_missing"][0]) == (6, {"row": 0, "column": -1})
+    assert (found["missing"], found["first_missing"][0]) == (6, {"row": 0, "column": 2})
     assert found["levels"] == 3
     assert found["complete"] is True
     assert found["frames"] == 6
