@@ -131,6 +131,9 @@ class FrameReader(Protocol):
         """What our own writer noted; None in a dataset of another writer."""
 
     def __len__(self) -> int: ...
+    def next_level(self) -> FrameReader | None:
+        """A reader of the next lower resolution level; None while there is none."""
+
     def refresh(self) -> range:
         """Look for newly published frames; their rows, in order of arrival."""
 

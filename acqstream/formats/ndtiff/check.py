@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.folders import find_folders, stack_paths
@@ -41,7 +41,10 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
     Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is no NDTiff dataset, StorageError.
     """
     try:
-        levels = find_folders(container).levels
+        folders = find_folders(container)
+        levels = folders.levels
+        if folders.is_old:
+            raise UnsupportedFeature(f"{container}: NDTiff versions 0 and 1 can be read, but not checked")
     except CorruptDataset as error:  # the index is lost
         report.add_error(error)
         levels = (Path(error.path),)

@@ -6,18 +6,21 @@ Source: fact sheet section 1. Version 3 flat: everything in the container. Versi
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, StorageError, UnknownFormat, UnsupportedFeature
+from acqstream.errors import CorruptDataset, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC
 from acqstream.storage.read_file import ReadFile
 
 FULL_RESOLUTION = "Full resolution"
+_MOST_LISTED = 20
 _LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
 _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4, "big")}
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
@@ -30,16 +33,23 @@ def level_name(level: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFolders:
-    """container holds `acqstream.json`, if there is one; levels the folders with an index, full resolution first."""
+    """container holds `acqstream.json`, if there is one; levels are the folders of frames, full resolution first.
+
+    is_old: versions 0 or 1, without index files.
+    """
 
     container: Path
     levels: tuple[Path, ...]
+    is_old: bool = False
 
 
 def is_ndtiff(path: Path) -> bool:
-    """True if `path` is a container, a level folder, or a file in one of them; damaged ones included."""
+    """True if `path` is a container, a level folder, or a file in one of them, or holds containers.
+
+    Damaged ones included.
+    """
     folder = path if path.is_dir() else path.parent
-    return (folder / INDEX_NAME).exists() or (folder / FULL_RESOLUTION).is_dir() or _first_magic(folder) is not None
+    return _is_dataset(folder) or _first_magic(folder) is not None or bool(_datasets_in(folder, 1))
 
 
 def container_of(path: Path) -> Path:
@@ -65,18 +75,26 @@ def overlap_in(summary: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def find_folders(path: Path) -> DatasetFolders:
-    """The folders to read for `path`: a container gives all levels, a level folder or a file in it that level.
+    """The folders to read for `path`: a container, `Full resolution` or a file in it give all levels.
 
-    Raises UnsupportedFeature for versions 0 and 1, CorruptDataset where the index is lost, UnknownFormat otherwise.
+    The folder of a lower level or a file in it gives that level; a folder that holds a single dataset, that. Raises
+    CorruptDataset where the index is lost, UnknownFormat otherwise, with the datasets if there are several.
     """
     folder = path if path.is_dir() else path.parent
+    if folder.absolute().name == FULL_RESOLUTION:
+        folder = container_of(folder)
+    elif not _is_dataset(folder) and _first_magic(folder) is None:
+        folder = _only_dataset(folder)
     full = folder / FULL_RESOLUTION
     if full.is_dir():
-        _require_index(full)
-        return DatasetFolders(folder, (full, *_lower_levels(folder)))
-    _require_index(folder)
-    is_level = _LEVEL.fullmatch(folder.name) is not None
-    return DatasetFolders(folder.parent if is_level else folder, (folder,))
+        is_old = _is_old(full)
+        return DatasetFolders(folder, (full, *_lower_levels(folder, is_old=is_old)), is_old)
+    return DatasetFolders(container_of(folder), (folder,), _is_old(folder))
+
+
+def level_folder(container: Path, level: int) -> Path:
+    """Where a level of a dataset with levels lies."""
+    return container / (f"Downsampled_x{2**level}" if level else FULL_RESOLUTION)
 
 
 def stack_paths(folder: Path) -> list[Path]:
@@ -92,29 +110,58 @@ def has_ndtiff_mark(path: Path) -> bool:
     return _magic(path) in _MAGICS
 
 
-def _lower_levels(container: Path) -> list[Path]:
-    """Without gaps: a level becomes visible with its index."""
+def _lower_levels(container: Path, *, is_old: bool) -> list[Path]:
+    """Without gaps: a level becomes visible with its index, one of versions 0 and 1 with a stack file."""
     levels: list[Path] = []
     while True:
-        folder = container / level_name(len(levels) + 1)
-        if not (folder / INDEX_NAME).is_file():
+        folder = level_folder(container, len(levels) + 1)
+        if not (folder.is_dir() and _first_magic(folder) in _OLD_MAGICS if is_old else (folder / INDEX_NAME).is_file()):
             return levels
         levels.append(folder)
 
 
-def _require_index(folder: Path) -> None:
+def _is_old(folder: Path) -> bool:
+    """Whether the frames are those of versions 0 and 1. Raises CorruptDataset where an index should be."""
     if (folder / INDEX_NAME).is_file():
-        return
+        return False
     magic = _first_magic(folder)
-    if magic is None:
-        raise UnknownFormat(
-            f"{folder}: no NDTiff dataset: found neither {INDEX_NAME} nor a folder {FULL_RESOLUTION!r} nor "
-            "an NDTiff stack file (*.tif)"
-        )
     if magic in _OLD_MAGICS:
-        raise UnsupportedFeature(f"{folder}: NDTiff versions 0 and 1 cannot be read yet; versions 2 and 3 can")
+        return True
+    if magic is None:
+        raise _nothing_found(folder)
     raise CorruptDataset(
         f"{INDEX_NAME} is missing, but stack files are there: `acqstream repair` rebuilds it", path=str(folder)
+    )
+
+
+def _is_dataset(folder: Path) -> bool:
+    return os.path.exists(folder / INDEX_NAME) or os.path.isdir(folder / FULL_RESOLUTION)
+
+
+def _datasets_in(folder: Path, limit: int) -> list[Path]:
+    """Folders in this one that are datasets by their first sight."""
+    try:
+        with os.scandir(folder) as found:
+            return list(itertools.islice(filter(_is_dataset, map(Path, found)), limit))
+    except OSError as error:
+        raise StorageError.wrap(error, str(folder), "list the folder") from error
+
+
+def _only_dataset(folder: Path) -> Path:
+    datasets = _datasets_in(folder, _MOST_LISTED + 1)
+    if len(datasets) == 1:
+        return datasets[0]
+    if not datasets:
+        raise _nothing_found(folder)
+    names = ", ".join(sorted(path.name for path in datasets[:_MOST_LISTED]))
+    more = ", ..." if len(datasets) > _MOST_LISTED else ""
+    raise UnknownFormat(f"{folder}: holds several datasets, name one of them: {names}{more}")
+
+
+def _nothing_found(folder: Path) -> UnknownFormat:
+    return UnknownFormat(
+        f"{folder}: no NDTiff dataset: found neither {INDEX_NAME} nor a folder {FULL_RESOLUTION!r} nor "
+        "an NDTiff stack file (*.tif)"
     )
 
 

@@ -13,22 +13,26 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import FinishedSigns, StateFile
-from acqstream.formats.ndtiff.entry_block import parse_index
-from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, overlap_in, stack_paths
-from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_ENTRY_BYTES
+from acqstream.formats.ndtiff.completion import StateFile
+from acqstream.formats.ndtiff.folders import (
+    find_folders,
+    has_ndtiff_mark,
+    level_folder,
+    level_of,
+    overlap_in,
+    stack_paths,
+)
+from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
+from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
+from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.read_file import ReadFile
-
-_FIRST_WINDOW_BYTES = 128 * 1024
-_WINDOW_BYTES = 4 * 1024 * 1024  # bounds what reading an index takes besides its frames
-assert _FIRST_WINDOW_BYTES > MAX_ENTRY_BYTES  # so a cut entry at the end of a window is complete in the next
 
 _RAW_METADATA = frozenset({0, 1})
 
@@ -39,7 +43,8 @@ def open_readers(path: Path) -> list[NDTiffReader]:
     readers: list[NDTiffReader] = []
     try:
         for folder in folders.levels:
-            readers.append(NDTiffReader(folder, folders.container))
+            index = IndexMaps(folder, folders.container) if folders.is_old else IndexFile(folder)
+            readers.append(NDTiffReader(folder, folders.container, index))
     except BaseException:
         for reader in readers:
             reader.close()
@@ -48,22 +53,21 @@ def open_readers(path: Path) -> list[NDTiffReader]:
 
 
 class NDTiffReader:
-    """One folder with `NDTiff.index` and stack files. Thread safe.
+    """One folder with stack files, and `NDTiff.index` or whatever else tells of its frames. Thread safe.
 
     A row is the position of a frame's entry among the entries kept, in order of arrival. Where the same axes were
     written twice, `row` gives the later frame and `keys` has the key once, at its first arrival.
     """
 
-    def __init__(self, folder: Path, container: Path) -> None:
+    def __init__(self, folder: Path, container: Path, index: FrameIndex | None = None) -> None:
         self.path = folder
         self.level = level_of(folder)
-        self._index = ReadFile(folder / INDEX_NAME)
+        self._container = container
+        self._index = index if index is not None else IndexFile(folder)
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
         self._stacks = StackFiles(folder)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
-        self._signs = FinishedSigns()
-        self._consumed = 0  # bytes of the index up to the first incomplete entry
         self._summary: dict[str, Any] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -86,9 +90,7 @@ class NDTiffReader:
             self._check_open()
             self._state.refresh()  # before the index: a frame published before the final state is never missed
             first = len(self._table)
-            window = _FIRST_WINDOW_BYTES
-            while self._read_entries(window):
-                window = _WINDOW_BYTES
+            self._index.read_into(self._table)
             return range(first, len(self._table))
 
     def key(self, row: int) -> dict[str, AxisValue]:
@@ -199,6 +201,14 @@ class NDTiffReader:
             raise CorruptDataset(text, path=str(file.path), offset=offset)
         return data
 
+    def next_level(self) -> NDTiffReader | None:
+        """The next lower level of a dataset with levels, once it is there."""
+        self._check_open()
+        folder = level_folder(self._container, self.level + 1)
+        if self.path == self._container or not (folder / INDEX_NAME).is_file():
+            return None
+        return NDTiffReader(folder, self._container)
+
     @property
     def tile_overlap(self) -> tuple[int, int] | None:
         """Overlap (y, x) of the tiles of a tiled dataset in pixels, (0, 0) in lower levels; None in a flat dataset."""
@@ -239,22 +249,6 @@ class NDTiffReader:
             self._index.close()
             self._stacks.close()
 
-    def _read_entries(self, window: int) -> bool:
-        """Take the whole entries of the next `window` bytes of the index; True if there may be more."""
-        size = self._index.size()
-        if size < self._consumed:
-            text = f"the index became shorter: {self._consumed} bytes were read, {size} are left; open it again"
-            raise DatasetError(f"{self._index.path}: {text}")
-        data = self._index.read(self._consumed, min(window, size - self._consumed))
-        before, at_zeros = self._consumed, False
-        for part in parse_index(data, str(self._index.path), before):
-            self._table.append(part)
-            self._consumed += part.consumed
-            at_zeros = part.at_zeros
-        if size - self._consumed > window and self._consumed > before:
-            self._table.expect(len(self._table) * (size - self._consumed) // self._consumed)
-        return len(data) == window and self._consumed > before and not at_zeros
-
     def _stored_frame(self, row: int) -> StoredFrame:
         pixels, width, height, code, compression, metadata, *_ = self._table.entry(row)
         pixel_type = pixel_type_of_code(code, self._index.path)
@@ -266,7 +260,7 @@ class NDTiffReader:
         for name in names:
             try:
                 file, _ = self._stacks.get(name)
-                return parse_stack_header(file.read, file.size(), str(file.path)).summary_metadata
+                return self._index.summary_of(file)
             except DatasetError as error:  # every stack file has the same summary
                 errors.append(error)
         if errors:
@@ -277,11 +271,7 @@ class NDTiffReader:
         self._check_open()
         if not len(self._table):
             return False
-        last = len(self._table) - 1
-        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(last)])
-        finished = self._signs.is_finished(file, byte_order, int(self._table.numbers(last)["pixel_offset"]))
-        # after the stack: an entry that came in between is seen as bytes not yet taken
-        return finished and self._index.size() == self._consumed
+        return self._index.is_finished(self._table, self._stacks)
 
     def _describe_axes(self) -> str:
         parts = []

@@ -106,7 +106,7 @@ def decode_text(data: bytes) -> str:
 
 def _major_version(head: bytes, order: ByteOrder, path: str) -> int:
     if _u32(head, 8, order, path) == INDEX_MAP_MAGIC:
-        raise UnsupportedFeature(f"{path}: NDTiff versions 0 and 1 cannot be read yet; versions 2 and 3 can")
+        raise UnsupportedFeature(f"{path}: NDTiff versions 0 and 1 have no index: they can be read, nothing else")
     _expect_u32(head, 8, order, (NDTIFF_MAGIC, "the NDTiff mark"), path)
     major = _u32(head, 12, order, path)
     if major not in _SUMMARY_MARK_AT:

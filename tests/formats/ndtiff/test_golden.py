@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.folders import find_folders
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN
 
 SETS = {path.parent.name: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/expected.json"))}
-OLD = [name for name, expected in SETS.items() if expected["major"] < 2]
-READABLE = [name for name, expected in SETS.items() if name not in OLD and expected["levels"]]
+READABLE = [name for name, expected in SETS.items() if expected["levels"]]
 UNFINISHED = {"zero_tail", "torn_index", "torn_index_prefix"}
 
 
@@ -73,17 +73,20 @@ def test_lost_index_names_the_way_out() -> None:
         open_readers(GOLDEN / "lost_index" / "data")
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_versions_0_and_1_are_refused_in_words(name: str) -> None:
-    with pytest.raises(UnsupportedFeature, match="versions 0 and 1"):
-        open_readers(GOLDEN / name / "data")
-
-
-@pytest.mark.parametrize("name", ["java_pyramid_u16", "real_v2_flat"])
-def test_a_level_folder_or_a_file_in_it_gives_that_level(name: str) -> None:
+@pytest.mark.parametrize("name", ["java_pyramid_u16", "real_v2_flat", "v1_5_rgb"])
+def test_the_full_resolution_or_a_file_in_it_gives_all_levels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = GOLDEN / name / "data" / "Full resolution"
     stack = next(folder.glob("*.tif"))
-    for place in (folder, folder / "NDTiff.index", stack):
-        (reader,) = open_readers(Path(place))
-        assert reader.path == folder
+    expected = find_folders(folder.parent).levels
+    for place in (folder, stack):
+        assert find_folders(place).levels == expected
+    monkeypatch.chdir(folder)
+    assert [path.name for path in find_folders(Path()).levels] == [path.name for path in expected]
+
+
+def test_a_lower_level_gives_that_level() -> None:
+    folder = GOLDEN / "java_pyramid_u16" / "data" / "Downsampled_x4"
+    for place in (folder, folder / "NDTiff.index"):
+        (reader,) = open_readers(place)
+        assert (reader.path, reader.level) == (folder, 2)
         reader.close()

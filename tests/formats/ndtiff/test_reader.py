@@ -21,8 +21,7 @@ from acqstream.errors import (
     UnknownFormat,
     UnsupportedFeature,
 )
-from acqstream.formats.ndtiff import reader as reader_module
-from acqstream.formats.ndtiff import stack_files
+from acqstream.formats.ndtiff import index_file, stack_files
 from acqstream.formats.ndtiff.folders import is_ndtiff
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry, image
@@ -57,8 +56,8 @@ def test_index_bytes_that_come_one_by_one(folder: Folder) -> None:
 
 @pytest.mark.parametrize("window", [100, 150, 64 * 1024])
 def test_an_index_longer_than_the_window(folder: Folder, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    monkeypatch.setattr(reader_module, "_FIRST_WINDOW_BYTES", 100)
-    monkeypatch.setattr(reader_module, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(index_file, "_FIRST_WINDOW_BYTES", 100)
+    monkeypatch.setattr(index_file, "_WINDOW_BYTES", window)
     for t in range(30):
         folder.publish(entry({"time": t}))
     assert len(open_one(folder)) == 30
@@ -344,7 +343,7 @@ def test_the_state_of_a_level_stands_in_the_container(tmp_path: Path) -> None:
     Folder(tmp_path / "Downsampled_x8").add({"row": 0, "column": 0}, image(2))
     (tmp_path / "acqstream.json").write_text('{"format": "acqstream", "state": "RUNNING"}')
     assert [reader.path.name for reader in open_readers(tmp_path)] == ["Full resolution", "Downsampled_x2"]
-    assert not open_one(full).complete
+    assert not open_readers(full.path)[0].complete
 
 
 def test_other_places_are_refused(tmp_path: Path) -> None:

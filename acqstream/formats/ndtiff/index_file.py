@@ -1,0 +1,118 @@
+"""The index of a folder, `NDTiff.index`, as it grows: its entries are taken into a table of frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from acqstream.errors import DatasetError
+from acqstream.formats.ndtiff.columns import FrameTable
+from acqstream.formats.ndtiff.completion import FinishedSigns
+from acqstream.formats.ndtiff.entry_block import parse_index
+from acqstream.formats.ndtiff.index import INDEX_NAME, MAX_AXES_BYTES, MAX_ENTRY_BYTES, NUMBERS_BYTES
+from acqstream.formats.ndtiff.stack_files import StackFiles
+from acqstream.formats.ndtiff.stack_header import parse_stack_header
+from acqstream.storage.read_file import ReadFile
+
+_FIRST_WINDOW_BYTES = 128 * 1024
+_WINDOW_BYTES = 4 * 1024 * 1024  # bounds what reading an index takes besides its frames
+assert _FIRST_WINDOW_BYTES > MAX_ENTRY_BYTES  # so a cut entry at the end of a window is complete in the next
+
+
+_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
+
+
+class FrameIndex(Protocol):
+    """What tells which frames a folder holds, and where."""
+
+    path: Path
+
+    def read_into(self, table: FrameTable) -> None:
+        """Add the frames that are new since the last call."""
+
+    def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
+        """Whether nothing tells that more frames will come. The table holds at least one."""
+
+    def summary_of(self, file: ReadFile) -> dict[str, Any]:
+        """The summary metadata in a stack file. Raises CorruptDataset."""
+
+    def close(self) -> None: ...
+
+
+class IndexFile:
+    """`NDTiff.index` of versions 2 and 3. Not thread safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = ReadFile(folder / INDEX_NAME)
+        self.path = self._file.path
+        self._consumed = 0  # bytes up to the first incomplete entry
+        self._signs = FinishedSigns()
+        self._is_big_endian: bool | None = None
+
+    def read_into(self, table: FrameTable) -> None:
+        """Add the whole entries that are new. Raises CorruptDataset at the first one that is none."""
+        window = _FIRST_WINDOW_BYTES
+        while self._read_window(table, window):
+            window = _WINDOW_BYTES
+
+    def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
+        """By the chain of pages in the last stack file, and if all of the index is read."""
+        last = len(table) - 1
+        file, byte_order = stacks.get(table.stack_names[table.stack(last)])
+        finished = self._signs.is_finished(file, byte_order, int(table.numbers(last)["pixel_offset"]))
+        # after the stack: an entry that came in between is seen as bytes not yet taken
+        return finished and self._file.size() == self._consumed
+
+    def summary_of(self, file: ReadFile) -> dict[str, Any]:
+        """From the header of a stack file. Raises CorruptDataset."""
+        return parse_stack_header(file.read, file.size(), str(file.path)).summary_metadata
+
+    def close(self) -> None:
+        """Close the file; again is harmless."""
+        self._file.close()
+
+    def _read_window(self, table: FrameTable, window: int) -> bool:
+        """Take the whole entries of the next `window` bytes; True if there may be more."""
+        size = self._file.size()
+        if size < self._consumed:
+            text = f"the index became shorter: {self._consumed} bytes were read, {size} are left; open it again"
+            raise DatasetError(f"{self.path}: {text}")
+        data = self._file.read(self._consumed, min(window, size - self._consumed))
+        if self._is_big_endian is None and len(data) >= 4:
+            self._is_big_endian = _is_big_endian(data)
+        before, at_zeros = self._consumed, False
+        whole = _as_little_endian(data) if self._is_big_endian else data
+        for part in parse_index(whole, str(self.path), before):
+            table.append(part)
+            self._consumed += part.consumed
+            at_zeros = part.at_zeros
+        if size - self._consumed > window and self._consumed > before:
+            table.expect(len(table) * (size - self._consumed) // self._consumed)
+        return len(data) == window and self._consumed > before and not at_zeros
+
+
+def _is_big_endian(data: bytes) -> bool:
+    """Whether the first length makes sense only so: Java writes an index in the byte order of its machine."""
+    little, big = (int.from_bytes(data[:4], order) for order in _ORDERS)
+    return little > MAX_AXES_BYTES >= big > 0
+
+
+def _as_little_endian(data: bytes) -> bytes:
+    """Big-endian entries as an index of this kind has them; what is no whole entry stays as it is."""
+    swapped = bytearray(data)
+    position = 0
+    while position + 4 <= len(data):
+        name_at = position + 8 + _u32(data, position)
+        if not name_at - 8 > position or name_at > len(data):
+            break
+        numbers_at = name_at + _u32(data, name_at - 4)
+        if numbers_at + NUMBERS_BYTES > len(data):
+            break
+        for at in (position, name_at - 4, *range(numbers_at, numbers_at + NUMBERS_BYTES, 4)):
+            swapped[at : at + 4] = data[at : at + 4][::-1]
+        position = numbers_at + NUMBERS_BYTES
+    return bytes(swapped[:position])
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "big")
