@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -45,9 +46,15 @@ class Dataset:
     def __init__(self, path: Path, format_name: str, readers: Sequence[FrameReader]) -> None:
         self.path = path
         self.format = format_name
-        self._readers = tuple(readers)
+        self._readers = list(readers)
         self._full = self._readers[0]
-        self.levels: tuple[Level, ...] = tuple(Level(reader) for reader in self._readers)
+        self._levels = [Level(reader) for reader in self._readers]
+        self._lock = threading.Lock()  # for adding levels
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The resolution levels seen so far as arrays, the full resolution first."""
+        return tuple(self._levels)
 
     @property
     def axes(self) -> dict[str, list[AxisValue]]:
@@ -108,21 +115,32 @@ class Dataset:
             yield self._full.key(row), frame
 
     def refresh(self) -> list[dict[str, AxisValue]]:
-        """Look for newly published frames, in all levels; the new keys of the full resolution, in order of arrival."""
+        """Look for newly published frames, in all levels, and for new levels.
+
+        The new keys of the full resolution, in order of arrival. Takes time for what is new alone.
+        """
         rows = self._full.refresh()
         for reader in self._readers[1:]:
             reader.refresh()
+        self._find_levels()
         return list(self._full.keys(rows))
 
     def follow(
-        self, timeout_s: float | None = None, *, poll_s: float = DEFAULT_POLL_S
+        self,
+        timeout_s: float | None = None,
+        *,
+        level: int = 0,
+        replaced: bool = False,
+        poll_s: float = DEFAULT_POLL_S,
     ) -> Iterator[dict[str, AxisValue]]:
         """Every key once, from the first frame on, in order of arrival, until nothing is written any more.
 
-        That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). Raises
-        TimeoutError when no new frame came within timeout_s.
+        That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). level is
+        that of the frames or tiles, it may yet have to appear. replaced: a key comes again when its frame was written
+        again, which now is what is read. Raises TimeoutError when no new frame came within timeout_s, DatasetError if
+        there was no such level in the end.
         """
-        return follow_keys(self._full, timeout_s, poll_s)
+        return follow_keys(_Followed(self, level), timeout_s, poll_s, replaced=replaced)
 
     def close(self) -> None:
         """Close all files; again is harmless."""
@@ -140,9 +158,43 @@ class Dataset:
     def __repr__(self) -> str:
         return f"<Dataset {self.format} {str(self.path)!r}, {len(self._full)} frames>"
 
+    def _find_levels(self) -> None:
+        """Add the levels that have appeared below the last one."""
+        with self._lock:
+            if self._full.level:  # a lower level by itself
+                return
+            while (reader := self._readers[-1].next_level()) is not None:
+                self._levels.append(Level(reader))
+                self._readers.append(reader)
+
     def _row(self, axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> int:
         wanted = {**(axes or {}), **more_axes}
         return self._full.row({name: _plain(value) for name, value in wanted.items()})
+
+
+class _Followed:
+    """One level as `follow_keys` needs it."""
+
+    def __init__(self, dataset: Dataset, level: int) -> None:
+        self.name = f"{dataset.path}, level {level}"
+        self._dataset = dataset
+        self._level = level
+
+    def refresh(self) -> bool:
+        """Look for new frames; False if nothing more will come. The state is read before the frames."""
+        self._dataset._full.refresh()
+        writing = self._dataset._full.writing
+        reader = self.reader()
+        if reader is None:
+            self._dataset._find_levels()
+        elif self._level:
+            reader.refresh()
+        return writing
+
+    def reader(self) -> FrameReader | None:
+        """None while the level is not there."""
+        readers = self._dataset._readers
+        return readers[self._level] if self._level < len(readers) else None
 
 
 def _plain(value: AskedValue) -> AxisValue:

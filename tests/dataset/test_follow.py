@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.errors import DatasetError
+from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 POLL_S = 0.001
@@ -114,3 +117,108 @@ def test_silence_for_too_long_raises(folder: Folder) -> None:
         assert next(keys) == {"time": 0}
         with pytest.raises(TimeoutError, match=r"no new frame within 0\.01 s after frame 1"):
             next(keys)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Path:
+    set_state(tmp_path / "tiled", "RUNNING")
+    return tmp_path / "tiled"
+
+
+def set_state(container: Path, state: str) -> None:
+    """As `Folder.set_state`, for a dataset with levels."""
+    container.mkdir(exist_ok=True)
+    new = container / "acqstream.json.new"
+    new.write_text(json.dumps({"format": "acqstream", "version": 1, "state": state}))
+    new.replace(container / "acqstream.json")
+
+
+def add_level(container: Path, tiles: int) -> Folder:
+    """A lower level that appears whole, with `tiles` tiles."""
+    level = Folder(container.parent / "made", {"TiledImageStorage": True})
+    for row in range(tiles):
+        level.add({"row": row, "column": 0}, image(100 + row))
+    level.path.rename(container / "Downsampled_x2")
+    level.path = container / "Downsampled_x2"
+    return level
+
+
+def test_a_level_is_followed_before_it_is_there(container: Path) -> None:
+    full = Folder(container / "Full resolution", {"TiledImageStorage": True})
+    came = threading.Semaphore(0)
+
+    def write() -> None:
+        full.add({"row": 0, "column": 0}, image(0))
+        level = add_level(container, 2)
+        assert came.acquire(timeout=10)
+        level.add({"row": 0, "column": 0}, image(7))  # more of it has arrived
+        level.add({"row": 2, "column": 0}, image(8))
+        set_state(container, "COMPLETE")
+
+    with acqstream.open(container) as ds, in_thread(write):
+        assert not ds.levels[1:]
+        rows = []
+        for key in ds.follow(timeout_s=10, level=1, replaced=True, poll_s=POLL_S):
+            rows.append(key["row"])
+            came.release()
+        assert rows == [0, 1, 0, 2]
+        assert [key["row"] for key in ds.follow(level=1)] == [0, 1, 2]
+        assert [key["row"] for key in ds.follow()] == [0]
+        assert ds.levels[1].shape == (9, 4)
+        assert np.array_equal(ds.levels[1].read(slice(0, 3)), image(7))
+        assert ds.complete
+
+
+def test_a_refresh_finds_new_levels_and_keeps_the_old(container: Path) -> None:
+    full = Folder(container / "Full resolution", {"TiledImageStorage": True})
+    with acqstream.open(container) as ds:
+        old = ds.levels[0]
+        full.add({"row": 0, "column": 0}, image(0))
+        level = add_level(container, 1)
+        assert not ds.levels[1:]
+        assert len(ds.refresh()) == 1
+        assert [each.is_stitched for each in ds.levels] == [True, True]
+        assert ds.levels[0] is old
+        level.add({"row": -1, "column": 2}, image(3))
+        assert ds.levels[1].shape == (3, 4)
+        assert ds.refresh() == []
+        assert (ds.levels[1].shape, ds.levels[1].origin) == ((6, 12), (-3, 0))
+        assert np.array_equal(ds.levels[1].read((slice(0, 3), slice(8, 12))), image(3))
+
+
+def test_a_lower_level_by_itself_gets_no_more_levels(container: Path) -> None:
+    Folder(container / "Full resolution").add({"row": 0, "column": 0}, image(0))
+    add_level(container, 1)
+    with acqstream.open(container / "Downsampled_x2") as ds:
+        (container / "Full resolution").rename(container / "Downsampled_x4")
+        ds.refresh()
+        assert not ds.levels[1:]
+
+
+def test_a_level_that_never_comes_is_told(container: Path) -> None:
+    Folder(container / "Full resolution").add({"row": 0, "column": 0}, image(0))
+    with acqstream.open(container) as ds:
+        with pytest.raises(TimeoutError, match=r"level 2: no new frame"):
+            list(ds.follow(timeout_s=0.01, level=2, poll_s=POLL_S))
+        set_state(container, "COMPLETE")
+        with pytest.raises(DatasetError, match="no such level"):
+            list(ds.follow(level=2))
+
+
+def test_refreshing_reads_what_is_new_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for t in range(50):
+        folder.add({"time": t}, image(0))
+    size = 0
+
+    def note_and_read(file: ReadFile, offset: int, count: int) -> bytes:
+        nonlocal size
+        data = read(file, offset, count)
+        size += len(data)
+        return data
+
+    read = ReadFile.read
+    with acqstream.open(folder.path) as ds:
+        monkeypatch.setattr(ReadFile, "read", note_and_read)
+        new = len(folder.add({"time": 50}, image(1)))
+        assert ds.refresh() == [{"time": 50}]
+        assert size == new
