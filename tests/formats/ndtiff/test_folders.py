@@ -1,0 +1,89 @@
+"""Where a dataset lies, for the folder or file that a user points at."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import acqstream
+from acqstream.errors import CorruptDataset, UnknownFormat
+from acqstream.formats.ndtiff.folders import container_of, find_folders, level_of, overlap_in
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
+
+
+def add_dataset(folder: Path) -> None:
+    Folder(folder).add({"time": 0}, image(0))
+
+
+@pytest.mark.parametrize("name", ["flat", "java_pyramid_u16", "v1_5_rgb"])
+def test_a_folder_with_one_dataset_opens_it(tmp_path: Path, name: str) -> None:
+    if name == "flat":
+        add_dataset(tmp_path / "flat")
+    else:
+        shutil.copytree(GOLDEN / name / "data", tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes.txt").touch()
+    with acqstream.open(tmp_path) as ds, acqstream.open(tmp_path / name) as same:
+        assert list(ds.keys()) == list(same.keys())
+        assert len(ds.levels) == len(same.levels)
+    with acqstream.open(tmp_path / "notes.txt") as ds:
+        assert list(ds.keys())
+
+
+def test_a_folder_with_several_lists_them(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        add_dataset(tmp_path / name)
+    with pytest.raises(UnknownFormat, match=r"holds several datasets, name one of them: a, b$"):
+        acqstream.open(tmp_path)
+    for n in range(30):
+        (tmp_path / f"c{n}" / "Full resolution").mkdir(parents=True)
+    with pytest.raises(UnknownFormat, match=r"name one of them: .*, \.\.\.$"):
+        acqstream.open(tmp_path)
+
+
+def test_two_levels_up_is_too_far(tmp_path: Path) -> None:
+    add_dataset(tmp_path / "day" / "cells")
+    with pytest.raises(UnknownFormat, match="no known format"):
+        acqstream.open(tmp_path)
+
+
+def test_a_dataset_with_a_lost_index_is_no_parent(tmp_path: Path) -> None:
+    add_dataset(tmp_path)
+    add_dataset(tmp_path / "inner")
+    (tmp_path / "NDTiff.index").unlink()
+    with pytest.raises(CorruptDataset, match="acqstream repair"):
+        acqstream.open(tmp_path)
+
+
+def test_what_checks_and_repairs_takes_no_folder_above(tmp_path: Path) -> None:
+    add_dataset(tmp_path / "cells")
+    assert container_of(tmp_path) == tmp_path
+
+
+def test_files_of_a_container(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "tiled")
+    assert len(find_folders(tmp_path / "tiled" / "display_settings.txt").levels) == 4
+
+
+def test_an_empty_full_resolution_is_told(tmp_path: Path) -> None:
+    (tmp_path / "Full resolution").mkdir()
+    with pytest.raises(UnknownFormat, match="Full resolution: no NDTiff dataset"):
+        acqstream.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("cells", 0), ("Full resolution", 0), ("Downsampled_x2", 1), ("Downsampled_x1024", 10)]
+)
+def test_levels_by_their_folders(name: str, level: int) -> None:
+    assert level_of(Path(name)) == level
+
+
+def test_overlaps_that_are_none() -> None:
+    tiled = {"TiledImageStorage": True}
+    assert overlap_in({}) is None
+    assert overlap_in(tiled) == (0, 0)
+    assert overlap_in({"GridPixelOverlapX": 3}) == (0, 3)
+    assert overlap_in({**tiled, "GridPixelOverlapX": "3", "GridPixelOverlapY": 1}) == (1, 0)
+    assert overlap_in({"TiledImageStorage": False, "GridPixelOverlapX": 3}) is None
