@@ -11,16 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from acqstream.dataset.selection import as_slice
+
 
 class Run(NamedTuple):
     """Selected positions along one side that lie in one tile.
 
-    tile is its row or column; target the positions in the result, source those in the stored frame.
+    tile is its row or column; target are the positions in the result. In the stored frame the positions lie within
+    [first, stop), source are those counted from the frame's begin, inside those counted from `first`.
     """
 
     tile: int
     target: slice
-    source: range
+    first: int
+    stop: int
+    source: slice
+    inside: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class Side:
             room = self.step - 1 - start if selected.step > 0 else start
             count = min(room // abs(selected.step) + 1, len(selected) - at)
             source = range(self.crop + start, self.crop + start + count * selected.step, selected.step)
-            yield Run(self.first + tile, slice(at, at + count), source)
+            first, stop = min(source[0], source[-1]), max(source[0], source[-1]) + 1
+            inside = range(source.start - first, source.stop - first, source.step)
+            yield Run(self.first + tile, slice(at, at + count), first, stop, as_slice(source), as_slice(inside))
             at += count
 
 

@@ -34,12 +34,14 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     """
     place = Path(path)
     found = find_format(place)
-    return Dataset(place, found.name, found.open(place))
+    readers = found.open(place)
+    return Dataset(readers[0].path if readers[0].level else readers[0].container, found.name, readers)
 
 
 class Dataset:
     """Frames by their axes. A context manager; `close` gives up the files.
 
+    path is the dataset's folder, or that of a level which was opened by itself.
     What is seen is what was published at opening or at the last `refresh`.
     """
 

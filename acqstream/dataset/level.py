@@ -142,7 +142,7 @@ class Level:
             part = self._read_part(piece, plan.frame_shape, dtype)
             if part is not None:
                 array = np.zeros(shape, dtype) if array is None else array
-                array[_place(piece)] = part[components]
+                array[_place(piece)] = part if len(components) == 1 else part[components]
         array = np.zeros(shape, dtype) if array is None else array
         selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
         return selected
@@ -175,14 +175,12 @@ class Level:
                 f"{self._reader.path}: frame {piece.key} has shape {found[0]} and dtype {found[1]}, the first frame "
                 f"{frame_shape} and {dtype}: read it with read_frame"
             )
-        rows = piece.y.source
-        first, stop = min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1
-        if (first, stop) == (0, frame_shape[0]):
+        rows = piece.y
+        if rows.stop - rows.first == frame_shape[0]:
             frame = self._reader.read_pixels(row)
         else:
-            frame = self._reader.read_rows(row, first, stop)
-        from_first = range(rows.start - first, rows.start - first + len(rows) * rows.step, rows.step)
-        return frame[as_slice(from_first), as_slice(piece.x.source)]
+            frame = self._reader.read_rows(row, rows.first, rows.stop)
+        return frame[rows.inside, piece.x.source]
 
     def _plan(self) -> _Plan:
         frame_shape = self._frame_shape()
@@ -226,12 +224,17 @@ def _pieces(plan: _Plan, taken: list[range]) -> Iterator[_Piece]:
     chosen = [[values[i] for i in some] for values, some in zip(plan.values.values(), taken, strict=False)]
     if not all(map(len, taken)):
         return
-    for position in itertools.product(*(range(len(values)) for values in chosen)):
-        key = {name: values[i] for name, values, i in zip(plan.values, chosen, position, strict=True)}
+    down, across = plan.canvas.y.runs(taken[count]), plan.canvas.x.runs(taken[count + 1])
+    y, x = next(down), next(across)
+    found = zip(itertools.product(*(range(len(values)) for values in chosen)), itertools.product(*chosen), strict=True)
+    for position, values in found:
+        key: dict[str, AxisValue] = dict(zip(plan.values, values, strict=True))
+        if not plan.is_stitched:
+            yield _Piece(key, position, y, x)
+            continue
         for y in plan.canvas.y.runs(taken[count]):
             for x in plan.canvas.x.runs(taken[count + 1]):
-                tile: dict[str, AxisValue] = {_ROW: y.tile, _COLUMN: x.tile} if plan.is_stitched else {}
-                yield _Piece(key | tile, position, y, x)
+                yield _Piece({**key, _ROW: y.tile, _COLUMN: x.tile}, position, y, x)
 
 
 def _place(piece: _Piece) -> tuple[int | slice, ...]:

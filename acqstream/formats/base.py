@@ -109,6 +109,10 @@ class FrameReader(Protocol):
     @property
     def path(self) -> Path: ...
     @property
+    def container(self) -> Path:
+        """The folder of the whole dataset, with all levels."""
+
+    @property
     def level(self) -> int:
         """Resolution level n: reduced 2^n times, 0 is the full resolution."""
 

@@ -133,11 +133,17 @@ def test_runs_put_every_position_into_its_tile(step: int, crop: int, first: int,
     side = Side(step, crop, first, count)
     selected = range(*selector.indices(side.size))
     found = [
-        (run.tile, source, target)
+        (run.tile, source, inside + run.first, target)
         for run in side.runs(selected)
-        for source, target in zip(run.source, range(run.target.start, run.target.stop), strict=True)
+        for source, inside, target in zip(
+            range(100)[run.source],
+            range(run.stop - run.first)[run.inside],
+            range(run.target.start, run.target.stop),
+            strict=True,
+        )
     ]
-    assert found == [(first + p // step, crop + p % step, i) for i, p in enumerate(selected)]
+    places = [(first + p // step, crop + p % step) for p in selected]
+    assert found == [(tile, source, source, i) for i, (tile, source) in enumerate(places)]
 
 
 def open_levels(path: Path) -> Dataset:

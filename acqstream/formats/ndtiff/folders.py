@@ -49,7 +49,7 @@ def is_ndtiff(path: Path) -> bool:
     Damaged ones included.
     """
     folder = path if path.is_dir() else path.parent
-    return _is_dataset(folder) or _first_magic(folder) is not None or bool(_datasets_in(folder, 1))
+    return _is_dataset(folder) or _first_magic(folder) is not None or (folder == path and bool(_datasets_in(folder, 1)))
 
 
 def container_of(path: Path) -> Path:
@@ -83,7 +83,7 @@ def find_folders(path: Path) -> DatasetFolders:
     folder = path if path.is_dir() else path.parent
     if folder.absolute().name == FULL_RESOLUTION:
         folder = container_of(folder)
-    elif not _is_dataset(folder) and _first_magic(folder) is None:
+    elif folder == path and not _is_dataset(folder) and _first_magic(folder) is None:
         folder = _only_dataset(folder)
     full = folder / FULL_RESOLUTION
     if full.is_dir():

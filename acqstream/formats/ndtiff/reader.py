@@ -62,7 +62,7 @@ class NDTiffReader:
     def __init__(self, folder: Path, container: Path, index: FrameIndex | None = None) -> None:
         self.path = folder
         self.level = level_of(folder)
-        self._container = container
+        self.container = container
         self._index = index if index is not None else IndexFile(folder)
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
@@ -204,10 +204,10 @@ class NDTiffReader:
     def next_level(self) -> NDTiffReader | None:
         """The next lower level of a dataset with levels, once it is there."""
         self._check_open()
-        folder = level_folder(self._container, self.level + 1)
-        if self.path == self._container or not (folder / INDEX_NAME).is_file():
+        folder = level_folder(self.container, self.level + 1)
+        if self.path == self.container or not (folder / INDEX_NAME).is_file():
             return None
-        return NDTiffReader(folder, self._container)
+        return NDTiffReader(folder, self.container)
 
     @property
     def tile_overlap(self) -> tuple[int, int] | None:
