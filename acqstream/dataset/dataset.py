@@ -138,9 +138,9 @@ class Dataset:
         """Every key once, from the first frame on, in order of arrival, until nothing is written any more.
 
         That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). level is
-        that of the frames or tiles, it may yet have to appear. replaced: a key comes again when its frame was written
-        again, which now is what is read. Raises TimeoutError when no new frame came within timeout_s, DatasetError if
-        there was no such level in the end.
+        that of the frames or tiles; it may yet have to appear, and may be made after the acquisition. replaced: a key
+        comes again when its frame was written again, which now is what is read. Raises TimeoutError when no new frame
+        came within timeout_s, DatasetError if there was no such level in the end.
         """
         return follow_keys(_Followed(self, level), timeout_s, poll_s, replaced=replaced)
 
@@ -184,8 +184,9 @@ class _Followed:
 
     def refresh(self) -> bool:
         """Look for new frames; False if nothing more will come. The state is read before the frames."""
-        self._dataset._full.refresh()
-        writing = self._dataset._full.writing
+        full = self._dataset._full
+        full.refresh()
+        writing = full.writing or (self._level > 0 and full.making_levels)
         reader = self.reader()
         if reader is None:
             self._dataset._find_levels()

@@ -131,6 +131,10 @@ class FrameReader(Protocol):
         """True while frames may come. An interrupted acquisition is neither writing nor complete."""
 
     @property
+    def making_levels(self) -> bool:
+        """True while lower levels are still made from frames that are all there."""
+
+    @property
     def state(self) -> AcquisitionState | None:
         """What our own writer noted; None in a dataset of another writer."""
 

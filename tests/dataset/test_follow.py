@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.errors import DatasetError
+from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
@@ -222,3 +222,34 @@ def test_refreshing_reads_what_is_new_alone(folder: Folder, monkeypatch: pytest.
         new = len(folder.add({"time": 50}, image(1)))
         assert ds.refresh() == [{"time": 50}]
         assert size == new
+
+
+def test_a_level_is_followed_until_its_view_is_complete(container: Path) -> None:
+    Folder(container / "Full resolution").add({"row": 0, "column": 0}, image(0))
+    set_state(container, "COMPLETE")
+    view = container.with_name("tiled.pyramid")
+    view.mkdir()
+    (view / "view.json").write_text('{"complete": false}')
+    came = threading.Semaphore(0)
+
+    def make() -> None:
+        level = add_level(container, 1)
+        assert came.acquire(timeout=10)
+        level.add({"row": 5, "column": 0}, image(1))
+        (view / "new").write_text('{"complete": true}')
+        (view / "new").replace(view / "view.json")
+
+    with acqstream.open(container) as ds, in_thread(make):
+        assert [key["row"] for key in ds.follow()] == [0]
+        rows = []
+        for key in ds.follow(timeout_s=10, level=1, poll_s=POLL_S):
+            rows.append(key["row"])
+            came.release()
+        assert rows == [0, 5]
+        set_state(container, "INTERRUPTED")
+        (view / "view.json").write_text('{"complete": false}')
+        assert [key["row"] for key in ds.follow(level=1)] == [0, 5]
+        set_state(container, "COMPLETE")
+        (view / "view.json").write_text("{")
+        with pytest.raises(CorruptDataset, match="state of the levels"):
+            list(ds.follow(level=1))

@@ -27,6 +27,7 @@ ROLLOVER_MARGIN_BYTES = 5_000_000 + 176
 ROLLOVER_S = 5.0
 """The reference writers end a full stack file before they begin the next one: for so long there may be one."""
 
+_LEVELS_VIEW, _VIEW_NAME = ".pyramid", "view.json"  # the view's folder lies beside the dataset
 _MAX_STATE_BYTES = 16 * 1024 * 1024  # the summary is part of it
 _DIRECTORY_TO_PIXELS = (178, 184)  # of both reference writers, grey or RGB
 
@@ -75,6 +76,22 @@ class StateFile:
             return AcquisitionState(str(content.get("state")))
         except ValueError:
             return CorruptDataset(f"unknown state {content.get('state')!r:.60}", path=str(self._path))
+
+
+def levels_are_unfinished(container: Path) -> bool:
+    """Whether the view that makes the lower levels says that there is more to do; False where there is none."""
+    path = container.absolute()
+    try:
+        file = ReadFile(path.with_name(f"{path.name}{_LEVELS_VIEW}") / _VIEW_NAME)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return False
+        raise
+    try:
+        content: Any = json.loads(file.read(0, _MAX_STATE_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataset(f"the state of the levels is no JSON: {error}", path=str(file.path)) from error
+    return isinstance(content, dict) and content.get("complete") is False
 
 
 class FinishedSigns:

@@ -92,11 +92,6 @@ def find_folders(path: Path) -> DatasetFolders:
     return DatasetFolders(container_of(folder), (folder,), _is_old(folder))
 
 
-def level_folder(container: Path, level: int) -> Path:
-    """Where a level of a dataset with levels lies."""
-    return container / (f"Downsampled_x{2**level}" if level else FULL_RESOLUTION)
-
-
 def stack_paths(folder: Path) -> list[Path]:
     """The `*.tif` files of a folder in order of their names."""
     try:
@@ -114,7 +109,7 @@ def _lower_levels(container: Path, *, is_old: bool) -> list[Path]:
     """Without gaps: a level becomes visible with its index, one of versions 0 and 1 with a stack file."""
     levels: list[Path] = []
     while True:
-        folder = level_folder(container, len(levels) + 1)
+        folder = container / level_name(len(levels) + 1)
         if not (folder.is_dir() and _first_magic(folder) in _OLD_MAGICS if is_old else (folder / INDEX_NAME).is_file()):
             return levels
         levels.append(folder)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import StateFile
+from acqstream.formats.ndtiff.completion import StateFile, levels_are_unfinished
 from acqstream.formats.ndtiff.folders import (
     find_folders,
     has_ndtiff_mark,
-    level_folder,
+    level_name,
     level_of,
     overlap_in,
     stack_paths,
@@ -204,7 +204,7 @@ class NDTiffReader:
     def next_level(self) -> NDTiffReader | None:
         """The next lower level of a dataset with levels, once it is there."""
         self._check_open()
-        folder = level_folder(self.container, self.level + 1)
+        folder = self.container / level_name(self.level + 1)
         if self.path == self.container or not (folder / INDEX_NAME).is_file():
             return None
         return NDTiffReader(folder, self.container)
@@ -241,6 +241,13 @@ class NDTiffReader:
         """True while frames may come; neither this nor `complete` when the acquisition is interrupted."""
         with self._lock:
             return self._state.state is not AcquisitionState.INTERRUPTED and not self.complete
+
+    @property
+    def making_levels(self) -> bool:
+        """True while lower levels may get more tiles although all frames are there: our own writer makes them later."""
+        with self._lock:
+            state = self._state.state
+        return state is not None and state.final and levels_are_unfinished(self.container)
 
     def close(self) -> None:
         """Close all files; again is harmless."""
