@@ -53,9 +53,14 @@ def is_ndtiff(path: Path) -> bool:
 
 
 def container_of(path: Path) -> Path:
-    """The container of the dataset at `path`: itself, or what holds the level folder or file."""
+    """The container of the dataset at `path`: itself, what holds the level or file, or the only dataset in it."""
     folder = path if path.is_dir() else path.parent
-    return folder.absolute().parent if _LEVEL.fullmatch(folder.absolute().name) else folder
+    if _LEVEL.fullmatch(folder.absolute().name):
+        return folder.absolute().parent
+    if folder == path and not _is_dataset(folder) and _first_magic(folder) is None:
+        inside = _datasets_in(folder, 2)
+        return inside[0] if len(inside) == 1 else folder
+    return folder
 
 
 def level_of(folder: Path) -> int:
@@ -81,15 +86,14 @@ def find_folders(path: Path) -> DatasetFolders:
     CorruptDataset where the index is lost, UnknownFormat otherwise, with the datasets if there are several.
     """
     folder = path if path.is_dir() else path.parent
-    if folder.absolute().name == FULL_RESOLUTION:
-        folder = container_of(folder)
-    elif folder == path and not _is_dataset(folder) and _first_magic(folder) is None:
-        folder = _only_dataset(folder)
-    full = folder / FULL_RESOLUTION
+    container = container_of(path)
+    if level_of(folder):
+        return DatasetFolders(container, (folder,), _is_old(folder))
+    full = container / FULL_RESOLUTION
     if full.is_dir():
         is_old = _is_old(full)
-        return DatasetFolders(folder, (full, *_lower_levels(folder, is_old=is_old)), is_old)
-    return DatasetFolders(container_of(folder), (folder,), _is_old(folder))
+        return DatasetFolders(container, (full, *_lower_levels(container, is_old=is_old)), is_old)
+    return DatasetFolders(container, (container,), _is_old(container))
 
 
 def stack_paths(folder: Path) -> list[Path]:
@@ -142,18 +146,12 @@ def _datasets_in(folder: Path, limit: int) -> list[Path]:
         raise StorageError.wrap(error, str(folder), "list the folder") from error
 
 
-def _only_dataset(folder: Path) -> Path:
-    datasets = _datasets_in(folder, _MOST_LISTED + 1)
-    if len(datasets) == 1:
-        return datasets[0]
-    if not datasets:
-        raise _nothing_found(folder)
-    names = ", ".join(sorted(path.name for path in datasets[:_MOST_LISTED]))
-    more = ", ..." if len(datasets) > _MOST_LISTED else ""
-    raise UnknownFormat(f"{folder}: holds several datasets, name one of them: {names}{more}")
-
-
 def _nothing_found(folder: Path) -> UnknownFormat:
+    datasets = _datasets_in(folder, _MOST_LISTED + 1)
+    if len(datasets) > 1:
+        names = ", ".join(sorted(path.name for path in datasets[:_MOST_LISTED]))
+        more = ", ..." if len(datasets) > _MOST_LISTED else ""
+        return UnknownFormat(f"{folder}: holds several datasets, name one of them: {names}{more}")
     return UnknownFormat(
         f"{folder}: no NDTiff dataset: found neither {INDEX_NAME} nor a folder {FULL_RESOLUTION!r} nor "
         "an NDTiff stack file (*.tif)"

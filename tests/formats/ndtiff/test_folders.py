@@ -57,8 +57,11 @@ def test_a_dataset_with_a_lost_index_is_no_parent(tmp_path: Path) -> None:
         acqstream.open(tmp_path)
 
 
-def test_what_checks_and_repairs_takes_no_folder_above(tmp_path: Path) -> None:
+def test_all_that_works_on_a_dataset_finds_the_same_one(tmp_path: Path) -> None:
     add_dataset(tmp_path / "cells")
+    for place in (tmp_path, tmp_path / "cells", tmp_path / "cells" / "NDTiff.index"):
+        assert container_of(place) == tmp_path / "cells" == find_folders(place).container
+    add_dataset(tmp_path / "others")
     assert container_of(tmp_path) == tmp_path
 
 
