@@ -83,6 +83,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
     first = next(keys, None)
     full = dataset.levels[0]
     count, last = (0, None) if first is None else _count_and_last(first, keys)
+    missing = full.missing_count if count else 0
     return DatasetInfo(
         path=str(dataset.path),
         format=dataset.format,
@@ -95,8 +96,8 @@ def describe(dataset: Dataset) -> DatasetInfo:
         axes=dataset.axes,
         levels=len(dataset.levels),
         level_shapes=[_shape_of(level) for level in dataset.levels],
-        missing=full.missing_count if count else 0,
-        first_missing=full.missing(limit=_VALUES_SHOWN) if count else [],
+        missing=missing,
+        first_missing=full.missing(limit=min(missing, _VALUES_SHOWN)) if missing else [],
         size_bytes=disk_bytes(dataset.path),
         first=first,
         last=last,

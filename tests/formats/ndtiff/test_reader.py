@@ -191,6 +191,44 @@ def test_zlib_pixels(folder: Folder, code: int) -> None:
             pixels(reader, t=t)
 
 
+@pytest.mark.parametrize("kind", ["plain", "zlib", "rgb", "big-endian"])
+def test_some_rows_of_a_frame(tmp_path: Path, kind: str) -> None:
+    shape, dtype = ((5, 4, 3), "|u1") if kind == "rgb" else ((5, 4), "<u2")
+    folder = Folder(tmp_path / "rows", order=">" if kind == "big-endian" else "<")
+    expected = image(1, shape, dtype)
+    if kind == "zlib":
+        path = folder.path / STACK
+        start, packed = path.stat().st_size, zlib.compress(expected.tobytes())
+        path.write_bytes(path.read_bytes() + packed + b"{}")
+        folder.publish(entry({"t": 0}, (start, 4, 5, 1, 8, start + len(packed), 2, 0)))
+    else:
+        folder.add({"t": 0}, expected)
+    reader = open_one(folder)
+    for first in range(5):
+        for stop in range(first + 1, 6):
+            found = reader.read_rows(0, first, stop)
+            assert found.dtype == expected.dtype
+            assert np.array_equal(found, expected[first:stop])
+    for first, stop in ((-1, 2), (2, 2), (0, 6)):
+        with pytest.raises(IndexError):
+            reader.read_rows(0, first, stop)
+
+
+def test_rows_that_are_there_are_read_of_a_cut_frame(folder: Folder) -> None:
+    folder.add({"t": 0}, image(0), metadata={})
+    start = reader_offset(folder)
+    os.truncate(folder.path / STACK, start + 2 * 4 * 2)  # two rows of four uint16
+    reader = open_one(folder)
+    assert np.array_equal(reader.read_rows(0, 0, 2), image(0)[:2])
+    with pytest.raises(CorruptDataset, match="beyond the end"):
+        reader.read_rows(0, 1, 3)
+
+
+def reader_offset(folder: Folder) -> int:
+    """Where the pixels of the first frame begin."""
+    return open_one(folder).stored_frame(0)[1].pixels
+
+
 def test_unknown_codes_are_named(folder: Folder) -> None:
     folder.publish(entry({"t": 0}, (30, 4, 3, 1, 50000, 30, 2, 0)) + entry({"t": 1}, (30, 4, 3, 9, 0, 30, 2, 7)))
     reader = open_one(folder)
