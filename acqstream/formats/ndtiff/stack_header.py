@@ -97,11 +97,13 @@ def parse_json_object(data: bytes, path: str, offset: int) -> dict[str, Any]:
 
 
 def decode_text(data: bytes) -> str:
-    """UTF-8, else Latin-1: some Java writers used the charset of their platform."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    """UTF-8, else Windows-1252, else Latin-1: some Java writers used the charset of their platform."""
+    for charset in ("utf-8", "cp1252"):
+        try:
+            return data.decode(charset)
+        except UnicodeDecodeError:
+            continue  # Windows-1252 leaves five bytes undefined
+    return data.decode("latin-1")
 
 
 def _major_version(head: bytes, order: ByteOrder, path: str) -> int:

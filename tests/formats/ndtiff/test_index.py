@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from acqstream.errors import AcqStreamError, CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, parse_entries
+from acqstream.formats.ndtiff.stack_header import decode_text
 from tests.formats.ndtiff.ndtiff_bytes import entry
 
 NUMBERS = (2**32 - 1, 7, 5, 4, 0, 2**31, 11, 0)
@@ -110,6 +111,11 @@ def test_too_many_different_axes_are_refused() -> None:
 
 def test_axes_in_latin_1_are_read() -> None:
     assert parse_entries(entry(b'{"channel":"\xb5"}')).axes == [{"channel": "µ"}]
+
+
+def test_text_in_the_charset_of_a_platform() -> None:
+    assert decode_text("Zelle €–µ".encode()) == decode_text("Zelle €–µ".encode("cp1252")) == "Zelle €–µ"
+    assert decode_text(b"\x81\xe4") == "\x81ä"
 
 
 def test_integers_spelt_otherwise_are_integers() -> None:
