@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import acqstream
+from acqstream.client.joining import Transport
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess
@@ -26,7 +28,10 @@ def test_an_idle_daemon_ends_with_0(tmp_path: Path, number: signal.Signals) -> N
     assert "Traceback" not in daemon.output()
 
 
-def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "shape"), [("shm", (400, 401)), ("tcp", SHAPE)])
+def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
+    tmp_path: Path, transport: Transport, shape: tuple[int, int]
+) -> None:
     daemon = DaemonProcess(tmp_path / "data").start()
     told = threading.Event()
     errors: list[AcqStreamError] = []
@@ -35,9 +40,11 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(tm
         errors.append(error)
         told.set()
 
-    run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=32, patience_s=PATIENCE_S, on_error=on_error)
+    options: dict[str, Any] = {"transport": transport, "patience_s": PATIENCE_S, "on_error": on_error}
+    run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=40, **options)
+    assert run.transport == transport
     for number in range(100):
-        run.put(image_of(number, SHAPE), time=number)
+        run.put(image_of(number, shape), time=number)
     until(lambda: run.progress.published, "something published")
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
@@ -45,7 +52,7 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(tm
     (error,) = errors
     assert isinstance(error, DaemonUnavailable)
     assert "it said: the daemon was stopped" in str(error)
-    for action in (lambda: run.put(image_of(0, SHAPE), time=1000), run.close):
+    for action in (lambda: run.put(image_of(0, shape), time=1000), run.close):
         with pytest.raises(DaemonUnavailable, match="stopped"):
             action()
     assert "Traceback" not in daemon.output()
@@ -54,7 +61,7 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(tm
     assert state_of(run.path)["state"] == "INTERRUPTED"
     with acqstream.open(run.path) as dataset:
         assert dataset.state is AcquisitionState.INTERRUPTED
-    check_frames(run.path, lambda _: SHAPE, least=run.progress.published)
+    check_frames(run.path, lambda _: shape, least=run.progress.published)
 
 
 def test_nothing_is_opened_while_the_daemon_ends_and_the_next_one_has_nothing_to_recover(tmp_path: Path) -> None:

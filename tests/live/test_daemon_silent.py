@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
 import acqstream
+from acqstream.client.joining import Transport
 from acqstream.errors import AcqStreamError, DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of
@@ -19,18 +21,23 @@ SILENCE_S = 3.0
 PATIENCE_S = 2.0
 
 
-def test_silence_shorter_than_the_patience_costs_nothing(daemon: DaemonProcess) -> None:
+@pytest.mark.parametrize(("transport", "shape"), [("shm", (400, 401)), ("tcp", SHAPE)])
+def test_silence_shorter_than_the_patience_costs_nothing(
+    daemon: DaemonProcess, transport: Transport, shape: tuple[int, int]
+) -> None:
     errors: list[AcqStreamError] = []
-    with acqstream.create("cells", endpoint=daemon.endpoint, patience_s=10, buffer_mb=8, on_error=errors.append) as run:
+    options: dict[str, Any] = {"transport": transport, "patience_s": 10, "on_error": errors.append}
+    with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=8, **options) as run:
         for number in range(300):
             if number == 100:
                 daemon.pause()
                 threading.Timer(SILENCE_S, daemon.go_on).start()
-            run.put(image_of(number, SHAPE), time=number)
+            run.put(image_of(number, shape), time=number)
     assert errors == []
+    assert run.transport == transport
     assert run.receipt is not None
     assert run.receipt.complete
-    assert check_frames(run.path, lambda _: SHAPE) == 300
+    assert check_frames(run.path, lambda _: shape) == 300
 
 
 def test_silence_longer_than_the_patience_is_an_error_in_time(daemon: DaemonProcess) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import acqstream
 from acqstream.cli.exit_code import ExitCode
+from acqstream.client.joining import Transport
 from acqstream.errors import StorageError
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
@@ -21,6 +23,7 @@ SHAPE = (512, 512)
 PRELUDE = """
 import os
 from pathlib import Path
+from typing import Any
 from acqstream.storage.disk import LocalDisk
 trigger, paths = Path({trigger!r}), {{}}
 def check(path):
@@ -48,14 +51,19 @@ for name in ("open", "replace", "unlink", "mkdir", "sync_directory"):
 """
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV])
-def test_a_disk_that_fails_for_good_ends_its_run_and_no_other(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "transport"),
+    [(errno.EIO, "shm"), (errno.EROFS, "ipc"), (errno.ESTALE, "shm"), (errno.ENODEV, "tcp")],
+)
+def test_a_disk_that_fails_for_good_ends_its_run_and_no_other(tmp_path: Path, code: int, transport: Transport) -> None:
     trigger = tmp_path / "fail"
     daemon = DaemonProcess(tmp_path / "data", prelude=PRELUDE.format(trigger=str(trigger), code=code)).start()
-    with acqstream.create("well", endpoint=daemon.endpoint, buffer_mb=16) as well:
+    way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
+    with acqstream.create("well", **way, buffer_mb=16) as well:
+        assert well.transport == transport
         well.put(image_of(0, SHAPE), time=0)
         with pytest.raises(StorageError) as caught:
-            with acqstream.create("broken", endpoint=daemon.endpoint, buffer_mb=16) as broken:
+            with acqstream.create("broken", **way, buffer_mb=16) as broken:
                 for number in range(5):
                     broken.put(image_of(number, SHAPE), time=number)
                 until(lambda: broken.progress.published == 5, "five are published")

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import acqstream
+from acqstream.client.joining import Transport
 from acqstream.client.status import AcquisitionStatus, fetch_status
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
@@ -34,8 +36,13 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
             yield process
 
 
-def open_run(daemon: DaemonProcess, *, patience_s: float = PATIENCE_S, **options) -> acqstream.client.run.Run:
-    return acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=8, patience_s=patience_s, **options)
+def open_run(
+    daemon: DaemonProcess, transport: Transport = "shm", *, patience_s: float = PATIENCE_S, **options
+) -> acqstream.client.run.Run:
+    way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
+    run = acqstream.create("cells", **way, buffer_mb=8, patience_s=patience_s, **options)
+    assert run.transport == transport
+    return run
 
 
 def status_of(daemon: DaemonProcess) -> AcquisitionStatus:
@@ -47,8 +54,9 @@ def codes(run) -> list[str]:
     return [warning.code for warning in run.warnings]
 
 
-def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess) -> None:
-    with open_run(daemon) as run:
+@pytest.mark.parametrize("transport", ["shm", "ipc"])
+def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess, transport: Transport) -> None:
+    with open_run(daemon, transport) as run:
         for number in range(20):
             run.put(image_of(number, SHAPE), time=number)
         until(lambda: run.progress.published == 20, "all published")
@@ -73,9 +81,10 @@ def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess) -> N
     check_frames(run.path, lambda _: SHAPE, least=50)
 
 
-def test_the_last_byte_taken_by_somebody_else(daemon: DaemonProcess) -> None:
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_the_last_byte_taken_by_somebody_else(daemon: DaemonProcess, transport: Transport) -> None:
     """Writing itself fails: what was received stays in memory until there is space."""
-    with open_run(daemon) as run:
+    with open_run(daemon, transport) as run:
         for number in range(10):
             run.put(image_of(number, SHAPE), time=number)
         until(lambda: run.progress.published == 10, "all published")
@@ -89,13 +98,21 @@ def test_the_last_byte_taken_by_somebody_else(daemon: DaemonProcess) -> None:
     check_frames(run.path, lambda _: SHAPE, least=16)
 
 
-@pytest.mark.parametrize("leave_bytes", [MIB // 4, 0])
-@pytest.mark.parametrize("how", ["put", "close"])
+@pytest.mark.parametrize(
+    ("how", "leave_bytes", "transport"),
+    [
+        ("put", MIB // 4, "shm"),
+        ("put", 0, "shm"),
+        ("put", 0, "tcp"),
+        ("close", MIB // 4, "ipc"),
+        ("close", 0, "shm"),
+    ],
+)
 def test_without_space_put_and_close_say_so_in_time_and_the_dataset_is_whole(
-    daemon: DaemonProcess, how: str, leave_bytes: int
+    daemon: DaemonProcess, how: str, leave_bytes: int, transport: Transport
 ) -> None:
     began = time.monotonic()
-    with pytest.raises(DiskFull, match="No space left on device") as caught, open_run(daemon) as run:
+    with pytest.raises(DiskFull, match="No space left on device") as caught, open_run(daemon, transport) as run:
         for number in range(10):
             run.put(image_of(number, SHAPE), time=number)
         until(lambda: run.progress.published == 10, "all published")

@@ -5,29 +5,32 @@ from __future__ import annotations
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import acqstream
+from acqstream.client.joining import Transport
 from acqstream.client.status import fetch_status
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of
 
+TRANSPORTS: dict[str, Transport] = {"small": "ipc", "odd": "tcp", "large": "shm", "wide": "shm"}
 SHAPES = {"small": (64, 64), "odd": (33, 57), "large": (600, 700), "wide": (16, 2048)}
 FRAMES = 150
 MIB = 2**20
 BESIDE_BYTES = 150 * MIB  # interpreter, libraries, what the sockets hold
 
 
-def test_four_acquisitions_of_two_producers_over_tcp_and_ipc(daemon: DaemonProcess) -> None:
+def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProcess) -> None:
     all_open = threading.Barrier(len(SHAPES) + 1)
 
     def produce(name: str) -> str:
-        is_ipc = name in ("small", "large")
-        endpoint = daemon.ipc if is_ipc else daemon.endpoint
-        run = acqstream.create(name, endpoint=endpoint, transport="ipc" if is_ipc else "tcp", buffer_mb=8)
-        with run:
+        transport = TRANSPORTS[name]
+        endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
+        with acqstream.create(name, endpoint=endpoint, transport=transport, buffer_mb=8) as run:
+            assert run.transport == transport
             all_open.wait(20)
             for number in range(FRAMES):
                 run.put(image_of(number, SHAPES[name]), time=number)
@@ -60,14 +63,17 @@ def test_four_acquisitions_of_two_producers_over_tcp_and_ipc(daemon: DaemonProce
 
 @pytest.mark.slow
 def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
-    """Of different kinds of frames, over tcp and ipc: all equal, and memory stays within what was granted."""
+    """Different frames, over tcp, ipc and shared memory: all equal, and memory stays within what was granted."""
     shapes = [(64, 64), (33, 57), (600, 700), (16, 2048), (512, 512), (256, 256), (1, 1), (700, 600)]
     with DaemonProcess(tmp_path / "data", memory_mb=128) as daemon:
         all_open = threading.Barrier(len(shapes) + 1)
 
         def produce(number: int) -> str:
-            endpoint, shape = (daemon.ipc, daemon.endpoint)[number % 2], shapes[number]
-            with acqstream.create(f"run{number}", endpoint=endpoint, frame=(shape, "uint16"), buffer_mb=16) as run:
+            shape = shapes[number]
+            transport: Transport = ("ipc", "tcp", "shm")[number % 3]  # type: ignore[assignment]
+            endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
+            options: dict[str, Any] = {"frame": (shape, "uint16"), "buffer_mb": 16, "transport": transport}
+            with acqstream.create(f"run{number}", endpoint=endpoint, **options) as run:
                 all_open.wait(20)
                 for time in range(FRAMES):
                     run.put(image_of(time, shape), time=time)

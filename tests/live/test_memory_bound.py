@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -20,8 +20,8 @@ FRAMES = 2000  # 1 GB
 
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_gigabyte_of_small_frames(tmp_path: Path, transport: Literal["tcp", "ipc"]) -> None:
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_gigabyte_of_small_frames(tmp_path: Path, transport: Literal["tcp", "shm"]) -> None:
     images = [image_of(number, FRAME) for number in range(10)]
     with DaemonProcess(tmp_path / "data", memory_mb=BUDGET_MB) as daemon:
         peak, is_over = 0, threading.Event()
@@ -34,8 +34,9 @@ def test_a_gigabyte_of_small_frames(tmp_path: Path, transport: Literal["tcp", "i
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
-            with acqstream.create("cells", endpoint=endpoint, transport=transport, buffer_mb=64, patience_s=60) as run:
+            options: Any = {"transport": transport, "buffer_mb": 64, "patience_s": 60}
+            with acqstream.create("cells", endpoint=daemon.endpoint, **options) as run:
+                assert run.transport == transport
                 for number in range(FRAMES):
                     run.put(images[number % 10], time=number)
         finally:

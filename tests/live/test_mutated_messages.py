@@ -35,6 +35,7 @@ def valid_header(chance: random.Random, ds: str) -> Header:
             {"t": "open", "ds": ds, "name": "mutant", "on_exists": "number", "frame": {"dt": "<u2", "sh": [8, 8]}},
             {"t": "frame", "ds": ds, "n": n, "dt": "<u2", "sh": [8, 8], "ax": {"time": n}, "meta": {"a": 1.5}},
             {"t": "frames", "ds": ds, "n": n, "count": 2, "dt": "<u2", "sh": [8, 4], "ax": {"time": [n, n + 1]}},
+            {"t": "frame", "ds": ds, "n": n, "dt": "<u2", "sh": [8, 8], "ax": {"time": n}, "mem": [1, 64 * n]},
             {"t": "skip", "ds": ds, "n": n, "count": 1, "reason": "x"},
             {"t": "patch", "ds": ds, "summary": {"a": 1}, "display": {"b": [1, 2]}},
             {"t": "close", "ds": ds, "n": n, "status": "completed"},
@@ -91,7 +92,7 @@ def changed_parts(chance: random.Random, parts: list[bytes]) -> list[bytes]:
 def mutant(chance: random.Random, ds: str) -> list[bytes]:
     header = chance.choice(CHANGES_OF_FIELDS)(chance, valid_header(chance, ds))
     raw = msgpack.packb(header) if chance.random() < 0.5 else json.dumps(header).encode()
-    has_payload = header.get("t") in ("frame", "frames")
+    has_payload = header.get("t") in ("frame", "frames") and "mem" not in header
     return changed_parts(chance, [raw, PAYLOAD] if has_payload else [raw])
 
 

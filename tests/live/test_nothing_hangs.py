@@ -11,6 +11,7 @@ import pytest
 
 import acqstream
 from acqstream.cli.exit_code import ExitCode
+from acqstream.client.joining import Transport
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
 from tests.live.daemon_process import DaemonProcess
@@ -39,12 +40,12 @@ def daemon_with(mode: str, trigger: Path, data: Path, **options: Any) -> DaemonP
     return DaemonProcess(data, prelude=PRELUDE.format(trigger=str(trigger), mode=mode), **options)
 
 
-@pytest.mark.parametrize("how", ["timeout", "second signal"])
-def test_a_daemon_whose_disk_stands_still_ends_in_time(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "transport"), [("timeout", "ipc"), ("second signal", "shm")])
+def test_a_daemon_whose_disk_stands_still_ends_in_time(tmp_path: Path, how: str, transport: Transport) -> None:
     trigger = tmp_path / "stand still"
     stop_timeout_s = 1.0 if how == "timeout" else 600.0
     daemon = daemon_with("stall", trigger, tmp_path / "data", stop_timeout_s=stop_timeout_s).start()
-    run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=64, patience_s=20)
+    run = acqstream.create("cells", endpoint=daemon.endpoint, transport=transport, buffer_mb=64, patience_s=20)
     run.put(image_of(0, SHAPE), time=0)
     until(lambda: run.progress.published == 1, "published")
     trigger.touch()
