@@ -15,7 +15,8 @@ import time
 import acqstream
 from acqstream.simulate import pattern
 endpoint, name, frames, ending = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-run = acqstream.create(name, endpoint=endpoint, buffer_mb=16, patience_s=5)
+transport = sys.argv[5] if len(sys.argv) > 5 else "auto"
+run = acqstream.create(name, endpoint=endpoint, transport=transport, buffer_mb=16, patience_s=5)
 print(run.path, flush=True)
 for number in range(frames):
     run.put(pattern.frame(number, (128, 128), "uint16"), time=number)
