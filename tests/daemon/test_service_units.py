@@ -86,3 +86,27 @@ def test_the_page_tells_every_exit_code_of_the_daemon() -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for code in (ExitCode.OK, ExitCode.ERROR, ExitCode.INCOMPLETE, ExitCode.STORAGE, ExitCode.CONFIGURATION):
         assert f"| {code.value} |" in page
+
+
+@needs_systemd
+def test_the_system_service_may_do_what_shared_memory_takes() -> None:
+    service = unit(SYSTEM)["Service"]
+    assert "AF_UNIX" in service["RestrictAddressFamilies"].split()
+    assert service["RuntimeDirectoryMode"] == "0750"  # its group reaches the socket
+    command = ["systemd-analyze", "--no-pager", "syscall-filter"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    groups: dict[str, set[str]] = {}
+    for line in ended.stdout.splitlines():
+        name = line.strip()
+        if line.startswith("@"):
+            members = groups.setdefault(name, set())
+        elif name.startswith("#") or not name:
+            continue
+        elif groups:
+            members.add(name)
+
+    def calls_of(group: str) -> set[str]:
+        return set().union(*(calls_of(one) if one.startswith("@") else {one} for one in groups[group]))
+
+    needed = {"socket", "listen", "accept4", "recvmsg", "sendto", "getsockopt", "fcntl", "fstat", "mmap", "madvise"}
+    assert needed | {"memfd_create", "epoll_ctl"} <= calls_of(service["SystemCallFilter"])
