@@ -13,6 +13,7 @@ from acqstream.bench.row import ROWS
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(180)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")
 def test_every_row_runs(tmp_path: Path) -> None:
     settings = BenchSettings(

@@ -18,6 +18,7 @@ def settings(directory: Path, *rows: str) -> BenchSettings:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")
 def test_every_frame_is_timed(tmp_path: Path) -> None:
     report = run_delay_benchmark(settings(tmp_path, "ndstorage", "ipc"), lambda *news: None, plan=PLAN)

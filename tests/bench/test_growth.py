@@ -28,6 +28,7 @@ def test_needs_a_transport(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(120)
 def test_all_tables(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=1_600_000, pairs=1, rows=("tcp",), daemon_memory_mb=64)
     plan = GrowthPlan(counts=(50, 1000), shapes=((128, 128),), producers=(2,))

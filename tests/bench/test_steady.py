@@ -64,6 +64,7 @@ def test_only_the_last_stack_files_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ipc")
 def test_a_run_for_real(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=3_000_000, pairs=1, rows=("ipc",), daemon_memory_mb=64)

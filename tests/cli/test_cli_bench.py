@@ -237,6 +237,7 @@ def test_what_cannot_work_ends_before_it_begins(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--rows", "tcp", "--bytes", "60MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
