@@ -81,7 +81,7 @@ def _open_tifffile(folder: Path, workload: Workload) -> PeerWriter:
 def _open_acquire_zarr(folder: Path, workload: Workload) -> PeerWriter:
     """Zarr version 3, not compressed, each frame a chunk, in shards of up to 128 MiB or 256 frames.
 
-    Chunks of many small frames made it three times slower.
+    In short trials on a busy machine chunks of many small frames made it three times slower.
     """
     import acquire_zarr as zarr
 
