@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ from acqstream.formats.base import FrameReader
 from acqstream.formats.registry import find_format
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
+
+if TYPE_CHECKING:
+    import dask.array
+    import xarray
 
 DEFAULT_POLL_S = 0.02
 
@@ -126,6 +130,18 @@ class Dataset:
             reader.refresh()
         self._find_levels()
         return list(self._full.keys(rows))
+
+    def to_dask(self, level: int = 0) -> dask.array.Array:
+        """A level as a lazy dask array, see `dask_arrays.to_dask`."""
+        from acqstream.dataset.dask_arrays import to_dask
+
+        return to_dask(self.levels[level])
+
+    def to_xarray(self, level: int = 0) -> xarray.DataArray:
+        """A level as a lazy array with named axes and coordinates, see `xarray_arrays.to_xarray`."""
+        from acqstream.dataset.xarray_arrays import to_xarray
+
+        return to_xarray(self, level)
 
     def follow(
         self,

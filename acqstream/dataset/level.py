@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from acqstream.dataset.selection import Selection, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
 from acqstream.model.axes import AxisValue
+
+if TYPE_CHECKING:
+    import dask.array
 
 _ROW, _COLUMN = "row", "column"
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
@@ -62,6 +66,16 @@ class Level:
 
     def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
+
+    @property
+    def path(self) -> Path:
+        """The folder of the level: what it can be opened with again."""
+        return self._reader.path
+
+    @property
+    def frame_count(self) -> int:
+        """Frames or tiles seen so far; one that was written again counts again."""
+        return len(self._reader)
 
     def axis_values(self) -> dict[str, list[AxisValue]]:
         """Values seen so far of all axes but y, x and c, slowest axis first: by `AxisOrder`, else as they appeared."""
@@ -146,6 +160,12 @@ class Level:
         array = np.zeros(shape, dtype) if array is None else array
         selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
         return selected
+
+    def to_dask(self) -> dask.array.Array:
+        """The array as it is now, as a lazy dask array, see `dask_arrays.to_dask`."""
+        from acqstream.dataset.dask_arrays import to_dask
+
+        return to_dask(self)
 
     def missing(self, selection: Selection = ..., *, limit: int | None = None) -> list[dict[str, AxisValue]]:
         """The axes of the frames or tiles in a part of the array that are not there; no more than `limit`."""

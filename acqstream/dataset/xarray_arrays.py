@@ -1,0 +1,81 @@
+"""Levels as xarray arrays: named axes, their values and physical coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.dataset.dask_arrays import chunk_shape, dask_array_of, needed
+from acqstream.dataset.level_array import LevelArray
+from acqstream.model.axes import AxisValue
+
+if TYPE_CHECKING:
+    import xarray
+
+    from acqstream.dataset.dataset import Dataset
+    from acqstream.dataset.level import Level
+
+
+def to_xarray(dataset: Dataset, level: int = 0) -> xarray.DataArray:
+    """A level as it is now, as an array of dask chunks; nothing is read before it is computed.
+
+    Dimensions are the axes. Coordinates: the values of the frame axes (integers or strings); `y` and `x` where the
+    middle of each pixel lies, in um, or in pixels of the level where the size of a pixel is not known; `z_um` beside
+    the values of `z` where the step is known. attrs: the summary metadata, path, level, whether it is complete, and
+    how many frames are missing (they are zeros). Raises ConfigError without xarray and dask, DatasetError while there
+    is no frame.
+    """
+    shown = dataset.levels[level]
+    array = LevelArray(shown)
+    data = dask_array_of(array, chunk_shape(array, shown.chunk_shape))
+    made: xarray.DataArray = needed("xarray", "xarray").DataArray(
+        data,
+        dims=dimension_names(array),
+        coords=coordinates(shown, array),
+        name=dataset.path.name,
+        attrs=attributes(dataset, level),
+    )
+    return made
+
+
+def dimension_names(array: LevelArray) -> tuple[str, ...]:
+    """The axes; one of the frames that is called like one of the pixels gets another name."""
+    count = len(array.view.values)
+    frame_axes, pixel_axes = array.axes[:count], array.axes[count:]
+    return (*(f"{name}_axis" if name in pixel_axes else name for name in frame_axes), *pixel_axes)
+
+
+def coordinates(level: Level, array: LevelArray) -> dict[str, Any]:
+    """Coordinates by name, as xarray takes them: (dimensions, values, attributes)."""
+    found: dict[str, Any] = {}
+    for name, values in zip(dimension_names(array), array.view.values.values(), strict=False):
+        found[name] = (name, _axis_coordinate(values))
+    pixel_um, step_um, window = level.pixel_size_um, level.z_step_um, array.view.window
+    for name, start, size in zip(("y", "x"), window.start, window.size, strict=True):
+        middles = np.arange(start, start + size) + 0.5
+        found[name] = (name, middles * (pixel_um or 1.0), {"units": "um" if pixel_um else "pixel"})
+    z = array.view.values.get("z")
+    if step_um is not None and z is not None and all(isinstance(value, int) for value in z):
+        found["z_um"] = ("z", np.asarray(z, np.float64) * step_um, {"units": "um"})
+    return found
+
+
+def attributes(dataset: Dataset, level: int) -> dict[str, Any]:
+    """The summary metadata, and what else is known about a level."""
+    return {
+        **dataset.summary_metadata,
+        "path": str(dataset.path),
+        "level": level,
+        "complete": dataset.complete,
+        "missing_frames": dataset.levels[level].missing_count,
+    }
+
+
+def _axis_coordinate(values: Sequence[AxisValue]) -> NDArray[Any]:
+    """int64 for integers, else texts: an axis may hold both."""
+    if all(isinstance(value, int) for value in values):
+        return np.asarray(values, np.int64)
+    return np.asarray([str(value) for value in values])
