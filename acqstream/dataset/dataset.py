@@ -95,6 +95,16 @@ class Dataset:
         """Metadata of the whole acquisition."""
         return self._full.summary_metadata
 
+    @property
+    def writing(self) -> bool:
+        """True while frames may come. An interrupted acquisition is neither writing nor complete."""
+        return self._full.writing
+
+    @property
+    def display_settings(self) -> Mapping[str, Any]:
+        """How viewers showed the channels, by name; empty where nothing is known."""
+        return self._full.display_settings
+
     def keys(self) -> Iterator[dict[str, AxisValue]]:
         """The axes of every frame, in order of first arrival."""
         return self._full.keys()

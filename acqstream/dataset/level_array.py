@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,14 +46,23 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a `LevelArray` shows: the values of the frame axes, slowest first, and a rectangle of the canvas."""
+    """What a `LevelArray` shows: the values of the frame axes, slowest first, and a rectangle of the canvas.
+
+    fixed are the values of axes that the array does not have.
+    """
 
     values: Mapping[str, Sequence[AxisValue]]
     window: Window
+    fixed: Mapping[str, AxisValue] = field(default_factory=dict)
 
     def at(self, axis: str, value: AxisValue) -> View:
-        """The view of one value of an axis, which stays an axis of length 1."""
-        return replace(self, values={**self.values, axis: [value]})
+        """The view of one value of an axis."""
+        others = {name: values for name, values in self.values.items() if name != axis}
+        return View(others, self.window, {**self.fixed, axis: value})
+
+    def reduced(self, factor: int) -> View:
+        """The same in a level with `factor` times larger pixels."""
+        return replace(self, window=self.window.reduced(factor))
 
 
 def view_of(level: Level) -> View:
@@ -73,7 +82,7 @@ class LevelArray:
 
     def __init__(self, level: Level, view: View | None = None) -> None:
         self.view = view_of(level) if view is None else view
-        self.axes = level.axes
+        self.axes = tuple(name for name in level.axes if name not in self.view.fixed)
         self.dtype = level.dtype
         samples = level.shape[len(level.axis_values()) + 2 :]
         self.shape = (*(len(values) for values in self.view.values.values()), *self.view.window.size, *samples)
@@ -92,7 +101,7 @@ class LevelArray:
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         values = [tuple(values) for values in self.view.values.values()]
-        return (self._path, self._frame_count, values, self.view.window.start, self.shape)
+        return (self._path, self._frame_count, values, self.view.fixed, self.view.window.start, self.shape)
 
     def __getitem__(self, selection: Selection) -> NDArray[Any]:
         selectors = expand(selection, self.shape)
@@ -120,20 +129,23 @@ class LevelArray:
                 return array  # else another thread refreshed it: the positions may have moved under the reading
 
     def _read_level(self, level: Level, taken: Sequence[range]) -> NDArray[Any]:
-        array = np.zeros([len(some) for some in taken], self.dtype)
         now, count = level.axis_values(), len(self.view.values)
-        if list(now) != list(self.view.values):
+        if [name for name in now if name not in self.view.fixed] != list(self.view.values):
             raise DatasetError(f"{self._path}: the axes are {list(now)} by now, no more {list(self.view.values)}")
-        segments: list[list[Segment]] = []
+        chosen: dict[str, Sequence[AxisValue]] = {name: [value] for name, value in self.view.fixed.items()}
         for (name, values), some in zip(self.view.values.items(), taken, strict=False):
-            places = self._places_of(name, now[name])
-            segments.append(list(_runs([places.get(values[position], -1) for position in some])))
+            chosen[name] = [values[position] for position in some]
+        array = np.zeros([*(len(chosen[name]) for name in now), *map(len, taken[count:])], self.dtype)
+        segments: list[list[Segment]] = []
+        for name, values in now.items():
+            places = self._places_of(name, values)
+            segments.append(list(_runs([places.get(value, -1) for value in chosen[name]])))
         shifts = [first - origin for first, origin in zip(self.view.window.start, level.origin, strict=True)]
-        for some, shift, size in zip(taken[count:], [*shifts, 0], level.shape[count:], strict=False):
+        for some, shift, size in zip(taken[count:], [*shifts, 0], level.shape[len(now) :], strict=False):
             segments.append(_inside(some, shift, size))
         for parts in itertools.product(*segments):
             array[tuple(target for target, _ in parts)] = level.read(tuple(source for _, source in parts))
-        return array
+        return array.reshape([len(some) for some in taken])
 
     def _places_of(self, name: str, values: Sequence[AxisValue]) -> dict[AxisValue, int]:
         """Positions in the level by value; made again when there are more values."""

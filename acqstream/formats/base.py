@@ -123,6 +123,10 @@ class FrameReader(Protocol):
     @property
     def summary_metadata(self) -> Mapping[str, Any]: ...
     @property
+    def display_settings(self) -> Mapping[str, Any]:
+        """How viewers showed the channels; empty where nothing is known."""
+
+    @property
     def complete(self) -> bool:
         """Nothing will be added any more."""
 

@@ -14,6 +14,7 @@ from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, Unsupp
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import StateFile, levels_are_unfinished
+from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
     has_ndtiff_mark,
@@ -208,6 +209,11 @@ class NDTiffReader:
         if self.path == self.container or not (folder / INDEX_NAME).is_file():
             return None
         return NDTiffReader(folder, self.container)
+
+    @property
+    def display_settings(self) -> dict[str, Any]:
+        """How viewers showed the channels, as the file says now; empty where there is none."""
+        return read_display_settings(self.container)
 
     @property
     def tile_overlap(self) -> tuple[int, int] | None:

@@ -1,0 +1,108 @@
+"""Layers of napari that grow with their dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acqstream.dataset.channel_looks import CHANNEL
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers
+from acqstream.errors import DatasetError
+from acqstream.model.axes import AxisValue
+
+INTERVAL_MS = 100
+"""How often a window looks for new frames."""
+
+_KEPT = ("name", "blending", "opacity", "visible", "gamma", "contrast_limits", "colormap")
+
+
+class LiveLayers:
+    """The layers of one dataset in a viewer: napari's window, or its model without one."""
+
+    def __init__(self, viewer: Any, dataset: Dataset) -> None:
+        self._viewer = viewer
+        self._dataset = dataset
+        self._counts = self._count()
+        self._known = self._channels()
+
+    def update(self) -> bool:
+        """Show the frames that came since, new channels as new layers; False when nothing more will come.
+
+        Call it in the thread of the window. A layer that was removed stays away. Raises as `Dataset.refresh`.
+        """
+        self._dataset.refresh()
+        writing = self._dataset.writing  # after the refresh: when it is false, that one brought the last frames
+        counts = self._count()
+        if counts != self._counts:
+            self._show()
+            self._counts = counts
+        return writing
+
+    def _count(self) -> list[int]:
+        return [level.frame_count for level in self._dataset.levels]
+
+    def _channels(self) -> set[AxisValue | None]:
+        if not self._dataset.levels[0].frame_count:
+            return set()
+        return set(self._dataset.levels[0].axis_values().get(CHANNEL, [None]))
+
+    def _show(self) -> None:
+        for layer in list(self._viewer.layers):
+            source = layer.metadata.get(METADATA_KEY)
+            if isinstance(source, LayerSource) and source.dataset is self._dataset:
+                self._grow(layer, source)
+        for data, keywords, _ in image_layers(self._dataset, self._known):
+            self._viewer.add_image(data, **keywords)
+        self._known |= self._channels()
+
+    def _grow(self, layer: Any, source: LayerSource) -> None:
+        if source.channel not in self._channels():  # channels came after frames without one
+            return
+        keywords = data_of(source)
+        if keywords["multiscale"] == layer.multiscale and len(keywords["axis_labels"]) == layer.ndim:
+            layer.data = keywords["data"]
+            layer.scale, layer.translate = keywords["scale"], keywords["translate"]
+            return
+        # a first lower level, or a new axis: a layer cannot become that
+        position = self._viewer.layers.index(layer)
+        kept = {name: getattr(layer, name) for name in _KEPT}
+        self._viewer.layers.remove(layer)
+        data = keywords.pop("data")
+        added = self._viewer.add_image(data, metadata=layer.metadata, **(keywords | kept))
+        self._viewer.layers.move(self._viewer.layers.index(added), position)
+
+
+def live_layers(viewer: Any) -> list[LiveLayers]:
+    """One for each dataset that is shown in a viewer and still written."""
+    sources = [layer.metadata.get(METADATA_KEY) for layer in viewer.layers]
+    shown = {id(source.dataset): source.dataset for source in sources if isinstance(source, LayerSource)}
+    return [LiveLayers(viewer, dataset) for dataset in shown.values() if dataset.writing]
+
+
+def start_timer(dataset: Dataset) -> bool:
+    """Update the layers of the dataset in the current window until it is finished; False without a window.
+
+    A dataset that cannot be read any more ends it: napari shows the error.
+    """
+    import napari
+
+    viewer = napari.current_viewer()
+    if viewer is None:
+        return False
+    from qtpy.QtCore import QTimer
+
+    live = LiveLayers(viewer, dataset)
+    timer = QTimer(viewer.window._qt_window)
+
+    def tick() -> None:
+        try:
+            writing = live.update()
+        except DatasetError:
+            timer.stop()
+            raise
+        if not writing:
+            timer.stop()
+
+    timer.timeout.connect(tick)
+    timer.start(INTERVAL_MS)
+    return True

@@ -1,0 +1,40 @@
+"""What napari calls for `viewer.open(path, plugin="acqstream")` (manifest: acqstream/napari.yaml)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from acqstream.dataset.dataset import open_dataset
+from acqstream.dataset.napari_layers import LayerData, image_layers
+from acqstream.dataset.napari_live import start_timer
+from acqstream.errors import AcqStreamError
+from acqstream.formats.registry import find_format
+
+PathLike = str | os.PathLike[str]
+_NO_LAYER: LayerData = (None,)
+
+
+def get_reader(path: PathLike | Sequence[PathLike]) -> Callable[[Any], list[LayerData]] | None:
+    """`read_layers` for the folder of a dataset or a file in it; None for everything else, and for several paths."""
+    if not isinstance(path, (str, os.PathLike)):
+        return None
+    try:
+        find_format(Path(path))
+    except (AcqStreamError, OSError, ValueError):  # napari asks for every path
+        return None
+    return read_layers
+
+
+def read_layers(path: PathLike) -> list[LayerData]:
+    """An image layer per channel. Where there is a window, it follows a dataset that is being written.
+
+    Raises as `acqstream.open`.
+    """
+    dataset = open_dataset(path)
+    layers = image_layers(dataset)
+    if dataset.writing:
+        start_timer(dataset)
+    return layers or [_NO_LAYER]

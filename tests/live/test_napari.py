@@ -1,0 +1,275 @@
+"""Datasets in napari's model of a viewer, opened through its plug-in machinery."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.dataset.napari_live import LiveLayers, live_layers
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
+from tests.live.daemon_process import DaemonProcess
+from tests.live.stored import image_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout_s(180),  # loading napari on a busy machine
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # its own
+]
+
+napari = pytest.importorskip("napari")
+WAIT_S = 20.0
+PLUGIN = "acqstream"
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Any:
+    """npe2's manager, which knows what is installed: ours by its entry point."""
+    import npe2
+
+    manager = npe2.PluginManager.instance()
+    manager.discover()
+    return manager
+
+
+@pytest.fixture
+def viewer(plugins: Any) -> Iterator[Any]:
+    from napari.components import ViewerModel
+
+    model = ViewerModel()
+    yield model
+    model.layers.clear()
+
+
+def shown(layer: Any) -> Any:
+    """The picture that napari took from the layer's data for where the sliders are."""
+    return np.asarray(layer._slice.image.raw)
+
+
+def test_the_plugin_is_found_by_its_manifest(plugins: Any) -> None:
+    manifest = plugins.get_manifest(PLUGIN)
+    assert manifest.contributions.readers[0].accepts_directories
+
+
+@pytest.mark.parametrize(
+    "name", ["py_uint16", "java_pyramid_u16", "java_rgb", "java_pyramid_rgb_odd", "py_string_axes"]
+)
+def test_layers_show_what_the_levels_hold(viewer: Any, name: str) -> None:
+    path = GOLDEN / name / "data"
+    layers = viewer.open(path, plugin=PLUGIN)
+    with acqstream.open(path) as ds:
+        axes = ds.levels[0].axis_values()
+        channel_axis = list(axes).index("channel") if "channel" in axes else None
+        assert len(layers) == len(axes.get("channel", [None]))
+        for position, layer in enumerate(layers):
+            assert layer.rgb == (ds.levels[0].axes[-1] == "c")
+            assert layer.multiscale == (len(ds.levels) > 1)
+            arrays = list(layer.data) if layer.multiscale else [layer.data]
+            assert len(arrays) == len(ds.levels)
+            whole = ds.levels[0].read()
+            whole = whole if channel_axis is None else whole.take(position, channel_axis)
+            assert np.array_equal(np.asarray(arrays[0]), whole)
+            for number, array in enumerate(arrays):
+                assert array.view.window == arrays[0].view.window.reduced(2**number)
+
+
+def test_lower_levels_show_the_same_place(viewer: Any) -> None:
+    path = GOLDEN / "java_pyramid_u16" / "data"
+    (first, _) = viewer.open(path, plugin=PLUGIN)
+    with acqstream.open(path) as ds:
+        for number, array in enumerate(first.data):
+            level = ds.levels[number]
+            top, left = (start // 2**number for start in ds.levels[0].origin)
+            y, x = top - level.origin[0], left - level.origin[1]
+            expected = level.read((0, slice(y, y + array.shape[0]), slice(x, x + array.shape[1])))
+            height, width = expected.shape  # the canvas of the level may end before the picture does
+            assert np.array_equal(array[:height, :width], expected)
+            assert not array[height:].any()
+            assert not array[:, width:].any()
+            assert expected.any()
+
+
+def test_names_colours_contrast_and_places(viewer: Any, tmp_path: Path) -> None:
+    summary = {"ChNames": ["DAPI", "GFP"], "PixelSizeUm": 0.5, "z-step_um": 2.0, "AxisOrder": ["channel", "z"]}
+    folder = Folder(tmp_path / "cells", summary)
+    for channel in range(2):
+        for z in (-3, -1):
+            folder.add({"channel": channel, "z": z}, image(channel))
+    settings = '{"DAPI": {"Color": -16776961, "Min": 10, "Max": 500, "Gamma": 1.0}}{"rest of an older file"'
+    (folder.path / "display_settings.txt").write_text(settings)
+    dapi, gfp = viewer.open(folder.path, plugin=PLUGIN)
+    assert (dapi.name, gfp.name) == ("cells DAPI", "cells GFP")
+    assert np.allclose(dapi.colormap.map(np.array([1.0]))[0, :3], (0, 0, 1))
+    assert tuple(dapi.contrast_limits) == (10, 500)
+    assert np.allclose(gfp.contrast_limits, np.percentile(image(1), (0.1, 99.9)))
+    assert tuple(map(str, dapi.units)) == ("micrometer",) * 3
+    assert tuple(dapi.scale) == (4.0, 0.5, 0.5)
+    assert tuple(dapi.translate) == (-6.0, 0.0, 0.0)
+    assert dapi.axis_labels == ("z", "y", "x")
+
+
+def test_the_sliders_choose_the_frame(viewer: Any) -> None:
+    path = GOLDEN / "py_uint16" / "data"
+    layer, _ = viewer.open(path, plugin=PLUGIN)
+    with acqstream.open(path) as ds:
+        for time_step, z in [(1, 2), (0, 1)]:
+            viewer.dims.set_current_step((0, 1), (time_step, z))
+            assert np.array_equal(shown(layer), ds.read_frame(time=time_step, channel=0, z=z))
+
+
+@pytest.mark.parametrize("inside", ["NDTiff.index", STACK])
+def test_a_file_of_the_dataset_opens_all_of_it(viewer: Any, tmp_path: Path, inside: str) -> None:
+    folder = Folder(tmp_path / "data")
+    for number in range(3):
+        folder.add({"time": number}, image(number))
+    (layer,) = viewer.open(folder.path / inside, plugin=PLUGIN)
+    assert layer.data.shape == (3, 3, 4)
+
+
+def test_it_grows_while_a_daemon_writes(viewer: Any, daemon: DaemonProcess) -> None:
+    def wait_for(frames: int) -> bool:
+        writing, deadline = True, time.monotonic() + WAIT_S
+        while sum(len(layer.data.view.values["time"]) for layer in viewer.layers) < frames:
+            assert time.monotonic() < deadline
+            writing = live.update()
+        return writing
+
+    with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=16) as run:
+        run.put(image_of(0, (16, 16)), time=0, channel="A")
+        with acqstream.open(run.path) as ds:
+            next(ds.follow(timeout_s=WAIT_S))
+        (first,) = viewer.open(run.path, plugin=PLUGIN)
+        (live,) = live_layers(viewer)
+        assert np.array_equal(shown(first), image_of(0, (16, 16)))
+        for number in range(1, 5):
+            run.put(image_of(number, (16, 16)), time=number, channel="A")
+            assert wait_for(number + 1)
+            assert viewer.dims.nsteps[0] == number + 1
+            viewer.dims.set_current_step(0, number)
+            assert np.array_equal(shown(first), image_of(number, (16, 16)))
+        run.put(image_of(5, (16, 16)), time=2, channel="B")
+        assert wait_for(10)  # both layers have all times
+        _, second = viewer.layers
+        assert second.name == "cells B"
+        viewer.dims.set_current_step(0, 2)
+        assert np.array_equal(shown(second), image_of(5, (16, 16)))
+        assert np.array_equal(shown(first), image_of(2, (16, 16)))
+        viewer.layers.remove(second)
+        run.put(image_of(6, (16, 16)), time=5, channel="B")
+        wait_for(6)
+        assert list(viewer.layers) == [first]
+    deadline = time.monotonic() + WAIT_S
+    while live.update():
+        assert time.monotonic() < deadline
+    assert not live_layers(viewer)
+
+
+def test_nothing_is_shown_before_the_first_frame(viewer: Any, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    assert viewer.open(folder.path, plugin=PLUGIN) == []
+    with acqstream.open(folder.path) as ds:
+        live = LiveLayers(viewer, ds)
+        folder.add({"time": 0}, image(0))
+        live.update()
+        (layer,) = viewer.layers
+        assert np.array_equal(np.asarray(layer.data), [image(0)])
+
+
+def test_a_new_axis_makes_a_new_layer_at_the_same_place(viewer: Any, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"time": 0}, image(0))
+    viewer.add_image(np.zeros((4, 4)), name="above")
+    (first,) = viewer.open(folder.path, plugin=PLUGIN)
+    live = LiveLayers(viewer, first.metadata["acqstream"].dataset)
+    first.opacity = 0.5
+    viewer.layers.move(1, 0)
+    folder.add({"time": 1, "z": 4}, image(1))
+    live.update()
+    layer, above = viewer.layers
+    assert (layer.name, layer.opacity, above.name) == ("data", 0.5, "above")
+    assert np.array_equal(layer.data[1, 0], image(1))
+
+
+def test_a_canvas_that_grows_to_the_left_moves_nothing(viewer: Any, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "tiles", {"GridPixelOverlapX": 0, "GridPixelOverlapY": 0, "PixelSizeUm": 2.0})
+    folder.add({"row": 0, "column": 0}, image(1))
+    (layer,) = viewer.open(folder.path, plugin=PLUGIN)
+    live = LiveLayers(viewer, layer.metadata["acqstream"].dataset)
+    folder.add({"row": -1, "column": -1}, image(2))
+    live.update()
+    assert layer.data.shape == (6, 8)
+    assert tuple(layer.translate) == (-6.0, -8.0)
+    assert layer.get_value((0.0, 0.0), world=True) == image(1)[0, 0]
+
+
+def test_foreign_paths_are_left_to_others(tmp_path: Path) -> None:
+    from acqstream.dataset.napari_reader import get_reader
+
+    (tmp_path / "foreign.tif").write_bytes(b"II*\0" + bytes(100))
+    for path in (tmp_path, tmp_path / "foreign.tif", tmp_path / "nothing", "a\0b", "", [str(tmp_path)], []):
+        assert get_reader(path) is None
+    assert get_reader(str(GOLDEN / "py_uint16" / "data"))
+
+
+def test_a_lower_level_that_appears_makes_a_pyramid(viewer: Any, tmp_path: Path) -> None:
+    summary = {"GridPixelOverlapX": 0, "GridPixelOverlapY": 0, "TiledImageStorage": True}
+    full = Folder(tmp_path / "tiles" / "Full resolution", summary)
+    for column in range(2):
+        full.add({"row": 0, "column": column}, image(column, (4, 4)))
+    (layer,) = viewer.open(tmp_path / "tiles", plugin=PLUGIN)
+    assert not layer.multiscale
+    live = LiveLayers(viewer, layer.metadata["acqstream"].dataset)
+    half = Folder(tmp_path / "tiles" / "Downsampled_x2", summary)
+    half.add({"row": 0, "column": 0}, image(7, (4, 4)))
+    live.update()
+    (layer,) = viewer.layers
+    assert layer.multiscale
+    assert layer.name == "tiles"
+    assert layer.data.shapes == ((4, 8), (2, 4))
+    assert np.array_equal(np.asarray(layer.data[1]), image(7, (4, 4))[:2])
+
+
+def test_in_a_window_a_timer_updates_until_the_dataset_is_finished(
+    viewer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for Qt: there is none here."""
+    timers: list[Any] = []
+
+    class Timer:
+        def __init__(self, parent: object) -> None:
+            self.running = False
+            self.timeout = self
+            timers.append(self)
+
+        def connect(self, tick: Any) -> None:
+            self.tick = tick
+
+        def start(self, interval_ms: int) -> None:
+            self.running = interval_ms > 0
+
+        def stop(self) -> None:
+            self.running = False
+
+    window = SimpleNamespace(layers=viewer.layers, add_image=viewer.add_image, window=SimpleNamespace(_qt_window=None))
+    monkeypatch.setitem(sys.modules, "qtpy.QtCore", SimpleNamespace(QTimer=Timer))
+    monkeypatch.setattr(napari, "current_viewer", lambda: window)
+    folder = Folder(tmp_path / "data")
+    state = folder.path / "acqstream.json"
+    state.write_text('{"format": "acqstream", "state": "RUNNING"}')
+    folder.add({"time": 0}, image(0))
+    (layer,) = viewer.open(folder.path, plugin=PLUGIN)
+    (timer,) = timers
+    folder.add({"time": 1}, image(1))
+    timer.tick()
+    assert (layer.data.shape, timer.running) == ((2, 3, 4), True)
+    folder.add({"time": 2}, image(2))
+    state.write_text('{"format": "acqstream", "state": "COMPLETE" }')
+    timer.tick()
+    assert (layer.data.shape, timer.running) == ((3, 3, 4), False)
