@@ -62,15 +62,21 @@ def info(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout, summary metadata included.")
     ] = False,
+    png: Annotated[
+        Path | None, typer.Option(help="Also write a contact sheet, evenly chosen frames, to this file.")
+    ] = None,
 ) -> None:
     """Show what is in a dataset.
 
     Format, axes, shape, number of frames, and whether the dataset is complete.
     """
     import acqstream
+    from acqstream.dataset.contact_sheet import save_contact_sheet
 
     with acqstream.open(path) as dataset:
         found = describe(dataset)
+        if png is not None:
+            save_contact_sheet(dataset, png)
     if as_json:
         print_json(found)
     else:

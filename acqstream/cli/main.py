@@ -20,6 +20,7 @@ from acqstream.cli.simulate import simulate
 from acqstream.cli.status import status
 from acqstream.cli.stop import stop
 from acqstream.cli.verify import verify
+from acqstream.cli.view import view
 from acqstream.errors import AcqStreamError
 
 _EXIT_CODES = """Exit codes: 0 all is well; 1 an error, told on stderr; 2 wrong usage; 3 incomplete data;
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (serve, simulate, receive, status, stop, info, verify, repair, mirror, bench, keys):
+for verb in (serve, simulate, receive, status, stop, info, view, verify, repair, mirror, bench, keys):
     app.command(epilog=_EXIT_CODES)(verb)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from acqstream.dataset.level_array import LevelArray
-from acqstream.errors import ConfigError
+from acqstream.dataset.optional import needed
 
 if TYPE_CHECKING:
     import dask.array
@@ -51,12 +50,3 @@ def chunk_shape(array: LevelArray, unit: Sequence[int]) -> tuple[int, ...]:
             break
         room //= chunk[axis]
     return tuple(chunk)
-
-
-def needed(module: str, extra: str) -> Any:
-    """An optional library. Raises ConfigError that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        text = f"{module} is needed for this and cannot be imported ({error}): pip install 'acqstream[{extra}]'"
-        raise ConfigError(text) from error

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.dataset.dask_arrays import chunk_shape, dask_array_of, needed
+from acqstream.dataset.dask_arrays import chunk_shape, dask_array_of
 from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.optional import needed
 from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encodi
 
 
 @pytest.mark.parametrize(
-    "verb", ["serve", "simulate", "receive", "status", "stop", "info", "mirror", "verify", "repair", "keys", "bench"]
+    "verb",
+    ["serve", "simulate", "receive", "status", "stop", "info", "view", "mirror", "verify", "repair", "keys", "bench"],
 )
 def test_the_page_names_every_option(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

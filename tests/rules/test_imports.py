@@ -18,6 +18,7 @@ TIMEOUT_S = 50
 OPTIONAL = {  # module -> the extra it needs
     "acqstream.client.pymmcore": "pymmcore_plus",
     "acqstream.client.pycromanager.acquisition": "pycromanager",
+    "acqstream.dataset.xarray_backend": "xarray",
 }
 
 MODULES = sorted(
@@ -61,7 +62,7 @@ def test_every_module_can_be_imported_first(module):
         ("import acqstream", {"numpy", "zmq", "tifffile", "pydantic", "typer", "rich", "msgpack", "psutil"}),
         ("import acqstream.daemon.server", {"tifffile", "typer", "rich", "dask", "xarray"}),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
-        ("import acqstream.dataset.dataset", {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil"}),
+        ("import acqstream.dataset.dataset", {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil", "dask", "PIL"}),
     ],
 )
 def test_an_import_loads_no_more_than_it_needs(statement, too_heavy):

@@ -1,0 +1,65 @@
+"""`acqstream view`: look at a dataset."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_QTS = ("PyQt6", "PySide6", "PyQt5", "PySide2")
+
+
+def view(
+    path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    *,
+    png: Annotated[
+        Path | None, typer.Option(help="Write a contact sheet to this file in place of opening a window.")
+    ] = None,
+) -> None:
+    """Look at a dataset, also while it is written.
+
+    In napari, if it is installed with a Qt and there is a screen; else as a contact sheet, a PNG file that is named.
+    """
+    import acqstream
+    from acqstream.dataset.contact_sheet import save_contact_sheet
+
+    reason = "" if png is not None else why_no_window()
+    if png is None and not reason:
+        show_in_napari(path)
+        return
+    if reason:
+        print(f"no window: {reason}; a contact sheet instead", file=sys.stderr)
+    with acqstream.open(path) as dataset:
+        file = _temporary_file() if png is None else png
+        save_contact_sheet(dataset, file)
+    print(file)
+
+
+def why_no_window() -> str:
+    """What keeps napari from opening a window here; empty if nothing does."""
+    if find_spec("napari") is None:
+        return "napari is not installed (pip install 'acqstream[napari]' and a Qt, such as PyQt6)"
+    if not any(find_spec(name) for name in _QTS):
+        return f"napari has no Qt (pip install one of {', '.join(_QTS)})"
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return "there is no screen (neither DISPLAY nor WAYLAND_DISPLAY is set)"
+    return ""
+
+
+def show_in_napari(path: Path) -> None:
+    """Open a window and wait until it is closed. The plug-in keeps the layers up to date."""
+    import napari
+
+    napari.Viewer().open(path, plugin="acqstream")
+    napari.run()
+
+
+def _temporary_file() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="acqstream-", suffix=".png")
+    os.close(descriptor)
+    return Path(name)

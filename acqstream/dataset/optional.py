@@ -1,0 +1,17 @@
+"""Libraries that only some uses of a dataset need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from acqstream.errors import ConfigError
+
+
+def needed(module: str, extra: str) -> Any:
+    """The module. Raises ConfigError that says how to get it: with the extra `extra`."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        text = f"{module} is needed for this and cannot be imported ({error}): pip install 'acqstream[{extra}]'"
+        raise ConfigError(text) from error

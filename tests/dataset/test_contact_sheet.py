@@ -1,0 +1,98 @@
+"""Contact sheets, read back with Pillow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import acqstream
+from acqstream.dataset import contact_sheet
+from acqstream.dataset.contact_sheet import MOST_PICTURES, SIDE, choose_pictures, save_contact_sheet
+from acqstream.errors import ConfigError, DatasetError
+from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
+
+
+def folder_of(path: Path, frames: int, **more: int) -> Folder:
+    folder = Folder(path)
+    for time in range(frames):
+        folder.add({"time": time, **more}, image(time))
+    return folder
+
+
+def test_frames_are_chosen_evenly_first_and_last_among_them(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "data", 100)
+    with acqstream.open(folder.path) as ds:
+        pictures = choose_pictures(ds)
+        times = [picture.key["time"] for picture in pictures]
+        assert (len(times), times[0], times[-1]) == (MOST_PICTURES, 0, 99)
+        assert set(np.diff(times)) == {4, 5}
+        assert np.array_equal(pictures[1].pixels, ds.read_frame(time=times[1]))
+    few = folder_of(tmp_path / "few", 3)
+    with acqstream.open(few.path) as ds:
+        assert [picture.key["time"] for picture in choose_pictures(ds)] == [0, 1, 2]
+
+
+def test_a_sheet_shows_the_pictures_side_by_side(tmp_path: Path) -> None:
+    """Left black, right white; a hot pixel does not set the contrast."""
+    folder = Folder(tmp_path / "data")
+    frame = np.full((300, 600), 1000, "<u2")
+    frame[:, 300:] = 1200
+    frame[0, 0] = 65535
+    for channel in ("a", "\u96ea"):  # the second one is not in the font
+        folder.add({"channel": channel}, frame)
+    file = tmp_path / "sheet.png"
+    with acqstream.open(folder.path) as ds:
+        assert save_contact_sheet(ds, file) == 2
+    with Image.open(file) as sheet:
+        assert sheet.format == "PNG"
+        pixels = np.asarray(sheet)
+    assert 2 * SIDE < pixels.shape[1] < 3 * SIDE
+    row = pixels[60]
+    first = row[6 : 6 + SIDE, 0]
+    assert set(first[: SIDE // 2 - 1]) == {0}
+    assert set(first[SIDE // 2 + 1 :]) <= {254, 255}
+    assert np.array_equal(row[12 + SIDE : 12 + 2 * SIDE, 0], first)
+
+
+@pytest.mark.parametrize("name", ["java_pyramid_u16", "java_pyramid_rgb_odd", "java_rgb", "py_string_axes", "py_uint8"])
+def test_every_kind_of_dataset(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "sheet.png"
+    with acqstream.open(GOLDEN / name / "data") as ds:
+        assert save_contact_sheet(ds, file) == len(choose_pictures(ds))
+    with Image.open(file) as sheet:
+        assert np.asarray(sheet).std() > 0
+
+
+def test_of_tiles_the_whole_canvas_is_shown_from_the_level_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact_sheet, "SIDE", 40)
+    with acqstream.open(GOLDEN / "java_pyramid_u16" / "data") as ds:
+        pictures = choose_pictures(ds)
+        assert [picture.key for picture in pictures] == [{"channel": "A"}, {"channel": "B"}]
+        y, x = (first // 4 - origin for first, origin in zip(ds.levels[0].origin, ds.levels[2].origin, strict=True))
+        for position, picture in enumerate(pictures):
+            expected = ds.levels[2].read((position, slice(y, y + 32), slice(x, x + 40)))
+            assert np.array_equal(picture.pixels, expected)
+
+
+def test_what_cannot_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path / "data")
+    with acqstream.open(folder.path) as ds:
+        with pytest.raises(DatasetError, match="no frame yet"):
+            save_contact_sheet(ds, tmp_path / "a.png")
+        with pytest.raises(ConfigError, match=r"ends in \.png"):
+            save_contact_sheet(ds, folder.path / "NDTiff.index")
+        monkeypatch.setitem(sys.modules, "PIL.Image", None)
+        with pytest.raises(ConfigError, match=r"pip install 'acqstream\[view\]'"):
+            save_contact_sheet(ds, tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_a_constant_frame(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({}, np.zeros((5, 7), "<u2"))
+    with acqstream.open(folder.path) as ds:
+        assert save_contact_sheet(ds, tmp_path / "a.PNG") == 1
