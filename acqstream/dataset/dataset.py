@@ -19,6 +19,7 @@ from acqstream.formats.base import FrameReader
 from acqstream.formats.registry import find_format
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
+from acqstream.storage.remote_path import as_path
 
 if TYPE_CHECKING:
     import dask.array
@@ -31,12 +32,12 @@ AskedValue = str | SupportsIndex
 
 
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them.
+    """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
     Raises DatasetError if nothing is there, UnknownFormat with what was looked for, and UnsupportedFeature or
     CorruptDataset for a dataset that cannot be read.
     """
-    place = Path(path)
+    place = as_path(path)
     found = find_format(place)
     readers = found.open(place)
     return Dataset(readers[0].path if readers[0].level else readers[0].container, found.name, readers)
@@ -97,8 +98,8 @@ class Dataset:
 
     @property
     def writing(self) -> bool:
-        """True while frames may come. An interrupted acquisition is neither writing nor complete."""
-        return self._full.writing
+        """True while frames may come, or tiles of lower levels. An interrupted acquisition is not `complete` either."""
+        return self._full.writing or self._full.making_levels
 
     @property
     def display_settings(self) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -87,7 +86,7 @@ class LevelArray:
         samples = level.shape[len(level.axis_values()) + 2 :]
         self.shape = (*(len(values) for values in self.view.values.values()), *self.view.window.size, *samples)
         self._level: Level | None = level
-        self._path = os.path.abspath(level.path)
+        self._path = str(level.path.absolute())
         self._frame_count = level.frame_count
         self._places: dict[str, dict[AxisValue, int]] = {}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 
 from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level import Level
+from acqstream.storage.remote_path import as_path
 
 MOST_OPEN = 8  # an index takes memory, its files descriptors
 
@@ -20,8 +20,8 @@ def reopened(path: str, frame_count: int) -> Level:
 
     Raises as `open_dataset` and `Dataset.refresh`.
     """
-    status = os.stat(path)  # another dataset may have come to this place
-    key = (path, status.st_dev, status.st_ino)
+    status = as_path(path).stat()
+    key = (path, status.st_ino)  # another dataset may have come to this place
     with _lock:
         dataset = _open.get(key)
         if dataset is None:

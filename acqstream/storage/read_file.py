@@ -6,8 +6,10 @@ import os
 import stat
 import threading
 from pathlib import Path
+from typing import cast
 
 from acqstream.errors import DatasetError, StorageError
+from acqstream.storage.remote_path import RemotePath, is_remote
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _HAS_PREADV = hasattr(os, "preadv")
@@ -17,10 +19,14 @@ class ReadFile:
     """Reads at any offset, from any thread.
 
     The descriptor is closed by `close`, or when the last reference goes: a cache may drop a file that another thread
-    is still reading. Raises StorageError where a disk call fails, DatasetError for a pipe, folder or device.
+    is still reading. Raises StorageError where a disk call fails, DatasetError for a pipe, folder or device. A
+    `RemotePath` gives a `RemoteFile`.
     """
 
     __slots__ = ("_descriptor", "_seek_lock", "path")
+
+    def __new__(cls, path: Path) -> ReadFile:
+        return object.__new__(RemoteFile if is_remote(path) else cls)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,6 +47,10 @@ class ReadFile:
             return os.fstat(self._descriptor).st_size
         except OSError as error:
             raise StorageError.wrap(error, str(self.path), "get the size") from error
+
+    def reaches(self, end: int) -> bool:
+        """Whether the file has at least `end` bytes."""
+        return self.size() >= end
 
     def modified_s(self) -> float:
         """When it was last written to, in seconds since 1970."""
@@ -93,3 +103,43 @@ class ReadFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+class RemoteFile(ReadFile):
+    """The same for a place that fsspec reaches: each read is one request for a range of bytes."""
+
+    __slots__ = ("_known_size", "_remote")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+        self._remote = cast("RemotePath", path)
+        try:
+            self._known_size = self._remote.stat().st_size
+        except FileNotFoundError as error:
+            raise StorageError.wrap(error, str(path), "open for reading") from error
+
+    def size(self) -> int:
+        """Length of the file now, in bytes: a request."""
+        self._known_size = self._remote.stat().st_size
+        return self._known_size
+
+    def reaches(self, end: int) -> bool:
+        """Asks only where the size known before does not tell: files grow."""
+        return self._known_size >= end or self.size() >= end
+
+    def modified_s(self) -> float:
+        """When it was last written to, in seconds since 1970; 0 where that is not known."""
+        return self._remote.stat().st_mtime_ns / 1e9
+
+    def read(self, offset: int, count: int) -> bytes:
+        """The bytes [offset, offset + count), fewer at the end of the file."""
+        if not self.reaches(offset + count):
+            count = max(0, self._known_size - offset)
+        return self._remote.read(offset, count)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `offset` on; how many bytes, less only at the end of the file."""
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

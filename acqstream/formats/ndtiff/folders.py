@@ -18,6 +18,7 @@ from acqstream.errors import CorruptDataset, StorageError, UnknownFormat
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.stack_header import INDEX_MAP_MAGIC, NDTIFF_MAGIC
 from acqstream.storage.read_file import ReadFile
+from acqstream.storage.remote_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
 _MOST_LISTED = 20
@@ -134,11 +135,15 @@ def _is_old(folder: Path) -> bool:
 
 
 def _is_dataset(folder: Path) -> bool:
+    if is_remote(folder):
+        return (folder / INDEX_NAME).is_file() or (folder / FULL_RESOLUTION).is_dir()
     return os.path.exists(folder / INDEX_NAME) or os.path.isdir(folder / FULL_RESOLUTION)
 
 
 def _datasets_in(folder: Path, limit: int) -> list[Path]:
-    """Folders in this one that are datasets by their first sight."""
+    """Folders in this one that are datasets by their first sight; remote ones are not searched."""
+    if is_remote(folder):
+        return []
     try:
         with os.scandir(folder) as found:
             return list(itertools.islice(filter(_is_dataset, map(Path, found)), limit))

@@ -87,8 +87,8 @@ def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> ND
 
 def _read_raw(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:
     payload_bytes = frame.payload_bytes
-    if payload_bytes > _SMALL_BYTES and frame.pixels + payload_bytes > (size := file.size()):
-        raise _beyond_end(file, frame.pixels, payload_bytes, size)  # before anything is allocated
+    if payload_bytes > _SMALL_BYTES and not file.reaches(frame.pixels + payload_bytes):
+        raise _beyond_end(file, frame.pixels, payload_bytes, file.size())  # before anything is allocated
     array = np.empty(frame.shape, frame.pixel_type.numpy_dtype)
     if file.read_into(frame.pixels, array.reshape(-1).view(np.uint8).data) != payload_bytes:
         raise _beyond_end(file, frame.pixels, payload_bytes, file.size())

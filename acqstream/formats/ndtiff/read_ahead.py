@@ -18,6 +18,7 @@ from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
+from acqstream.storage.remote_path import is_remote
 
 PIECE_BYTES = 4 * 2**20 - 2 * BLOCK_BYTES  # with the blocks at both ends two huge pages
 _MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
@@ -95,7 +96,7 @@ def _block_file(source: FrameSource, row: int) -> BlockFile | None:
         file, byte_order = source.stack_file(name)
     except (DatasetError, StorageError):  # raised again when it is the frame's turn
         return None
-    return BlockFile(file.path) if byte_order == "<" else None
+    return BlockFile(file.path) if byte_order == "<" and not is_remote(file.path) else None
 
 
 def _alone(rows: list[int], memory: BlockMemory) -> Frames:

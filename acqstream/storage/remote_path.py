@@ -1,0 +1,151 @@
+"""Places that fsspec reaches (object stores, web servers), with the part of `pathlib.Path` that reading uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+from acqstream.errors import ConfigError, StorageError
+
+_FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal")
+_NOT_THERE = (404, 410)  # of HTTP
+
+
+class RemoteStatus(NamedTuple):
+    """Of `os.stat_result` what tells that a file has changed; 0 where the other side does not say."""
+
+    st_size: int
+    st_mtime_ns: int
+    st_ino: int
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """`path`; a `RemotePath` for a URL. Raises ConfigError without the library that the URL needs."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return Path(path)
+    if text.startswith("file://"):
+        from urllib.request import url2pathname  # loads an HTTP client
+
+        return Path(url2pathname(urlsplit(text).path))
+    return cast("Path", RemotePath.of_url(text))  # it has what readers use of a path
+
+
+def is_remote(path: object) -> bool:
+    """Whether this is a `RemotePath`."""
+    return isinstance(path, RemotePath)
+
+
+class RemotePath:
+    """A file or folder by its URL. Every question is a request; nothing is remembered but that it is a folder."""
+
+    __slots__ = ("_is_folder", "files", "inner", "url")
+
+    def __init__(self, files: Any, inner: str, *, is_folder: bool = False) -> None:
+        self._is_folder = is_folder
+        self.files = files
+        self.inner = inner.rstrip("/")
+        self.url: str = files.unstrip_protocol(self.inner)
+
+    @classmethod
+    def of_url(cls, url: str) -> RemotePath:
+        """Raises ConfigError if fsspec, or what it needs for this kind of URL, is not installed."""
+        try:
+            from fsspec.core import url_to_fs
+
+            # listings that are kept would hide what was written meanwhile
+            return cls(*url_to_fs(url, use_listings_cache=False))
+        except (ImportError, ValueError) as error:
+            text = f"{url}: cannot be opened: {error}. Remote data need: pip install 'acqstream[fsspec]'"
+            raise ConfigError(f"{text}, and what fsspec names for this kind of URL") from error
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(unquote(self.inner)).name
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.inner).suffix
+
+    @property
+    def parent(self) -> RemotePath:
+        return RemotePath(self.files, self.inner.rpartition("/")[0], is_folder=True)
+
+    def with_name(self, name: str) -> RemotePath:
+        return self.parent / name
+
+    def absolute(self) -> RemotePath:
+        return self
+
+    def is_dir(self) -> bool:
+        """By name for files of datasets: not every web server lists its folders."""
+        if not self._is_folder and self.suffix.lower() not in _FILE_ENDINGS:
+            self._is_folder = self._ask("isdir")
+        return self._is_folder
+
+    def is_file(self) -> bool:
+        return self.suffix.lower() in _FILE_ENDINGS and self.exists()
+
+    def exists(self) -> bool:
+        try:
+            self._ask("info")  # "exists" of some file systems is false where the server does not answer
+        except FileNotFoundError:
+            return False
+        return True
+
+    def stat(self) -> RemoteStatus:
+        """Raises FileNotFoundError, and StorageError where the request fails."""
+        info = self._ask("info")
+        changed = info.get("mtime") or info.get("LastModified") or info.get("created")
+        seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
+        return RemoteStatus(int(info.get("size") or 0), int(seconds * 1e9), 0)
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """Raises StorageError where the request fails."""
+        for inner in self._ask("ls", detail=False):
+            yield RemotePath(self.files, inner)
+
+    def read(self, offset: int, count: int) -> bytes:
+        """The bytes [offset, offset + count) in one request, fewer at the end of the file."""
+        if count <= 0:
+            return b""
+        data: bytes = self._ask("cat_file", start=offset, end=offset + count)
+        if len(data) > count:
+            error = OSError("the server sent the whole file in place of a part: it knows no ranges")
+            raise StorageError.wrap(error, self.url, f"read at byte {offset}")
+        return data
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.files, f"{self.inner}/{name}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and self.url == other.url
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self.url < other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def _ask(self, question: str, **arguments: Any) -> Any:
+        try:
+            return getattr(self.files, question)(self.inner, **arguments)
+        except FileNotFoundError as error:
+            cause = error.__cause__
+            if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _NOT_THERE:
+                raise
+            reason = OSError(str(cause) or repr(cause))  # fsspec says so too if a server is gone, or forbids it
+            raise StorageError.wrap(reason, self.url, question) from cause
+        except OSError as error:
+            raise StorageError.wrap(error, self.url, question) from error
+        except Exception as error:  # each of fsspec's libraries has its own classes
+            raise StorageError.wrap(OSError(str(error) or repr(error)), self.url, question) from error
