@@ -45,7 +45,7 @@ class IndexFile:
     def __init__(self, folder: Path) -> None:
         self._file = ReadFile(folder / INDEX_NAME)
         self.path = self._file.path
-        self._consumed = 0  # bytes up to the first incomplete entry
+        self.consumed = 0  # bytes up to the first incomplete entry
         self._signs = FinishedSigns()
         self._is_big_endian: bool | None = None
 
@@ -61,7 +61,7 @@ class IndexFile:
         file, byte_order = stacks.get(table.stack_names[table.stack(last)])
         finished = self._signs.is_finished(file, byte_order, int(table.numbers(last)["pixel_offset"]))
         # after the stack: an entry that came in between is seen as bytes not yet taken
-        return finished and self._file.size() == self._consumed
+        return finished and self._file.size() == self.consumed
 
     def summary_of(self, file: ReadFile) -> dict[str, Any]:
         """From the header of a stack file. Raises CorruptDataset."""
@@ -74,21 +74,21 @@ class IndexFile:
     def _read_window(self, table: FrameTable, window: int) -> bool:
         """Take the whole entries of the next `window` bytes; True if there may be more."""
         size = self._file.size()
-        if size < self._consumed:
-            text = f"the index became shorter: {self._consumed} bytes were read, {size} are left; open it again"
+        if size < self.consumed:
+            text = f"the index became shorter: {self.consumed} bytes were read, {size} are left; open it again"
             raise DatasetError(f"{self.path}: {text}")
-        data = self._file.read(self._consumed, min(window, size - self._consumed))
+        data = self._file.read(self.consumed, min(window, size - self.consumed))
         if self._is_big_endian is None and len(data) >= 4:
             self._is_big_endian = _is_big_endian(data)
-        before, at_zeros = self._consumed, False
+        before, at_zeros = self.consumed, False
         whole = _as_little_endian(data) if self._is_big_endian else data
         for part in parse_index(whole, str(self.path), before):
             table.append(part)
-            self._consumed += part.consumed
+            self.consumed += part.consumed
             at_zeros = part.at_zeros
-        if size - self._consumed > window and self._consumed > before:
-            table.expect(len(table) * (size - self._consumed) // self._consumed)
-        return len(data) == window and self._consumed > before and not at_zeros
+        if size - self.consumed > window and self.consumed > before:
+            table.expect(len(table) * (size - self.consumed) // self.consumed)
+        return len(data) == window and self.consumed > before and not at_zeros
 
 
 def _is_big_endian(data: bytes) -> bool:

@@ -77,11 +77,6 @@ class NDTiffReader:
     def __len__(self) -> int:
         return len(self._table)
 
-    @property
-    def index_bytes(self) -> int:
-        """Length of the index up to its first incomplete entry."""
-        return self._consumed
-
     def refresh(self) -> range:
         """Look for newly published frames; their rows, in order of arrival.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from acqstream.errors import DiskFull, FrameNotFound, StorageError
 from acqstream.formats.base import BLOCK_BYTES, Page, Placement, RollOver, align_up
 from acqstream.formats.ndtiff.folders import stack_paths
+from acqstream.formats.ndtiff.index_file import IndexFile
 from acqstream.formats.ndtiff.layout import DIRECTORY_STEP, INDEX_NAME, NDTiffLayout
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import Axes
@@ -155,8 +156,9 @@ class LevelFiles:
                 raise StorageError.wrap(error, os.fspath(self.folder), "cannot create the level's folder") from error
         is_new = not os.path.exists(path)
         index = AppendFile(self._disk, path, create=is_new)
-        reader = NDTiffReader(self.folder, self.folder)
-        index.cut(reader.index_bytes)
+        entries = IndexFile(self.folder)
+        reader = NDTiffReader(self.folder, self.folder, entries)
+        index.cut(entries.consumed)
         self._finish_last(reader)
         return index, reader
 
