@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from mmap import mmap
 
 from acqstream.client.connection import Connection
 from acqstream.client.local_memory import LocalMemory
@@ -65,7 +64,7 @@ class Admission:
             self._session.outbox.add_frame(frame, start, payload_bytes, header_bytes)
             self._connection.wake()
 
-    def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, mmap]:
+    def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
         """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
         outbox = self._session.outbox
         with self._lock:

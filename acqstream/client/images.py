@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ def pixel_type_of_buffer(shape: Sequence[int], dtype: object, bits: int | None) 
         raise ValueError(f"shape {shape!r:.60} and dtype {dtype!r:.60} are those of no image: {error}") from error
 
 
-def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: mmap, start: int) -> int:
+def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: memoryview, start: int) -> int:
     """Write the pixels at `start` of `memory`, C order, in the byte order of `pixel_type`; their XXH3-64.
 
     Large images go piece by piece, so that each is still in the processor's cache when its checksum is taken: that

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from mmap import mmap
 from typing import TYPE_CHECKING
 
 import zmq
@@ -95,11 +94,11 @@ class Link:
         """Queue a message without payload; False while there is no room or no connection."""
         return self._send(header, zmq.DONTWAIT)
 
-    def send_frame(self, header: bytes, memory: mmap, start: int, size: int) -> bool:
+    def send_frame(self, header: bytes, memory: memoryview, start: int, size: int) -> bool:
         """Queue a frame; its pixels in `memory` must not change until the daemon has them."""
         if not self._send(header, zmq.DONTWAIT | zmq.SNDMORE):
             return False
-        pixels = memoryview(memory)[start : start + size]
+        pixels = memory[start : start + size]
         # A message whose first part was taken has room for all of it, as the mark counts whole messages. Only if the
         # connection breaks in between the rest is refused: then the first part was dropped too.
         try:

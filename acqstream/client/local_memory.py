@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import secrets
 import socket
@@ -14,14 +13,8 @@ from typing import Any, Self
 
 from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
+from acqstream.storage.memory import PageMemory
 from acqstream.storage.shared_memory import make_shared_memory
-
-
-def allocate_pages(size: int) -> mmap.mmap:
-    """`size` bytes of page-aligned private memory, faulted in now where the platform can: no `put` waits for a page."""
-    if not hasattr(mmap, "MAP_POPULATE"):
-        return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 
 
 class LocalMemory:
@@ -33,7 +26,7 @@ class LocalMemory:
     def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
         self._descriptor = -1
         self._let_go: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that could not begin
-        self.pages: mmap.mmap | None
+        self.pages: memoryview | None
         self.private_why = why_not
         if shared:
             try:
@@ -43,7 +36,7 @@ class LocalMemory:
                 return
             except OSError as error:
                 self.private_why = f"no memory can be shared here: {error}"
-        self.pages = allocate_pages(size)
+        self.pages = PageMemory(size).view
 
     def close(self) -> None:
         """No more handing over. The pages go when nobody uses them any more."""

@@ -7,7 +7,6 @@ decision (mode 0660 in the runtime directory); the credentials of who came are l
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import select
 import socket
@@ -41,13 +40,11 @@ class ProducersMemory:
 
     generation: int
     view: memoryview
-    _pages: mmap.mmap
 
     @staticmethod
     def map(generation: int, descriptor: int) -> ProducersMemory:
         """Raises OSError and ValueError for memory that cannot be used safely."""
-        pages = map_shared_memory(descriptor)
-        return ProducersMemory(generation, memoryview(pages), pages)
+        return ProducersMemory(generation, map_shared_memory(descriptor))
 
     def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
         """`length` bytes at a place. Raises ProtocolError for one that is not in this memory."""
@@ -62,12 +59,8 @@ class ProducersMemory:
     def unmap(self) -> None:
         """Not needed any more. It goes at once, or with the last frame that is still to be written from it."""
         # Its pages are taken out of the daemon's one by one, which would hold the loop up by 0.1 s for 256 MB.
-        threading.Thread(target=self._unmap, name=f"unmap-{self.generation}", daemon=True).start()
-
-    def _unmap(self) -> None:
-        self.view.release()
-        with suppress(BufferError):  # frames are left: who drops the last of them drops the mapping
-            self._pages.close()
+        # Frames may be left: who drops the last of them drops the mapping.
+        threading.Thread(target=self.view.release, name=f"unmap-{self.generation}", daemon=True).start()
 
 
 @dataclass(slots=True, eq=False)

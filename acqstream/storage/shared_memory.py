@@ -7,11 +7,13 @@ shrinks nor grows nor loses pages, so that no access can fail (memfd_create(2), 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
+
+from acqstream.storage.huge_pages import map_file
 
 PAGE_BYTES = 4096
 _F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4
@@ -19,7 +21,7 @@ _F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: nobody maps it writable after its owne
 _SEALS = _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_FUTURE_WRITE
 
 
-def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
+def make_shared_memory(length: int) -> tuple[memoryview, int]:
     """`length` bytes (whole pages) that are there, sealed, and a descriptor to hand over. Raises OSError."""
     if not hasattr(os, "memfd_create"):
         raise OSError("this system has no memory files that can be sealed (memfd)")
@@ -29,9 +31,10 @@ def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
         raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}: {length} bytes wanted, {available} available")
     descriptor = os.memfd_create("acqstream-producer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
+        os.ftruncate(descriptor, length)
+        pages = map_file(descriptor, length, is_ours=True)
         os.posix_fallocate(descriptor, 0, length)  # all of it now: a page that is missing later could not be reported
-        pages = mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
-        _prefer_huge_pages(pages)
+        np.frombuffer(pages, dtype=np.uint8)[::PAGE_BYTES] = 0  # no `put` waits for one either
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(descriptor)
@@ -39,7 +42,7 @@ def make_shared_memory(length: int) -> tuple[mmap.mmap, int]:
     return pages, descriptor
 
 
-def map_shared_memory(descriptor: int) -> mmap.mmap:
+def map_shared_memory(descriptor: int) -> memoryview:
     """All of a producer's memory, read-only. The descriptor may be closed.
 
     Raises OSError, and ValueError for what could fail later: memory that is not sealed, not there, or no memory.
@@ -57,9 +60,7 @@ def map_shared_memory(descriptor: int) -> mmap.mmap:
         raise ValueError(f"it has {status.st_size} bytes; expected whole pages of {PAGE_BYTES}, at least one")
     if status.st_blocks * 512 < status.st_size:
         raise ValueError(f"only {status.st_blocks * 512} of its {status.st_size} bytes are there")
-    pages = mmap.mmap(descriptor, status.st_size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-    _prefer_huge_pages(pages)
-    return pages
+    return map_file(descriptor, status.st_size, is_ours=False)
 
 
 def _available_bytes() -> int:
@@ -69,10 +70,3 @@ def _available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return sys.maxsize
-
-
-def _prefer_huge_pages(pages: mmap.mmap) -> None:
-    """They save time of direct writes; where the system gives none to memory files small ones do as well."""
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):
-            pages.madvise(mmap.MADV_HUGEPAGE)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.client.frame_ring import LARGE_FRAME_BYTES, PAGE_BYTES, SLOT_ALIGNMENT, FrameRing
-from acqstream.client.local_memory import allocate_pages
 
 CAPACITY = 16 * SLOT_ALIGNMENT
 LARGE_CAPACITY = 3 * LARGE_FRAME_BYTES
@@ -71,9 +70,3 @@ def test_a_full_ring_has_room_again_for_what_was_given_back():
     ring.give_back()
     assert ring.place(CAPACITY // 2) == 0
     assert ring.place(CAPACITY // 2 + 1) is None
-
-
-def test_allocated_pages_are_zero_and_of_the_size_asked_for():
-    pages = allocate_pages(8192)
-    assert len(pages) == 8192
-    assert pages[:] == bytes(8192)

@@ -7,7 +7,7 @@ import pytest
 import xxhash
 
 from acqstream.client.images import copy_pixels, pixel_type_of_buffer, pixel_type_of_image
-from acqstream.client.local_memory import allocate_pages
+from acqstream.storage.memory import PageMemory
 
 BASE = np.arange(2048 * 1024 + 7, dtype=np.uint32).astype("<u2") * np.uint16(40503)
 IMAGES = {
@@ -26,11 +26,12 @@ IMAGES = {
 
 @pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
 def test_a_copy_and_its_checksum(image: np.ndarray) -> None:
-    memory = allocate_pages(8 * 2**20)
+    memory = PageMemory(8 * 2**20).view
     found = copy_pixels(image, pixel_type_of_image(image, None), memory, 64)
     expected = np.ascontiguousarray(image).astype(image.dtype.newbyteorder("<")).tobytes()
     assert memory[64 : 64 + len(expected)] == expected
-    assert memory[:64] + memory[64 + len(expected) :] == bytes(len(memory) - len(expected))
+    rest = bytes(memory[:64]) + bytes(memory[64 + len(expected) :])
+    assert rest == bytes(len(memory) - len(expected))
     assert found == xxhash.xxh3_64_intdigest(expected)
 
 

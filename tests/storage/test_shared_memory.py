@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from acqstream.storage.shared_memory import PAGE_BYTES, make_shared_memory, map_shared_memory
@@ -18,13 +21,32 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memo
 
 def test_what_one_writes_the_other_reads() -> None:
     pages, descriptor = make_shared_memory(3 * PAGE_BYTES)
-    view = memoryview(map_shared_memory(descriptor))
+    view = map_shared_memory(descriptor)
     os.close(descriptor)
     pages[PAGE_BYTES : PAGE_BYTES + 5] = b"hello"
     assert (len(view), bytes(view[PAGE_BYTES : PAGE_BYTES + 6])) == (3 * PAGE_BYTES, b"hello\0")
     assert view.readonly
-    pages.close()
+    del pages
     assert bytes(view[PAGE_BYTES : PAGE_BYTES + 5]) == b"hello"  # it lives as long as it is mapped
+
+
+def test_large_memory_lies_in_huge_pages_where_the_system_has_them() -> None:
+    """On both sides: direct writes take thrice the processor time from small pages."""
+    pages, descriptor = make_shared_memory(8 * 2**20)
+    view = map_shared_memory(descriptor)
+    os.close(descriptor)
+    assert bytes(view) == bytes(8 * 2**20)  # read once, so that all of it is mapped
+    for one in (pages, view):
+        assert np.frombuffer(one, np.uint8).ctypes.data % 2**21 == 0
+    if _huge_bytes() == 0:
+        pytest.skip("this system puts no memory files into huge pages")
+    assert _huge_bytes() >= 2 * 8 * 2**20
+
+
+def _huge_bytes() -> int:
+    """Of memory files that this process has mapped as huge pages."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("ShmemPmdMapped:"))
 
 
 def test_it_keeps_its_size_and_nobody_else_writes() -> None:
@@ -43,10 +65,12 @@ def test_it_keeps_its_size_and_nobody_else_writes() -> None:
 
 def test_its_owner_cannot_take_pages_away() -> None:
     """Else who maps it would be given new ones, of its own memory, or none."""
-    pages, descriptor = make_shared_memory(2 * PAGE_BYTES)
+    kept, descriptor = make_shared_memory(2 * PAGE_BYTES)
     map_shared_memory(descriptor)
-    with pytest.raises(PermissionError):
-        pages.madvise(mmap.MADV_REMOVE)
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = np.frombuffer(kept, np.uint8).ctypes.data
+    assert libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(2 * PAGE_BYTES), mmap.MADV_REMOVE) == -1
+    assert ctypes.get_errno() == errno.EPERM
     os.close(descriptor)
     descriptor = os.memfd_create("a test", os.MFD_ALLOW_SEALING)
     os.posix_fallocate(descriptor, 0, 2 * PAGE_BYTES)
