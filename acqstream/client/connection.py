@@ -33,6 +33,8 @@ _LONGEST_WAIT_S = 1.0
 _PAUSE_S = 1.0
 """A turn of the thread that takes so much longer than it may: the program was stopped, or did not let threads run."""
 _RETRY_S = 0.1
+_LINGER_S = 0.002
+"""Small frames that follow a message so soon wait for one another: that doubles the rate of the smallest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class Connection:
         self._waker = Waker()
         self._encoder: FrameEncoder | None = None
         self._idle = False
+        self._lingers = False
+        self._sent_at = 0.0
         self._stopped = False
         self._blocked = False
         self._pinged_at = 0.0
@@ -114,6 +118,8 @@ class Connection:
     def wake(self) -> None:
         """Tell the thread that something is due; the caller holds the condition."""
         if self._idle and not self.session.ended and self.session.has_due():
+            if self._lingers and self.session.can_wait:
+                return
             self._idle = False
             self._waker.wake()
 
@@ -241,12 +247,16 @@ class Connection:
             if self._silent(link, now):
                 return
             self._check_space(now)
-            self._send_due(link)
+            linger_s = self._sent_at + _LINGER_S - time.monotonic()
             with self.condition:
-                if self.session.has_due() and not self._blocked:
-                    continue
-                self._idle = True
-            link.wait(self._next_timer(), writable=self._blocked)
+                self._lingers = self._idle = linger_s > 0 and self.session.can_wait
+            if not self._lingers:
+                self._send_due(link)
+                with self.condition:
+                    if self.session.has_due() and not self._blocked:
+                        continue
+                    self._idle = True
+            link.wait(linger_s if self._lingers else self._next_timer(), writable=self._blocked)
             self._idle = False
 
     def _note_pause(self, turn_at: float) -> float:
@@ -298,6 +308,8 @@ class Connection:
                 with self.condition:
                     self.session.add_patch(kind, header)
         sent = self._send_messages(link, messages)
+        if sent:
+            self._sent_at = time.monotonic()
         with self.condition:
             if sent < len(messages):
                 self.session.outbox.put_back(messages[sent:])

@@ -13,7 +13,7 @@ from acqstream.protocol.request_fields import FrameFields
 
 MAX_HELD_HEADER_BYTES = 64 * 2**20
 BATCHED_FRAME_BYTES = 128 * 2**10  # larger frames gain nothing from sharing a message
-BATCH_BYTES = 512 * 2**10
+BATCH_BYTES = 2 * 2**20
 _MESSAGE_OVERHEAD_BYTES = 512  # of the Python objects around one frame
 
 
@@ -78,6 +78,14 @@ class Outbox:
     @property
     def all_sent(self) -> bool:
         return not self._unsent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Pixels of what is not sent yet."""
+        if not self._unsent:
+            return 0
+        first = self._unsent[0]
+        return self._unsent[-1].bytes_end - first.bytes_end + first.payload_bytes
 
     @property
     def first_held(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import zmq
 
 from acqstream.daemon.acquisition import Acquisition, Peer
@@ -74,7 +75,7 @@ class Reception:
                 if shared is None:
                     self._take(slot, batch.headers[0])
                 else:
-                    slot.pixels[:] = shared
+                    _copy(shared, slot.pixels)
                     slot.commit()
                 self._office.note_frame(acquisition, batch.headers[0])
                 return
@@ -141,3 +142,8 @@ class Reception:
             extra = " and more parts" if has_more else ""
             text = f"frame {number}: payload of {received} bytes{extra}; {what} needs one part of {len(pixels)}"
             raise FrameRefused(text, code="payload_size", number=number)
+
+
+def _copy(source: memoryview, target: memoryview) -> None:
+    """Through numpy: that lets other threads run meanwhile."""
+    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))

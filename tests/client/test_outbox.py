@@ -142,7 +142,7 @@ def test_headers_are_bounded_too(monkeypatch):
 
 def shares(*sizes: int) -> list[list[int]]:
     """Which numbers share a message."""
-    box = Outbox(2**22)
+    box = Outbox(2**24)
     for size in sizes:
         start = box.place(size, 5)
         assert start is not None

@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acqstream.client import connection
+from acqstream.client.outbox import BATCH_BYTES
 from acqstream.client.producer import create
 from acqstream.errors import (
     AcquisitionFailed,
@@ -25,6 +27,7 @@ from acqstream.errors import (
 )
 from acqstream.model.cursors import Limit
 from acqstream.model.receipt import MissingFrames
+from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.replies import Closed, Error, StatusReply, Warn
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
@@ -530,3 +533,36 @@ def test_errors_do_not_grow_when_raised_again(daemon):
     assert len(lengths) == 1
     with pytest.raises(AcquisitionFailed):
         run.close()
+
+
+def test_small_frames_that_follow_soon_share_a_message(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    image = np.zeros((4, 8), "u2")  # places are 64 bytes apart: these lie back to back
+    with start(daemon) as run:
+        run.put(image, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)  # the first one waits for nobody
+        for time in range(1, 6):
+            run.put(image, time=time)
+    together = [request.count for request in daemon.requests if isinstance(request, Frames)]
+    assert (daemon.next, together) == (6, [5])
+
+
+def test_what_fills_a_message_waits_no_longer(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    image = np.zeros((256, 256), "u2")
+    with start(daemon, buffer_mb=8) as run:
+        run.put(image, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        for time in range(1, 1 + BATCH_BYTES // image.nbytes):
+            run.put(image, time=time)
+        daemon.wait_for(lambda: daemon.next == 1 + BATCH_BYTES // image.nbytes)
+
+
+def test_a_patch_does_not_wait_for_frames(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    with start(daemon) as run:
+        run.put(GRAY, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        run.put(GRAY, time=1)
+        run.patch(display={"a": 1})
+        daemon.wait_for(lambda: daemon.next == 2 and bool(daemon.patches))
