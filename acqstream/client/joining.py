@@ -34,6 +34,7 @@ _FIRST_ATTEMPT_S = 0.1
 _LONGEST_ATTEMPT_S = 1.0
 _IPC_ATTEMPT_S = 0.5
 _HANDOVER_S = 2.0
+_RETRY_S = 0.1
 
 
 def boot_id() -> str:
@@ -109,6 +110,14 @@ class Joiner:
         if welcome is None:
             return None
         local = self._local_link(welcome)
+        if local is None and self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
+            if request.get("epoch"):  # it was there before: this daemon is just ending, or beginning
+                self.waker.wait(_RETRY_S)
+                return None
+            raise ConfigError(
+                f"transport='ipc': the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, "
+                "which cannot be reached from here; use transport='auto'"
+            )
         used = local or link
         answer = None
         try:
@@ -141,11 +150,6 @@ class Joiner:
             link = _connected(self.context, welcome.ipc, self.waker)
             if link is not None:
                 return link
-        if self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
-            raise ConfigError(
-                f"transport='ipc': the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, "
-                "which cannot be reached from here; use transport='auto'"
-            )
         return None
 
 

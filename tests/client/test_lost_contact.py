@@ -12,6 +12,7 @@ from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Closed, Error
+from acqstream.protocol.requests import Hello
 from tests.client.fake_daemon import FakeDaemon
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
@@ -259,6 +260,23 @@ def test_tcp_is_kept_where_ipc_is_not_possible(daemon, tmp_path, why):
 def test_insisting_on_ipc(daemon):
     with pytest.raises(ConfigError, match="transport='ipc'"):
         start(daemon, transport="ipc")
+
+
+def test_insisting_on_ipc_waits_for_a_daemon_that_is_just_beginning(daemon, tmp_path):
+    first, second = (f"ipc://{tmp_path}/{name}.sock" for name in ("first", "second"))
+    daemon.behavior.ipc = first
+    daemon.bind_also(first)
+    with start(daemon, transport="ipc", patience_s=5.0) as run:
+        run.put(GRAY, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        hellos = sum(isinstance(request, Hello) for request in daemon.requests)
+        daemon.behavior.ipc = second  # not there yet
+        daemon.peer = b"nobody"
+        run.put(GRAY, time=1)
+        daemon.wait_for(lambda: sum(isinstance(request, Hello) for request in daemon.requests) > hellos + 1)
+        daemon.bind_also(second)
+        daemon.wait_for(lambda: daemon.next == 2)
+        assert run.transport == "ipc"
 
 
 def test_an_acquisition_that_ended_meanwhile_answers_with_its_receipt(daemon):
