@@ -16,10 +16,11 @@ from acqstream.client.joining import Joined, Joiner, no_daemon
 from acqstream.client.keys import CurveKeys
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
-from acqstream.client.outbox import HeldMessage, batches
+from acqstream.client.outbox import BATCH_BYTES, HeldMessage, batches
 from acqstream.client.session import RunWarning, Session, is_interrupted
 from acqstream.client.waker import Waker
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
+from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Closed, Error, Opened, Welcome
 from acqstream.protocol.request_fields import FrameEncoder, encode_request
 from acqstream.protocol.shared_memory import MemoryPlace
@@ -323,24 +324,32 @@ class Connection:
             self._blocked = not link.send(header)
             self.session.ending_sent = not self._blocked
 
-    def _send_messages(self, link: Link, messages: list[HeldMessage]) -> int:
+    def _send_messages(self, link: Link, messages: Sequence[HeldMessage]) -> int:
         """How many of the messages the socket took."""
-        pages, generation = self._memory.pages, self._generation
-        assert pages is not None
+        assert self.welcome is not None
         count = 0
-        for batch in batches(messages):
-            first = batch[0]
-            if first.frame is None:
-                taken = link.send(first.header)
-            elif generation is not None:
-                taken = link.send(self._header_of(batch, MemoryPlace(generation, first.start)))
-            else:
-                size = sum(message.payload_bytes for message in batch)
-                taken = link.send_frame(self._header_of(batch), pages, first.start, size)
-            if not taken:
+        for batch in batches(messages, min(BATCH_BYTES, self.welcome.max_payload)):
+            taken = self._send_batch(link, batch)
+            count += taken
+            if taken < len(batch):
                 break
-            count += len(batch)
         return count
+
+    def _send_batch(self, link: Link, batch: Sequence[HeldMessage]) -> int:
+        """As `_send_messages`, for those that may go in one message."""
+        first, pages, generation = batch[0], self._memory.pages, self._generation
+        assert pages is not None
+        if first.frame is None:
+            return int(link.send(first.header))
+        place = MemoryPlace(generation, first.start) if generation is not None else None
+        header = self._header_of(batch, place)
+        if len(header) > MAX_HEADER_BYTES and len(batch) > 1:  # axes and metadata need two messages
+            half = len(batch) // 2
+            taken = self._send_batch(link, batch[:half])
+            return taken if taken < half else half + self._send_batch(link, batch[half:])
+        size = sum(message.payload_bytes for message in batch)
+        is_taken = link.send(header) if place is not None else link.send_frame(header, pages, first.start, size)
+        return len(batch) if is_taken else 0
 
     def _header_of(self, batch: Sequence[HeldMessage], place: MemoryPlace | None = None) -> bytes:
         """The header of one frame, or of several in one message; place: of the pixels in shared memory."""

@@ -45,15 +45,15 @@ class HeldMessage(NamedTuple):
         return self.frame.is_like(other.frame)
 
 
-def batches(messages: Sequence[HeldMessage]) -> Iterator[Sequence[HeldMessage]]:
-    """`messages` in order, small frames that may go in one message together."""
+def batches(messages: Sequence[HeldMessage], most_bytes: int = BATCH_BYTES) -> Iterator[Sequence[HeldMessage]]:
+    """`messages` in order, small frames that may go in one message, of at most so many bytes, together."""
     start = 0
     size = 0
     for end, message in enumerate(messages):
         size += message.payload_bytes + message.metadata_bytes
         if end > start and (
             message.payload_bytes > BATCHED_FRAME_BYTES
-            or size > BATCH_BYTES
+            or size > most_bytes
             or not messages[end - 1].is_followed_by(message)
         ):
             yield messages[start:end]

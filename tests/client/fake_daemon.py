@@ -31,6 +31,7 @@ class Behavior:
     ipc: str = ""
     limit: Limit = field(default_factory=lambda: Limit(10**9, 10**15))
     window_bytes: int = WINDOW_BYTES
+    max_payload: int = 2**28
     open_error: Error | None = None
     resume_error: Error | Closed | None = None
     publish: bool = True  # acknowledge frames as published
@@ -92,7 +93,8 @@ class FakeDaemon:
 
     def stop(self) -> None:
         if not self._stopping:
-            self._do(self._stop)
+            if self._thread.is_alive():
+                self._do(self._stop)
             self._thread.join()
             self._wake_out.close(0)
             self._context.destroy(linger=0)
@@ -158,7 +160,7 @@ class FakeDaemon:
 
     def _welcome(self) -> Welcome:
         b = self.behavior
-        return Welcome(1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, 2**28, b.boot, b.ipc, "")
+        return Welcome(1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "")
 
     def _open(self, peer: bytes, request: Open) -> None:
         spec, behavior = request.spec, self.behavior

@@ -566,3 +566,29 @@ def test_a_patch_does_not_wait_for_frames(daemon, monkeypatch):
         run.put(GRAY, time=1)
         run.patch(display={"a": 1})
         daemon.wait_for(lambda: daemon.next == 2 and bool(daemon.patches))
+
+
+def test_words_of_frames_in_one_message_fit_its_header(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    image = np.zeros((4, 8), "u2")
+    with start(daemon) as run:
+        run.put(image, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        for time in range(1, 201):
+            run.put(image, time=time, meta={"text": "x" * 8000})
+    assert daemon.next == 201
+    assert daemon.frames[200][0].header.axes == {"time": 200}
+    assert len([request for request in daemon.requests if isinstance(request, Frames)]) == 2
+
+
+def test_no_message_is_larger_than_the_daemon_takes(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    daemon.behavior.max_payload = 2**20
+    image = np.zeros((256, 256), "u2")
+    with start(daemon, buffer_mb=8) as run:
+        run.put(image, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        for time in range(1, 16):
+            run.put(image, time=time)
+    assert max(request.payload_bytes for request in daemon.requests if isinstance(request, Frames)) == 2**20
+    assert daemon.next == 16
