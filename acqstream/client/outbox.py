@@ -80,12 +80,13 @@ class Outbox:
         return not self._unsent
 
     @property
-    def unsent_bytes(self) -> int:
-        """Pixels of what is not sent yet."""
+    def can_wait(self) -> bool:
+        """True if what is not sent yet fills no message, and the next frame may share one with the last."""
         if not self._unsent:
-            return 0
-        first = self._unsent[0]
-        return self._unsent[-1].bytes_end - first.bytes_end + first.payload_bytes
+            return False
+        first, last = self._unsent[0], self._unsent[-1]
+        size = last.bytes_end - first.bytes_end + first.payload_bytes
+        return 0 < last.payload_bytes <= BATCHED_FRAME_BYTES and size < BATCH_BYTES
 
     @property
     def first_held(self) -> int:

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from acqstream.client.daemon_errors import failure
-from acqstream.client.outbox import BATCH_BYTES, HeldMessage, Outbox
+from acqstream.client.outbox import HeldMessage, Outbox
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
@@ -271,7 +271,7 @@ class Session:
         """True when only small frames are due, fewer than a message may hold: more may soon come."""
         if self.failure is not None or self.ending is not None or self._unsent_patches:
             return False
-        return 0 < self.outbox.unsent_bytes < BATCH_BYTES
+        return self.outbox.can_wait
 
     @property
     def close_is_due(self) -> bool:

@@ -592,3 +592,13 @@ def test_no_message_is_larger_than_the_daemon_takes(daemon, monkeypatch):
             run.put(image, time=time)
     assert max(request.payload_bytes for request in daemon.requests if isinstance(request, Frames)) == 2**20
     assert daemon.next == 16
+
+
+def test_a_frame_that_shares_no_message_does_not_wait(daemon, monkeypatch):
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    image = np.zeros((512, 512), "u2")
+    with start(daemon, buffer_mb=8) as run:
+        run.put(image, time=0)
+        daemon.wait_for(lambda: daemon.next == 1)
+        run.put(image, time=1)
+        daemon.wait_for(lambda: daemon.next == 2)
