@@ -177,7 +177,7 @@ class Intake:
             group.placements += placements
             self.received += len(placements)
             self.received_payload_bytes += len(placements) * placements[0].header.payload_bytes
-            self._note_cost(group, placements[-1])
+            self._note_cost(group, max(placements, key=_metadata_bytes))
             if first:
                 self.condition.notify_all()
 
@@ -354,6 +354,10 @@ def _address(memory: memoryview) -> int:
     """Of its first byte."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address
+
+
+def _metadata_bytes(placement: Placement) -> int:
+    return len(placement.header.metadata)
 
 
 def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:

@@ -1,0 +1,166 @@
+"""Many frames reserved at once are stored as if they had come one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from acqstream.model.axes import axes_json
+from acqstream.model.frame_header import FrameHeader
+from acqstream.pipeline import key_set
+from acqstream.pipeline.group import Group
+from acqstream.pipeline.intake import Intake
+from acqstream.pipeline.key_set import KeySet
+from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
+from tests.pipeline.read_back import check_dataset
+from tests.pipeline.test_intake import intake_of, put, taken
+
+KINDS: list[tuple[tuple[int, int], str, int | None]] = [
+    ((8, 8), "|u1", None),
+    ((8, 8), "<u2", None),
+    ((8, 8), "<u2", 12),
+    ((100, 101), "<u2", None),
+    ((256, 511), "<u2", None),
+    ((256, 512), "<u2", None),
+]
+
+
+def put_run(intake: Intake, frames: list[Frame]) -> bool:
+    run = intake.reserve_run([frame.header for frame in frames])
+    if run is None:
+        return False
+    run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames)
+    run.commit()
+    return True
+
+
+def copies(intake: Intake) -> list[tuple[Group, bytes]]:
+    """What the writer would get now, with the bytes it would write; its memory is given back."""
+    groups = taken(intake)
+    found = [(group, bytes(group.memory)) for group in groups]
+    intake.release(groups, intake.received)
+    return found
+
+
+def check_places(stored: list[tuple[Group, bytes]], frames: list[Frame]) -> None:
+    """In order, back to back on block boundaries, each group of one kind, with every frame's pixels where it says."""
+    end: dict[int, int] = {}
+    numbers: list[int] = []
+    for group, content in stored:
+        assert group.start == end.get(group.stack, 4096)
+        assert len(content) == group.end - group.start
+        end[group.stack] = group.end
+        assert len({placement.header[1:4] for placement in group.placements}) == 1
+        for placement in group.placements:
+            image, start = frames[len(numbers)].image, placement.pixels - group.start
+            assert content[start : start + image.nbytes] == image.tobytes()
+            numbers.append(placement.header.number)
+    assert list(end) == list(range(len(end)))
+    assert numbers == list(range(len(frames)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_frame_has_its_place(data: st.DataObject) -> None:
+    memory_bytes = data.draw(st.sampled_from([4 * MIB, 16 * MIB]))
+    intake = intake_of(memory_bytes, limit=LEAST_LIMIT_BYTES)
+    frames: list[Frame] = []
+    stored: list[tuple[Group, bytes]] = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        shape, dtype, bits = data.draw(st.sampled_from(KINDS))
+        count = data.draw(st.integers(1, 12))
+        texts = data.draw(st.lists(st.sampled_from([0, 0, 10, 5000, 100_000]), min_size=count, max_size=count))
+        some = [
+            frame_of(len(frames) + one, shape, dtype, bits=bits, metadata={"text": "x" * texts[one]})
+            for one in range(count)
+        ]
+        if data.draw(st.integers(0, 9)) == 0:
+            some[-1] = frame_of(some[-1].header.number, (9, 9))
+        frames += some
+        ending = data.draw(st.sampled_from(["store", "store", "abandon", "one"]))
+        if ending == "abandon" and (run := intake.reserve_run([frame.header for frame in some])) is not None:
+            run.abandon()
+        if ending == "one" or not put_run(intake, some):
+            for frame in some:
+                put(intake, frame)
+        if data.draw(st.integers(0, 2)):
+            stored += copies(intake)
+    stored += copies(intake)
+    check_places(stored, frames)
+    assert intake.received_payload_bytes == sum(frame.image.nbytes for frame in frames)
+
+
+def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
+    """Roll-overs inside runs, words and none, checksums and none, one frame refused in between."""
+    log = start_log(tmp_path / "cells", limit=LEAST_LIMIT_BYTES, memory_bytes=64 * MIB)
+    log.wait_until_open()
+    frames = [
+        frame_of(number, (100, 101), metadata={"text": "x" * number} if number % 3 else None, checksum=number % 5 > 0)
+        for number in range(600)
+    ]
+    for start in range(0, 600, 60):
+        some = [frame.header for frame in frames[start : start + 60]]
+        again = [*some[:-1], some[-1]._replace(axes=some[0].axes, axes_text=b"")]
+        assert log.reserve_run(again) is None
+        run = log.reserve_run(some)
+        if run is None:
+            for frame in frames[start : start + 60]:
+                log.append(frame.header, frame.image)
+            continue
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[start : start + 60])
+        run.commit()
+    log.close()
+    assert len(list((tmp_path / "cells").glob("*.tif"))) > 2
+    check_dataset(tmp_path / "cells", frames)
+
+
+@pytest.mark.parametrize("many_at_once", [True, False])
+def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(many_at_once: bool) -> None:
+    """Every second frame brings metadata, the last one of a message never; the disk takes nothing."""
+    intake = intake_of(4 * MIB)
+    for _ in range(1000):
+        limit, first = intake.limit(), intake.received
+        if first >= limit.number:
+            break
+        some = [
+            frame_of(number, (8, 8), metadata={} if number % 2 else {"text": "x" * 16_000}, checksum=False)
+            for number in range(first, min(limit.number, first + 20))
+        ]
+        if not many_at_once or not put_run(intake, some):
+            for frame in some:
+                put(intake, frame)
+    assert intake.received == limit.number
+    assert intake.window_stops == 0
+    assert intake._ring.beside_peak_bytes <= MIB
+
+
+axes = st.dictionaries(st.sampled_from("ab"), st.integers(0, 9), max_size=2)
+
+
+def headers_of(some: list[Axes], *, with_text: bool) -> list[FrameHeader]:
+    headers = [frame_of(number, axes=one).header for number, one in enumerate(some)]
+    return [header._replace(axes_text=axes_json(header.axes)) for header in headers] if with_text else headers
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.lists(axes, min_size=1, max_size=5), st.booleans(), st.booleans()), max_size=30))
+def test_keys_of_runs_are_like_a_set(
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[list[Axes], bool, bool]]
+) -> None:
+    monkeypatch.setattr(key_set, "_RECENT", 7)
+    keys = KeySet()
+    model: set[frozenset[tuple[str, int | str]]] = set()
+    for some, is_stored, with_text in steps:
+        new = {frozenset(one.items()) for one in some}
+        headers = headers_of(some, with_text=with_text)
+        is_good = len(new) == len(some) and not new & model
+        assert keys.add_run(headers) == is_good
+        if is_good and is_stored:
+            model |= new
+        elif is_good:
+            for header in headers:
+                keys.discard(header.axes)
+        assert len(keys) == len(model)
