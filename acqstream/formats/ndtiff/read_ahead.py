@@ -111,7 +111,10 @@ def _read_piece(source: FrameSource, file: BlockFile, rows: list[int], end: int,
         return _alone(rows, memory)
     length = -(-(end - start) // BLOCK_BYTES) * BLOCK_BYTES
     piece = memory.take(length)
-    count = file.read_blocks(start, piece[:length].data)
+    try:
+        count = file.read_blocks(start, piece[:length].data)
+    except StorageError:  # raised again by the frame that lies there, when it is its turn
+        return _alone(rows, memory)
     found: Frames = []
     for row, frame in zip(rows, frames, strict=True):
         at = frame.pixels - start

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.errors import CorruptDataset
+from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff import read_ahead as read_ahead_module
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
 
@@ -142,3 +142,23 @@ def test_stopping_early_leaves_no_threads(folder: Folder) -> None:
         del frames
         gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+
+
+def test_frames_before_a_bad_place_of_the_disk_come_first(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for t in range(6):
+        folder.add({"time": t}, image(t))
+    seen = []
+    with acqstream.open(folder.path) as ds:
+        _, bad = ds._full.stored_frame(4)  # type: ignore[attr-defined]
+        real = os.preadv
+
+        def read(descriptor: int, buffers: Any, offset: int, *rest: Any) -> int:
+            if offset <= bad.pixels < offset + sum(len(buffer) for buffer in buffers):
+                raise OSError(5, "Input/output error")
+            return real(descriptor, buffers, offset, *rest)
+
+        monkeypatch.setattr(os, "preadv", read)
+        with pytest.raises(StorageError, match="Input/output error"):
+            for key, _ in ds.frames():
+                seen.append(key["time"])
+    assert seen == [0, 1, 2, 3]
