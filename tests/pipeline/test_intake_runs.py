@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline import key_set
 from acqstream.pipeline.group import Group
 from acqstream.pipeline.intake import Intake
+from acqstream.pipeline.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
 from acqstream.pipeline.key_set import KeySet
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
 from tests.pipeline.read_back import check_dataset
@@ -115,6 +117,12 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
     log.close()
     assert len(list((tmp_path / "cells").glob("*.tif"))) > 2
     check_dataset(tmp_path / "cells", frames)
+    records = decode_records((tmp_path / "cells" / JOURNAL_NAME).read_bytes()[HEADER_BYTES:])
+    for frame, record in zip(frames, records, strict=True):
+        image, words = frame.image, frame.header.metadata
+        assert record["checksum"] == xxhash.xxh3_64_intdigest(image.tobytes())
+        assert record["metadata_checksum"] == xxhash.xxh3_64_intdigest(words)
+        assert (record["length"], record["own_checksum"]) == (image.nbytes, frame.header.checksum is None)
 
 
 @pytest.mark.parametrize("many_at_once", [True, False])
