@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -26,5 +27,6 @@ def serve(
     from acqstream.daemon.outcome import Outcome
     from acqstream.daemon.server import serve as run_daemon
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     codes = {Outcome.WELL: ExitCode.OK, Outcome.STORAGE: ExitCode.STORAGE, Outcome.FAULT: ExitCode.ERROR}
     raise typer.Exit(codes[run_daemon(load_config(config, data=data, endpoints=endpoint or None))])

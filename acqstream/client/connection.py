@@ -250,7 +250,8 @@ class Connection:
             self._check_space(now)
             linger_s = self._sent_at + _LINGER_S - time.monotonic()
             with self.condition:
-                self._lingers = self._idle = linger_s > 0 and self.session.can_wait
+                can_wait = linger_s > 0 and not self._blocked and self.session.can_wait
+                self._lingers = self._idle = can_wait
             if not self._lingers:
                 self._send_due(link)
                 with self.condition:
@@ -267,7 +268,7 @@ class Connection:
         if away_s > _LONGEST_WAIT_S + _PAUSE_S:
             log.warning("run %s: this program did not run for %.1f s", self.settings.name, away_s)
             with self.condition:
-                self.session.forgive(away_s)
+                self.session.forgive(away_s, now)
         return now
 
     def _silent(self, link: Link, now: float) -> bool:

@@ -137,10 +137,10 @@ class Session:
             gap = encode_request("skip", ds=opened.dataset_id, n=opened.next, count=lost, reason=reason)
         outbox.rewind(opened.next, opened.received_bytes, gap)
 
-    def forgive(self, seconds: float) -> None:
+    def forgive(self, seconds: float, now: float) -> None:
         """Move the daemon's last word and the last progress: nobody was there to hear."""
-        self.last_word += seconds
-        self.released_at += seconds
+        self.last_word = min(self.last_word + seconds, now)
+        self.released_at = min(self.released_at + seconds, now)
 
     def receive(self, reply: Reply | UnknownReply, now: float, wall_time: float) -> RunWarning | None:
         """Take a message in; the warning it carries, if one. wall_time is seconds since 1970."""

@@ -119,7 +119,7 @@ def test_what_says_that_the_daemon_ends(reply, expected):
 
 def test_time_that_is_forgiven_does_not_count_as_silence():
     session = session_of(100)
-    session.forgive(14.0)
+    session.forgive(14.0, 24.0)
     assert (session.last_word, session.released_at) == (15.0, 14.0)
 
 
