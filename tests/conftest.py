@@ -70,14 +70,36 @@ class Watchdog:
 
 
 watchdog_key = pytest.StashKey[Watchdog]()
+began_key = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # One seed for all processes of a run, in the names of the tests that use it.
     os.environ.setdefault("ACQSTREAM_TEST_SEED", str(random.randrange(10**6)))
+    config.stash[began_key] = time.monotonic()
     # A copy of the real stderr: while a test runs, pytest has put a file in its place.
     stream = os.fdopen(os.dup(sys.__stderr__.fileno()), "w") if sys.__stderr__ else sys.stderr
     config.stash[watchdog_key] = Watchdog(stream)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests come last. With several processes the slow ones of a file and the others each stay together."""
+    for item in items:
+        name = f"{item.path.parent.name}/{item.path.stem}{'-slow' if is_slow(item) else ''}"
+        item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=is_slow)
+
+
+def is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No slow test begins later than ACQSTREAM_SLOW_TESTS_S after the first test; the summary counts those left out."""
+    limit_s = os.environ.get("ACQSTREAM_SLOW_TESTS_S")
+    if limit_s and is_slow(item) and time.monotonic() - item.config.stash[began_key] > float(limit_s):
+        pytest.skip(f"no time left for slow tests: {limit_s} s are over")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,7 +45,7 @@ VENV_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
-IN_PARALLEL = ("-n", "2", "--dist", "loadfile")  # overridden by a later -n 0
+IN_PARALLEL = ("-n", "2", "--dist", "loadgroup")  # groups: tests/conftest.py; overridden by a later -n 0
 DEMO_TIMEOUT_S = 300
 
 TOO_OLD = """\
