@@ -1,0 +1,182 @@
+"""What a chunk format gives to the writing side and to the reading side.
+
+A chunk format (N5, WKW, ...) keeps arrays cut into chunks, in one or more resolution levels. Collecting frames into
+chunks, resolution levels, threads, memory and restarting are not its business: it says how the array is cut, how a
+chunk becomes bytes and where they go, and how to read them. What a chunk is, the format decides: the unit that it
+writes at once, for a format with shards the shard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.formats.base import CheckReport
+from acqstream.storage.disk import Disk
+
+Position = tuple[int, ...]
+"""Of a chunk in the grid: an item per axis, in the order of the axes, from 0."""
+
+Encoded = Sequence[bytes | memoryview]
+"""The bytes of a chunk, to be written one behind the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """One level of an array cut into chunks. All per-axis values are in the order of `axes`.
+
+    axes are names, slowest first, in C order: the axes of the frames, then z, y, x, and c for the components of RGB;
+    foreign arrays may have any. dtype is in the byte order of this machine. chunk_shape is what the engine assembles
+    and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). factors: an item of this level
+    covers so many of level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where
+    nothing is known), translation the place of the centre of item 0. labels are names of positions along an axis, e.g.
+    of channels. attributes are the user's and are kept where the format has a place for them.
+    """
+
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    chunk_shape: tuple[int, ...] = ()
+    factors: tuple[int, ...] = ()
+    scale: tuple[float, ...] = ()
+    units: tuple[str, ...] = ()
+    translation: tuple[float, ...] = ()
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ndim = len(self.axes)
+        defaults = {"factors": (1,) * ndim, "scale": (1.0,) * ndim, "units": ("",) * ndim, "translation": (0.0,) * ndim}
+        for name, default in defaults.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, default)
+        for name in ("shape", *defaults, *(("chunk_shape",) if self.chunk_shape else ())):
+            if len(getattr(self, name)) != ndim:
+                raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """How many chunks there are along each axis."""
+        return tuple(-(-size // step) for size, step in zip(self.shape, self.chunk_shape, strict=True))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of a whole chunk, not encoded."""
+        return math.prod(self.chunk_shape) * self.dtype.itemsize
+
+    def region(self, position: Position) -> tuple[slice, ...]:
+        """The part of the array that the chunk at `position` holds; chunks at the end are cropped to the array."""
+        places = zip(position, self.chunk_shape, self.shape, strict=True)
+        return tuple(slice(at * step, min((at + 1) * step, size)) for at, step, size in places)
+
+
+class ChunkArrayReader(Protocol):
+    """Reads one level of an array, finished or growing; from any thread."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def spec(self) -> ArraySpec:
+        """As last read: at opening or by `refresh`. chunk_shape is the unit of `read_chunk`."""
+
+    @property
+    def complete(self) -> bool:
+        """False while its writer, one of ours, has noted that chunks may come. As last read."""
+
+    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
+        """The chunk, a new array of dtype `spec.dtype`, in C order, cropped to the array; None: it is not there.
+
+        Raises CorruptDataset with the file, the offset and what was expected, UnsupportedFeature, StorageError. That a
+        chunk is not there is never remembered.
+        """
+
+    def stored(self) -> Iterator[Position]:
+        """Positions inside the grid of all chunks that are there, without reading them; in any order."""
+
+    def refresh(self) -> None:
+        """Read the metadata again: the array may have grown."""
+
+    def close(self) -> None: ...
+
+
+class ChunkWriter(Protocol):
+    """Writes chunks of the levels that it was created with. One per container.
+
+    All of it may be done again with the same result: a restarted writer repeats what it is not sure of.
+    """
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """The bytes of a chunk. Pure: from any thread, several at a time; compression is here.
+
+        chunk has the level's chunk_shape, in C order, in the byte order of this machine or of the format; what lies
+        beyond the array is zeros. The result may refer to the memory of `chunk`, which stays as it is until `store`
+        has returned.
+        """
+
+    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+        """Write a chunk: readers see it whole or not at all, also after a power cut. From any thread.
+
+        It may lie beyond the shape: readers look for it after `grow`. Raises StorageError.
+        """
+
+    def grow(self, level: int, shape: tuple[int, ...]) -> None:
+        """The level now has this shape, in no axis less than before. After the chunks that it announces are stored."""
+
+    def sync(self) -> None:
+        """When this returns, all that was stored before survives a power cut."""
+
+    def finish(self, levels: Sequence[ArraySpec]) -> None:
+        """Note the final shapes (which may be less than before) and attributes, and that nothing more will come."""
+
+    def close(self) -> None:
+        """Give up the files; without `finish` the array stays unfinished and can be gone on with."""
+
+
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkFormat(Generic[OptionsT]):
+    """Registry entry of a chunk format.
+
+    suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in FrameFormat.
+    byte_order is that of the items in the files: who hands over chunks in it saves a copy. grows: the shape need not
+    be known beforehand.
+
+    open returns the readers of all levels, the full resolution first. parse_options takes what the user wrote
+    (`mirrors=[{"format": "n5", ...}]` without "format") and raises ConfigError. plan cuts an array (a spec without
+    chunk_shape) into chunks and says which levels there will be, level 0 first; it raises ConfigError for an array that
+    the format cannot hold. create makes the container, or goes on with the one that is there; it raises DatasetExists
+    if that holds something else. encode_bytes is the most memory that `encode` takes for a chunk of this level, its
+    result included and the chunk not. check reads all chunks and reports whatever breaks the format.
+    """
+
+    name: str
+    suffix: str
+    looked_for: str
+    byte_order: Literal["<", ">"]
+    grows: bool
+    detect: Callable[[Path], bool]
+    folder: Callable[[Path], Path]
+    open: Callable[[Path], Sequence[ChunkArrayReader]]
+    parse_options: Callable[[Mapping[str, object]], OptionsT]
+    plan: Callable[[ArraySpec, OptionsT], tuple[ArraySpec, ...]]
+    encode_bytes: Callable[[ArraySpec, OptionsT], int]
+    create: Callable[[Path, Sequence[ArraySpec], OptionsT, Disk], ChunkWriter]
+    check: Callable[[Path, CheckReport], ChunkCounts]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCounts:
+    """What a check has read: arrays (all levels), chunks that were there and that were not, and bytes decoded."""
+
+    arrays: int
+    chunks: int
+    missing: int
+    payload_bytes: int
