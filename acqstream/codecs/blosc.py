@@ -1,0 +1,45 @@
+"""blosc: one c-blosc1 chunk."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from acqstream.codecs.sizes import Data, check_size
+from acqstream.errors import CorruptDataset
+
+COMPRESSORS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+MAX_BYTES = 2**31 - 17  # of a chunk, not compressed
+
+_HEADER = struct.Struct("<BBBBIII")  # version, codec version, flags, typesize, nbytes, blocksize, cbytes
+
+
+def encode(
+    data: Data, item_bytes: int, *, cname: str = "lz4", clevel: int = 5, shuffle: int = 1, blocksize: int = 0
+) -> bytes:
+    """One chunk; item_bytes is the size of an item of `data`, by which it is shuffled (0 no, 1 bytes, 2 bits)."""
+    from numcodecs import blosc as c_blosc  # as heavy as numpy: loaded when the first such chunk comes
+
+    items = np.frombuffer(data, np.dtype(f"V{item_bytes}"))
+    chunk: bytes = c_blosc.compress(items, cname.encode(), clevel, shuffle, blocksize)
+    return chunk
+
+
+def decode(data: Data, size: int) -> bytearray:
+    """What the chunk holds: `size` bytes. Raises CorruptDataset."""
+    from numcodecs import blosc as c_blosc
+
+    if len(data) < _HEADER.size:
+        raise CorruptDataset(f"blosc: {len(data)} bytes, a header has {_HEADER.size}")
+    _, _, _, _, held, _, length = _HEADER.unpack_from(data)
+    # The library believes both: it would read and write beyond the buffers.
+    if length != len(data):
+        raise CorruptDataset(f"blosc: the chunk has {len(data)} bytes, its header says {length}")
+    check_size("blosc", held, size)
+    found = bytearray(size)
+    try:
+        c_blosc.decompress(data, found)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptDataset(f"blosc: {error}") from error
+    return found

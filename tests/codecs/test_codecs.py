@@ -1,0 +1,229 @@
+"""Every codec: the published bytes, there and back, and what is cut, long, damaged or lies about its size."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from acqstream.codecs import blosc, bzip2, gzip, lz4_block_stream, raw, xz, zstd
+from acqstream.codecs.sizes import Data
+from acqstream.errors import CorruptDataset
+
+
+@dataclass(frozen=True)
+class Codec:
+    encode: Callable[[bytes], Data]
+    decode: Callable[[bytes, int], Data | bytearray]
+
+
+CODECS = {
+    "raw": Codec(raw.encode, raw.decode),
+    "gzip": Codec(gzip.encode, gzip.decode),
+    "gzip-zlib": Codec(lambda data: gzip.encode(data, zlib=True), gzip.decode),
+    "bzip2": Codec(bzip2.encode, bzip2.decode),
+    "xz": Codec(xz.encode, xz.decode),
+    "lz4": Codec(lz4_block_stream.encode, lz4_block_stream.decode),
+    "lz4-pieces": Codec(lambda data: lz4_block_stream.encode(data, 64), lz4_block_stream.decode),
+    "blosc": Codec(lambda data: blosc.encode(data, 2 if len(data) % 2 == 0 else 1), blosc.decode),
+    "zstd": Codec(zstd.encode, zstd.decode),
+}
+SAMPLE = bytes.fromhex("000100020003000400050006")
+ZEROS = bytes(64)
+SAME = bytes.fromhex("0102") * 64
+NOISE = np.random.default_rng(1121).poisson(200, 20_000).astype(">u2").tobytes()
+
+# Streams of SAMPLE unless another is named; "made" where our encoder gives the same bytes.
+STREAMS = {
+    "gzip": (
+        SAMPLE,
+        "1f8b0800000000000003 6360 6460 6260 6660 6160 6560 0300 aaea6dbf 0c000000",
+    ),
+    "gzip-zlib": (SAMPLE, "789c 6360 6460 6260 6660 6160 6560 0300 00670016"),
+    "bzip2": (
+        SAMPLE,
+        "425a68393141592653 59023e0dd2000000 40007f002000221a 63508600e72866f8 bb9229c28480 11f06e90",
+    ),
+    "xz": (
+        SAMPLE,
+        (
+            "fd377a585a000004e6d6b4460200210116000000742fe5a301000b000100020003000400050006000d0309ca34ec15a70001240c"
+            "a618d8d81fb6f37d010000000004595a"
+        ),
+    ),
+    "lz4": (
+        SAMPLE,
+        "4c5a34426c6f636b160c0000000c00000090258b060001000200030004000500064c5a34426c6f636b16000000000000000000000000",
+    ),
+    "lz4 of zeros": (
+        ZEROS,
+        "4c5a34426c6f636b260b000000400000000499fa031f000100275000000000004c5a34426c6f636b16000000000000000000000000",
+    ),
+    "blosc": (SAMPLE, "020133020c0000000c0000001c000000000100020003000400050006"),
+    "blosc of one value": (
+        SAME,
+        "0201310280000000800000002800000014000000100000001f0101002c1f02010027500202020202",
+    ),
+    "zstd": (SAMPLE, "28b52ffd200c610000000100020003000400050006"),
+}
+
+
+def stream(name: str) -> bytes:
+    return bytes.fromhex(STREAMS[name][1])
+
+
+def codec_of(name: str) -> Codec:
+    return CODECS[name.partition(" ")[0]]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_published_streams_are_read(name: str) -> None:
+    data, _ = STREAMS[name]
+    assert bytes(codec_of(name).decode(stream(name), len(data))) == data
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if not name.startswith("gzip")])
+def test_published_streams_are_made(name: str) -> None:
+    data, _ = STREAMS[name]
+    assert bytes(codec_of(name).encode(data)) == stream(name)
+
+
+def test_published_gzip_streams_are_made_but_for_what_names_the_program() -> None:
+    made = gzip.encode(SAMPLE)
+    assert (made[:9], made[10:]) == (stream("gzip")[:9], stream("gzip")[10:])  # byte 9: the operating system
+    made = gzip.encode(SAMPLE, zlib=True)
+    assert (made[:1], made[2:]) == (stream("gzip-zlib")[:1], stream("gzip-zlib")[2:])  # byte 1: a hint of the level
+    assert zlib.decompress(made) == SAMPLE
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x07", SAMPLE, ZEROS, SAME, NOISE], ids=["byte", "sample", "zeros", "same", "noise"]
+)
+@pytest.mark.parametrize("name", CODECS)
+def test_there_and_back(name: str, data: bytes) -> None:
+    codec = CODECS[name]
+    assert bytes(codec.decode(bytes(codec.encode(data)), len(data))) == data
+
+
+@pytest.mark.parametrize("level", range(-1, 10))
+def test_gzip_of_every_level_is_read_by_zlib(level: int) -> None:
+    assert zlib.decompress(gzip.encode(NOISE, level), wbits=31) == NOISE
+
+
+@pytest.mark.parametrize("cname", blosc.COMPRESSORS)
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+def test_blosc_of_every_kind(cname: str, shuffle: int) -> None:
+    assert blosc.decode(blosc.encode(NOISE, 2, cname=cname, shuffle=shuffle), len(NOISE)) == NOISE
+
+
+def test_blosc_tells_the_size_of_the_items() -> None:
+    for item_bytes in (1, 2, 4, 8):
+        assert blosc.encode(NOISE, item_bytes)[3] == item_bytes
+
+
+def test_members_of_gzip_are_read_one_after_the_other() -> None:
+    assert gzip.decode(gzip.encode(SAMPLE) + gzip.encode(ZEROS), len(SAMPLE + ZEROS)) == SAMPLE + ZEROS
+
+
+def test_an_end_mark_of_lz4_may_be_missing() -> None:
+    assert lz4_block_stream.decode(stream("lz4")[:-21], len(SAMPLE)) == SAMPLE
+
+
+def zstd_without_size() -> bytes:
+    made = zstd.encode(SAMPLE)
+    assert made[4:6] == b"\x20\x0c"  # one segment, a size of one byte
+    return made[:4] + b"\x00\x58" + made[6:]  # a window of 2 MiB, no size
+
+
+def test_zstd_without_the_size_in_its_header_is_read() -> None:
+    assert zstd.decode(zstd_without_size(), len(SAMPLE)) == SAMPLE
+    for size in (len(SAMPLE) - 1, len(SAMPLE) + 1):
+        with pytest.raises(CorruptDataset, match="zstd"):
+            zstd.decode(zstd_without_size(), size)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_another_size_than_expected_is_an_error(name: str) -> None:
+    codec = CODECS[name]
+    encoded = bytes(codec.encode(NOISE))
+    for size in (0, 1, len(NOISE) - 1, len(NOISE) + 1):
+        with pytest.raises(CorruptDataset, match=f"{name.partition('-')[0]}: .*expected {size}"):
+            codec.decode(encoded, size)
+
+
+@pytest.mark.parametrize("data", [SAMPLE, NOISE], ids=["sample", "noise"])
+@pytest.mark.parametrize("name", CODECS)
+def test_what_is_cut_or_goes_on_is_an_error(name: str, data: bytes) -> None:
+    codec = CODECS[name]
+    encoded = bytes(codec.encode(data))
+    ends = {0, 1, 3, len(encoded) // 2, len(encoded) - 1}
+    if name.startswith("lz4"):
+        ends.discard(len(encoded) - 21)
+    for damaged in (*(encoded[:end] for end in ends), encoded + b"\0\0", encoded + encoded[:5]):
+        with pytest.raises(CorruptDataset, match=name.partition("-")[0]):
+            codec.decode(damaged, len(data))
+
+
+@pytest.mark.parametrize("name", ["gzip", "gzip-zlib", "bzip2", "xz", "lz4", "lz4-pieces"])
+def test_a_changed_bit_is_found(name: str) -> None:
+    """These have checksums. Some bits of a header mean nothing: then the data must be right."""
+    codec, randomness = CODECS[name], random.Random(7)
+    encoded = bytes(codec.encode(NOISE[:2000]))
+    for _ in range(200):
+        damaged = bytearray(encoded)
+        damaged[randomness.randrange(len(damaged))] ^= 1 << randomness.randrange(8)
+        try:
+            found = codec.decode(bytes(damaged), 2000)
+        except CorruptDataset:
+            continue
+        assert bytes(found) == NOISE[:2000]
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_damaged_streams_neither_crash_nor_grow(name: str) -> None:
+    codec, randomness = CODECS[name], random.Random(11)
+    for data in (SAME, NOISE[:5000]):
+        encoded = bytes(codec.encode(data))
+        for _ in range(150):
+            damaged = bytearray(encoded)
+            for _ in range(3):
+                damaged[randomness.randrange(min(len(damaged), randomness.choice((24, 10**9))))] = randomness.randrange(
+                    256
+                )
+            try:
+                assert len(codec.decode(bytes(damaged), len(data))) == len(data)
+            except CorruptDataset:
+                pass
+
+
+def test_sizes_that_headers_claim_are_not_believed() -> None:
+    huge = 1 << 40
+    frame = b"\x28\xb5\x2f\xfd\xe0" + huge.to_bytes(8, "little") + zstd.encode(SAMPLE)[6:]
+    with pytest.raises(CorruptDataset, match="zstd: holds more than 12 bytes, expected 12"):
+        zstd.decode(frame, 12)
+    chunk = bytearray(stream("blosc"))
+    chunk[4:8] = (1 << 30).to_bytes(4, "little")
+    with pytest.raises(CorruptDataset, match="blosc: holds more than 12 bytes"):
+        blosc.decode(bytes(chunk), 12)
+    chunk[4:8], chunk[12:16] = (12).to_bytes(4, "little"), (1 << 30).to_bytes(4, "little")
+    with pytest.raises(CorruptDataset, match="blosc: the chunk has 28 bytes, its header says 1073741824"):
+        blosc.decode(bytes(chunk), 12)
+    piece = struct.pack("<8sBIII", b"LZ4Block", 0x26, 11, 1 << 31, 0) + bytes(11)
+    with pytest.raises(CorruptDataset, match="lz4: 11 bytes for 2147483648"):
+        lz4_block_stream.decode(piece, 64)
+    bomb = zlib.compress(bytes(1 << 24))
+    with pytest.raises(CorruptDataset, match="gzip: holds more than 100 bytes"):
+        gzip.decode(bomb, 100)
+
+
+def test_the_other_two_meanings_of_lz4_are_refused() -> None:
+    import lz4.block
+
+    for foreign in (lz4.block.compress(NOISE, store_size=True), lz4.block.compress(NOISE, store_size=False)):
+        with pytest.raises(CorruptDataset, match="lz4: no LZ4Block at byte 0"):
+            lz4_block_stream.decode(foreign, len(NOISE))
