@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -13,6 +14,11 @@ from acqstream.storage.remote_path import RemotePath, is_remote
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _HAS_PREADV = hasattr(os, "preadv")
+
+
+def is_absent(error: StorageError) -> bool:
+    """Whether a file could not be opened because there is none."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR) or isinstance(error.__cause__, FileNotFoundError)
 
 
 class ReadFile:

@@ -1,0 +1,92 @@
+"""Folders below one root that many small files go to: made when first needed, forced together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from acqstream.errors import StorageError
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.disk import Disk, write_all
+
+_MAX_KNOWN = 100_000
+
+
+class FolderTree:
+    """Makes folders and puts whole files into them; from any thread. Raises StorageError."""
+
+    def __init__(self, root: str, disk: Disk) -> None:
+        self.root = root
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._changed: set[str] = set()  # folders whose names are not forced yet
+
+    def folder(self, parts: Sequence[str]) -> str:
+        """The path of a folder below the root; it and those above it are made where they are not there."""
+        path = "/".join((self.root, *parts))
+        with self._lock:
+            if path in self._known:
+                return path
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            for depth in range(len(parts) + 1):
+                self._make("/".join((self.root, *parts[:depth])))
+        return path
+
+    def put(self, folder: str, name: str, content: Sequence[bytes | memoryview]) -> None:
+        """Write a file whole, or replace it: readers see the old content or the new, never a part, nor nothing.
+
+        Its content is forced, its name when `sync` returned. Nobody else may put the same file meanwhile.
+        """
+        path = f"{folder}/{name}"
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            fd = self._open_new(temporary)
+            try:
+                write_all(self._disk, fd, content, 0)
+                self._disk.fdatasync(fd)
+            finally:
+                self._disk.close(fd)
+            self._disk.replace(temporary, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the first error counts
+                self._disk.unlink(temporary)
+            raise StorageError.wrap(error, path, "cannot write") from error
+        with self._lock:
+            self._changed.add(folder)
+
+    def sync(self) -> None:
+        """Force the names of all files that were put before."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+        left = set(changed)
+        try:
+            for folder in sorted(changed):
+                self._disk.sync_directory(folder)
+                left.discard(folder)
+        except OSError as error:
+            with self._lock:
+                self._changed |= left
+            raise StorageError.wrap(error, folder, "cannot force the folder") from error
+
+    def _make(self, path: str) -> None:
+        if path in self._known:
+            return
+        try:
+            self._disk.mkdir(path)
+        except FileExistsError:
+            pass  # from before, or a file: putting something into it will tell
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot make the folder") from error
+        else:
+            self._changed.add(path.rpartition("/")[0] or "/")
+        self._known.add(path)
+
+    def _open_new(self, path: str) -> int:
+        try:
+            return self._disk.open(path, create=True)
+        except FileExistsError:  # left by a crash
+            self._disk.unlink(path)
+            return self._disk.open(path, create=True)

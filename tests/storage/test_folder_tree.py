@@ -1,0 +1,82 @@
+"""Many small files below one root: made whole, forced together."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from acqstream.errors import DiskFull, StorageError
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.folder_tree import FolderTree
+from tests.storage.scripted_disk import ScriptedDisk
+
+
+def test_folders_are_made_once(tmp_path):
+    disk = ScriptedDisk()
+    tree = FolderTree(str(tmp_path / "root"), disk)
+    assert tree.folder(("a", "b")) == f"{tmp_path}/root/a/b"
+    assert tree.folder(("a", "c")) == f"{tmp_path}/root/a/c"
+    assert len(disk.of("mkdir")) == 4
+    tree.folder(("a", "b"))
+    assert len(disk.of("mkdir")) == 4
+    assert (tmp_path / "root" / "a" / "c").is_dir()
+
+
+def test_files_are_replaced_whole(tmp_path):
+    tree = FolderTree(str(tmp_path / "root"), LocalDisk())
+    folder = tree.folder(())
+    tree.put(folder, "0", [b"old", memoryview(b" content")])
+    tree.put(folder, "0", [b"new"])
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "root").iterdir()] == [("0", b"new")]
+
+
+def test_names_are_forced_by_sync_and_contents_before(tmp_path):
+    disk = ScriptedDisk()
+    tree = FolderTree(str(tmp_path / "root"), disk)
+    tree.put(tree.folder(("a",)), "0", [b"x"])
+    kinds = [call.kind for call in disk.calls if call.name.endswith(("0", "0.new"))]
+    assert kinds.index("fdatasync") < kinds.index("replace")
+    assert not disk.of("sync_directory")
+    tree.sync()
+    forced = {call.name for call in disk.of("sync_directory")}
+    assert forced == {tmp_path.name, "root", "a"}
+    tree.sync()
+    assert len(disk.of("sync_directory")) == 3
+
+
+def test_what_could_not_be_forced_is_forced_the_next_time(tmp_path):
+    disk = ScriptedDisk()
+    tree = FolderTree(str(tmp_path / "root"), disk)
+    tree.put(tree.folder(("a",)), "0", [b"x"])
+    disk.fail("sync_directory", 2)
+    with pytest.raises(StorageError, match="cannot force the folder"):
+        tree.sync()
+    tree.sync()
+    assert {call.name for call in disk.of("sync_directory")} >= {tmp_path.name, "root", "a"}
+
+
+@pytest.mark.parametrize("kind", ["create", "pwritev", "fdatasync", "replace"])
+def test_a_failed_call_leaves_the_old_content(tmp_path, kind):
+    disk = ScriptedDisk()
+    tree = FolderTree(str(tmp_path / "root"), disk)
+    folder = tree.folder(())
+    tree.put(folder, "0", [b"old"])
+    disk.fail(kind, 1, errno.ENOSPC)
+    with pytest.raises(DiskFull, match="root/0"):
+        tree.put(folder, "0", [b"new"])
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "root").iterdir()] == [("0", b"old")]
+
+
+def test_what_a_crash_left_is_no_hindrance(tmp_path):
+    tree = FolderTree(str(tmp_path), LocalDisk())
+    (tmp_path / "0.new").write_bytes(b"half of somethi")
+    tree.put(str(tmp_path), "0", [b"whole"])
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("0", b"whole")]
+
+
+def test_a_file_in_the_way_is_told(tmp_path):
+    (tmp_path / "a").write_text("a file")
+    tree = FolderTree(str(tmp_path), LocalDisk())
+    with pytest.raises(StorageError, match="a/b"):
+        tree.folder(("a", "b"))
