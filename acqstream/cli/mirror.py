@@ -32,7 +32,7 @@ def mirror(
     sums their pixels. `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another
     program has made are replaced with --rebuild only, once the new ones are whole.
     """
-    from acqstream.formats.registry import find_format
+    from acqstream.formats.registry import find_frame_format
     from acqstream.pipeline.views.pyramid_view import PyramidView
     from acqstream.pipeline.views.registry import VIEWS
     from acqstream.pipeline.views.view import ViewRun
@@ -41,7 +41,7 @@ def mirror(
         raise typer.BadParameter(f"{to!r} is not known; {', '.join(VIEWS)} can be made", param_hint="--to")
     if rebuild and to != "pyramid":
         raise typer.BadParameter("a pyramid only; of other views delete what was made", param_hint="--rebuild")
-    find_format(path)  # says what is wrong with the path
+    find_frame_format(path)  # says what is wrong with the path
     make = partial(PyramidView, is_remade=True) if rebuild else VIEWS[to]
     run = ViewRun(path, to, make)
     try:

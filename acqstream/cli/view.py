@@ -25,8 +25,8 @@ def view(
 
     In napari, if it is installed with a Qt and there is a screen; else as a contact sheet, a PNG file that is named.
     """
-    import acqstream
     from acqstream.dataset.contact_sheet import save_contact_sheet
+    from acqstream.dataset.dataset import open_frames
 
     reason = "" if png is not None else why_no_window()
     if png is None and not reason:
@@ -34,7 +34,7 @@ def view(
         return
     if reason:
         print(f"no window: {reason}; a contact sheet instead", file=sys.stderr)
-    with acqstream.open(path) as dataset:
+    with open_frames(path) as dataset:
         file = _temporary_file() if png is None else png
         save_contact_sheet(dataset, file)
     print(file)

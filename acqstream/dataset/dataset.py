@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from acqstream.dataset.follow import follow_keys
 from acqstream.dataset.level import Level, ordered_axis_values
-from acqstream.formats.base import FrameReader
-from acqstream.formats.registry import find_format
+from acqstream.formats.base import FrameFormat, FrameReader
+from acqstream.formats.registry import find_format, find_frame_format
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.remote_path import as_path
@@ -34,11 +34,23 @@ AskedValue = str | SupportsIndex
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
-    Raises DatasetError if nothing is there, UnknownFormat with what was looked for, and UnsupportedFeature or
-    CorruptDataset for a dataset that cannot be read.
+    An array in a chunk format opens as a `ChunkDataset`. Raises DatasetError if nothing is there, UnknownFormat with
+    what was looked for, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
     """
+    from acqstream.dataset.chunk_dataset import ChunkDataset  # is a Dataset itself
+
     place = as_path(path)
     found = find_format(place)
+    return _frames(place, found) if isinstance(found, FrameFormat) else ChunkDataset(place, found)
+
+
+def open_frames(path: str | os.PathLike[str]) -> Dataset:
+    """As `open_dataset`, for a dataset of frames. Raises UnsupportedFeature for one of arrays."""
+    place = as_path(path)
+    return _frames(place, find_frame_format(place))
+
+
+def _frames(place: Path, found: FrameFormat) -> Dataset:
     readers = found.open(place)
     return Dataset(readers[0].path if readers[0].level else readers[0].container, found.name, readers)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.dataset.dataset import open_dataset
+from acqstream.dataset.dataset import open_frames
 from acqstream.dataset.napari_layers import LayerData, image_layers
 from acqstream.dataset.napari_live import start_timer
 from acqstream.errors import AcqStreamError
-from acqstream.formats.registry import find_format
+from acqstream.formats.registry import find_frame_format
 
 PathLike = str | os.PathLike[str]
 _NO_LAYER: LayerData = (None,)
@@ -22,7 +22,7 @@ def get_reader(path: PathLike | Sequence[PathLike]) -> Callable[[Any], list[Laye
     if not isinstance(path, (str, os.PathLike)):
         return None
     try:
-        find_format(Path(path))
+        find_frame_format(Path(path))
     except (AcqStreamError, OSError, ValueError):  # napari asks for every path
         return None
     return read_layers
@@ -33,7 +33,7 @@ def read_layers(path: PathLike) -> list[LayerData]:
 
     Raises as `acqstream.open`.
     """
-    dataset = open_dataset(path)
+    dataset = open_frames(path)
     layers = image_layers(dataset)
     if dataset.writing:
         start_timer(dataset)

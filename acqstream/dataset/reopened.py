@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.dataset.dataset import Dataset, open_frames
 from acqstream.dataset.level import Level
 from acqstream.storage.remote_path import as_path
 
@@ -18,14 +18,14 @@ _lock = threading.Lock()
 def reopened(path: str, frame_count: int) -> Level:
     """The level in the folder `path`, with at least so many frames; the last few stay open.
 
-    Raises as `open_dataset` and `Dataset.refresh`.
+    Raises as `open_frames` and `Dataset.refresh`.
     """
     status = as_path(path).stat()
     key = (path, status.st_ino)  # another dataset may have come to this place
     with _lock:
         dataset = _open.get(key)
         if dataset is None:
-            dataset = _open[key] = open_dataset(path)
+            dataset = _open[key] = open_frames(path)
             if len(_open) > MOST_OPEN:
                 _open.popitem(last=False)  # whoever still reads from it keeps its files open
         _open.move_to_end(key)

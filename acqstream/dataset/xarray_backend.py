@@ -17,11 +17,11 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from acqstream.dataset.dask_arrays import chunk_shape
-from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.dataset.dataset import Dataset, open_frames
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import attributes, coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
-from acqstream.formats.registry import FORMATS
+from acqstream.formats.registry import FRAME_FORMATS
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""
@@ -45,7 +45,7 @@ class AcqStreamBackend(BackendEntrypoint):
                 path /= "a file in it"  # asked so, a folder that only holds datasets is none
             elif path.suffix != ".index":
                 return False
-            return any(entry.detect(path) for entry in FORMATS)
+            return any(entry.detect(path) for entry in FRAME_FORMATS)
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
             return False
 
@@ -53,7 +53,7 @@ class AcqStreamBackend(BackendEntrypoint):
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, level: int = 0
     ) -> xarray.Dataset:
         """Level `level` of the dataset. Raises as `acqstream.open`."""
-        dataset = open_dataset(filename_or_obj)
+        dataset = open_frames(filename_or_obj)
         try:
             made = _level_dataset(dataset, level, drop_variables)
         except BaseException:
@@ -66,7 +66,7 @@ class AcqStreamBackend(BackendEntrypoint):
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
     ) -> dict[str, xarray.Dataset]:
         """All levels, by path: `/level0`, the full resolution, `/level1` ..."""
-        dataset = open_dataset(filename_or_obj)
+        dataset = open_frames(filename_or_obj)
         try:
             levels = range(len(dataset.levels))
             groups = {f"/level{number}": _level_dataset(dataset, number, drop_variables) for number in levels}

@@ -126,7 +126,10 @@ class ChunkWriter(Protocol):
         """
 
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
-        """The level now has this shape, in no axis less than before. After the chunks that it announces are stored."""
+        """The level now has this shape, in no axis less than before. After the chunks that it announces are stored.
+
+        Raises ConfigError for an axis that cannot grow.
+        """
 
     def sync(self) -> None:
         """When this returns, all that was stored before survives a power cut."""
@@ -151,8 +154,9 @@ class ChunkFormat(Generic[OptionsT]):
 
     open returns the readers of all levels, the full resolution first. parse_options takes what the user wrote
     (`mirrors=[{"format": "n5", ...}]` without "format") and raises ConfigError. plan cuts an array (a spec without
-    chunk_shape) into chunks and says which levels there will be, level 0 first; it raises ConfigError for an array that
-    the format cannot hold. create makes the container, or goes on with the one that is there; it raises DatasetExists
+    chunk_shape) into chunks and says which levels there will be, level 0 first; its axes may come in another order, and
+    there may be one of size 1 more. A size of 0 is not known yet. It raises ConfigError for an array that the format
+    cannot hold. create makes the container, or goes on with the one that is there; it raises DatasetExists
     if that holds something else. encode_bytes is the most memory that `encode` takes for a chunk of this level, its
     result included and the chunk not. check reads all chunks and reports whatever breaks the format.
     """

@@ -60,9 +60,12 @@ def test_every_module_can_be_imported_first(module):
     ("statement", "too_heavy"),
     [
         ("import acqstream", {"numpy", "zmq", "tifffile", "pydantic", "typer", "rich", "msgpack", "psutil"}),
-        ("import acqstream.daemon.server", {"tifffile", "typer", "rich", "dask", "xarray"}),
+        ("import acqstream.daemon.server", {"tifffile", "typer", "rich", "dask", "xarray", "numcodecs"}),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
-        ("import acqstream.dataset.dataset", {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil", "dask", "PIL"}),
+        (
+            "import acqstream.dataset.dataset",
+            {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil", "numcodecs", "dask", "PIL"},
+        ),
     ],
 )
 def test_an_import_loads_no_more_than_it_needs(statement, too_heavy):

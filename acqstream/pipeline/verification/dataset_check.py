@@ -16,7 +16,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.base import CheckReport, FrameColumns, Problem
-from acqstream.formats.registry import find_format
+from acqstream.formats.registry import find_frame_format
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.pipeline.journal import JOURNAL_NAME
 from acqstream.pipeline.recovery import KEPT_SUFFIX
@@ -86,7 +86,7 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
 
     Raises DatasetError if it cannot be opened at all (UnknownFormat, UnsupportedFeature), StorageError.
     """
-    found = find_format(path)
+    found = find_frame_format(path)
     report = CheckReport() if on_progress is None else CheckReport(on_progress)
     check = _Check(found.folder(path), report)
     check.read_side_files()

@@ -1,0 +1,207 @@
+"""Reads one level of an array in an N5 container, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.formats.chunk_format import ArraySpec, Position
+from acqstream.formats.n5.attributes import DatasetAttributes, is_dataset, parse_dataset, read_attributes
+from acqstream.formats.n5.block import BlockHeader, decode_block, max_file_bytes, parse_header
+from acqstream.formats.n5.folders import below, container_of, readable_attributes, upwards
+from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
+from acqstream.formats.n5.space import Attributes, centres, read_space
+from acqstream.storage.read_file import ReadFile, is_absent
+
+_HEADER_BYTES = 512  # more than any header has
+
+
+class N5Array:
+    """A ChunkArrayReader. One dataset, or several of the same kind, by their position along the first axes.
+
+    path is the folder that was opened; fallback holds what is known of it besides, as attributes of a group. No file is
+    kept open, and the array may be sent to another process.
+    """
+
+    def __init__(self, path: Path, level: int, fallback: Attributes) -> None:
+        self.path = path
+        self._level = level
+        self._fallback = fallback
+        self.refresh()
+
+    def refresh(self) -> None:
+        """See ChunkArrayReader. Raises DatasetError if the array is no longer there, or no longer one."""
+        found = find_array(self.path)
+        if self._level not in found.levels:
+            raise DatasetError(f"{self.path}: level {self._level} is no longer there")
+        folder = _level_folder(found.first, found.levels[self._level])
+        attributes = _dataset_attributes(folder)
+        self._attributes = parse_dataset(attributes, folder)
+        self._found = found
+        self.complete = found.complete
+        if found.notes is None:
+            self._check_members()
+        self.spec = self._make_spec(attributes)
+
+    @property
+    def attributes(self) -> DatasetAttributes:
+        """The mandatory attributes of its datasets, as last read."""
+        return self._attributes
+
+    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
+        """See ChunkArrayReader."""
+        path = self.block_path(position)
+        if path is None:
+            return None
+        try:
+            file = ReadFile(path)
+        except StorageError as error:
+            if is_absent(error):
+                return None
+            raise
+        try:
+            size, most = file.size(), max_file_bytes(self._attributes)
+            if size > most:
+                raise CorruptDataset(f"has {size} bytes, a block at most {most}", path=str(path), offset=most)
+            data = file.read(0, size)
+        finally:
+            file.close()
+        crop = tuple(part.stop - part.start for part in self.spec.region(position))
+        leading = len(self._found.groups.axes)
+        return decode_block(data, self._attributes, crop[leading:], str(path)).reshape(crop)
+
+    def read_header(self, path: Path) -> BlockHeader:
+        """The header of a block file. Raises as `read_chunk`."""
+        file = ReadFile(path)
+        try:
+            return parse_header(file.read(0, _HEADER_BYTES), self._attributes, str(path))
+        finally:
+            file.close()
+
+    def block_path(self, position: Position) -> Path | None:
+        """Of a block file: the folder of its dataset, and its position there, x first; None without such a dataset."""
+        grid = self.spec.grid_shape
+        if len(position) != len(grid) or not all(0 <= at < size for at, size in zip(position, grid, strict=True)):
+            raise IndexError(f"{self.path}: no chunk {position} in a grid of {grid}")
+        leading = len(self._found.groups.axes)
+        folder = self._dataset_folder(position[:leading])
+        return None if folder is None else below(folder, map(str, reversed(position[leading:])))
+
+    def stored(self) -> Iterator[Position]:
+        """See ChunkArrayReader."""
+        grid = self.spec.grid_shape
+        for position in self.block_files():
+            if all(at < size for at, size in zip(position, grid, strict=True)):
+                yield position
+
+    def block_files(self) -> Iterator[Position]:
+        """Positions of all files that have the name of a block, also outside the grid."""
+        ndim = len(self._attributes.dimensions)
+        for member in self._found.groups.positions():
+            folder = self._dataset_folder(member)
+            stack: list[tuple[Path, tuple[int, ...]]] = [] if folder is None else [(folder, ())]
+            while stack:
+                place, above = stack.pop()
+                for number in _numbers_in(place):
+                    if len(above) + 1 < ndim:
+                        stack.append((place / str(number), (number, *above)))
+                    else:
+                        yield (*member, number, *above)
+
+    def close(self) -> None:
+        """No file is kept open."""
+
+    def _dataset_folder(self, member: Position) -> Path | None:
+        group = self._found.groups.get(member)
+        return None if group is None else _level_folder(group, self._found.levels[self._level])
+
+    def _check_members(self) -> None:
+        """Whether all datasets of this level are of one kind. Raises DatasetError that lists them."""
+        for member in self._found.groups.positions():
+            folder = self._dataset_folder(member)
+            if folder is not None and parse_dataset(_dataset_attributes(folder), folder) != self._attributes:
+                raise several_arrays(self.path)
+
+    def _make_spec(self, attributes: dict[str, Any]) -> ArraySpec:
+        """Of the whole array, from the attributes of its first dataset."""
+        found, own = self._found, self._attributes
+        above = (*_attributes_above(_level_folder(found.first, found.levels[self._level])), self._fallback)
+        space = read_space(attributes, above, len(own.dimensions), self._level)
+        leading = found.groups.axes
+        ones = (1,) * len(leading)
+        spec = ArraySpec(
+            axes=(*leading, *space.axes),
+            shape=(*found.groups.shape, *own.shape),
+            dtype=own.dtype,
+            chunk_shape=(*ones, *own.chunk_shape),
+            factors=(*ones, *space.factors),
+            scale=(*map(float, ones), *space.scale),
+            units=(*("" for _ in leading), *space.units),
+            translation=(*(0.0 for _ in leading), *space.translation),
+            attributes=attributes,
+        )
+        return spec if found.notes is None else _with_notes(spec, found)
+
+
+def open_levels(path: Path, fallback: Attributes) -> list[N5Array]:
+    """The levels of the array that a folder of a container means. Raises DatasetError and what belongs to it."""
+    return [N5Array(path, level, fallback) for level in find_array(path).levels]
+
+
+def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
+    """The same with what our writer has noted: names, sizes and places along all axes."""
+    notes = found.notes
+    if notes is None or len(notes.axes) != len(spec.axes):
+        return spec
+    shifts = centres(notes.scale, spec.factors)
+    return replace(
+        spec,
+        axes=notes.axes,
+        scale=tuple(size * factor for size, factor in zip(notes.scale, spec.factors, strict=True)),
+        units=notes.units,
+        translation=tuple(place + shift for place, shift in zip(notes.translation, shifts, strict=True)),
+        labels=notes.labels,
+        attributes=notes.attributes,
+    )
+
+
+def _level_folder(group: Path, name: str) -> Path:
+    return group / name if name else group
+
+
+def _dataset_attributes(folder: Path) -> dict[str, Any]:
+    attributes = read_attributes(folder)
+    if attributes is None or not is_dataset(attributes):
+        raise DatasetError(f"{folder}: no N5 dataset here")
+    return attributes
+
+
+def _attributes_above(folder: Path) -> list[Attributes]:
+    """Those of the folders above a dataset, up to the container, nearest first."""
+    container = container_of(folder)
+    found: list[Attributes] = []
+    for place in upwards(folder):
+        if place != folder.absolute():
+            found.append(readable_attributes(place) or {})
+        if place == container.absolute():
+            break
+    return found
+
+
+def _numbers_in(folder: Path) -> Iterator[int]:
+    """What has the name of a block, or of a folder of blocks: a plain decimal."""
+    try:
+        names = [child.name for child in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return  # not there, or a file where a folder would be: no block
+    except OSError as error:
+        raise StorageError.wrap(error, str(folder), "list the folder") from error
+    for name in names:
+        if name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0")) and len(name) < 20:
+            yield int(name)

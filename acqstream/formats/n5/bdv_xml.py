@@ -1,0 +1,151 @@
+"""The XML file that BigDataViewer opens: it lies beside the container and lists its setups and time points.
+
+Source: the file that BigDataViewer itself writes for `bdv.n5`, version 1.0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.n5.layouts import TIME, setup_number
+from acqstream.formats.n5.plan import COMPONENT
+from acqstream.storage.read_file import ReadFile
+
+SUFFIX = ".xml"
+_FORMAT = "bdv.n5"
+_MAX_BYTES = 64 * 1024 * 1024
+_CHANNEL_AXES = ("channel", COMPONENT)  # the other axes of setups make up the tile
+
+
+def xml_path(container: Path) -> Path:
+    """Of the XML file of a container: a.n5 has a.xml beside it."""
+    return container.with_suffix(SUFFIX) if container.suffix == ".n5" else container.with_name(container.name + SUFFIX)
+
+
+def make_xml(full: ArraySpec, container_name: str) -> bytes:
+    """The file for a container in layout `bdv` whose full resolution is `full`."""
+    root = ElementTree.Element("SpimData", version="0.2")
+    _add(root, "BasePath", ".", type="relative")
+    sequence = ElementTree.SubElement(root, "SequenceDescription")
+    loader = ElementTree.SubElement(sequence, "ImageLoader", format=_FORMAT, version="1.0")
+    _add(loader, "n5", container_name, type="relative")
+    _add_setups(sequence, full)
+    times = full.shape[full.axes.index(TIME)] if TIME in full.axes else 1
+    points = ElementTree.SubElement(sequence, "Timepoints", type="range")
+    _add(points, "first", "0")
+    _add(points, "last", str(max(0, times - 1)))
+    registrations = ElementTree.SubElement(root, "ViewRegistrations")
+    affine = _affine_text(full)
+    for time, (setup, _) in itertools.product(range(max(1, times)), _setups(full)):
+        view = ElementTree.SubElement(registrations, "ViewRegistration", timepoint=str(time), setup=str(setup))
+        _add(ElementTree.SubElement(view, "ViewTransform", type="affine"), "affine", affine)
+    ElementTree.indent(root)
+    text: bytes = ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True)
+    return text
+
+
+def is_bdv_xml(path: Path) -> bool:
+    """Whether `path` is such a file."""
+    if path.suffix != SUFFIX or not path.is_file():
+        return False
+    file = ReadFile(path)
+    try:
+        return _FORMAT.encode() in file.read(0, _MAX_BYTES)
+    finally:
+        file.close()
+
+
+def read_xml(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The container that the file belongs to, and the size of its voxels as attributes. Raises CorruptDataset."""
+    file = ReadFile(path)
+    try:
+        text = file.read(0, _MAX_BYTES)
+    finally:
+        file.close()
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise CorruptDataset(f"is no XML text: {error}", path=str(path)) from error
+    place = root.find("SequenceDescription/ImageLoader/n5")
+    name = (place.text or "").strip() if place is not None else ""
+    if not name:
+        raise CorruptDataset("names no N5 container", path=str(path))
+    base = (root.findtext("BasePath") or ".").strip() or "."
+    voxel = root.find("SequenceDescription/ViewSetups/ViewSetup/voxelSize")
+    return path.parent / base / name, {} if voxel is None else _voxel_attributes(voxel)
+
+
+def _voxel_attributes(voxel: ElementTree.Element) -> dict[str, Any]:
+    """As the attributes of a group would tell it."""
+    try:
+        size = [float(number) for number in (voxel.findtext("size") or "").split()]
+    except ValueError:
+        return {}
+    unit = (voxel.findtext("unit") or "").strip()
+    return {"resolution": size, "units": [unit] * len(size)}
+
+
+def _add_setups(sequence: ElementTree.Element, full: ArraySpec) -> None:
+    parent = ElementTree.SubElement(sequence, "ViewSetups")
+    channels: dict[int, str] = {}
+    tiles: dict[int, str] = {}
+    for number, at in _setups(full):
+        setup = ElementTree.SubElement(parent, "ViewSetup")
+        _add(setup, "id", str(number))
+        _add(setup, "name", _name(full, at) or "image")
+        _add(setup, "size", " ".join(str(max(1, size)) for size in reversed(full.shape[-3:])))
+        voxel = ElementTree.SubElement(setup, "voxelSize")
+        _add(voxel, "unit", full.units[-1] or "pixel")
+        _add(voxel, "size", _numbers_text(reversed(full.scale[-3:])))
+        attributes = ElementTree.SubElement(setup, "attributes")
+        for kind, named, is_channel in (("channel", channels, True), ("tile", tiles, False)):
+            part = {axis: value for axis, value in at.items() if (axis in _CHANNEL_AXES) == is_channel}
+            key = setup_number([*part], [full.shape[full.axes.index(axis)] for axis in part], [*part.values()])
+            named[key] = _name(full, part) or str(key)
+            _add(attributes, kind, str(key))
+    for tag, kind, named in (("Channel", "channel", channels), ("Tile", "tile", tiles)):
+        entries = ElementTree.SubElement(parent, "Attributes", name=kind)
+        for key, name in sorted(named.items()):
+            entry = ElementTree.SubElement(entries, tag)
+            _add(entry, "id", str(key))
+            _add(entry, "name", name)
+
+
+def _setups(full: ArraySpec) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """Every setup: its number, and its position along the axes that make it up."""
+    axes = [axis for axis in full.axes[:-3] if axis != TIME]
+    shape = [full.shape[full.axes.index(axis)] for axis in axes]
+    for position in itertools.product(*map(range, shape)):
+        yield setup_number(axes, shape, position), dict(zip(axes, position, strict=True))
+
+
+def _name(full: ArraySpec, at: Mapping[str, int]) -> str:
+    """Labels of a position, else the axis and its number."""
+    parts = []
+    for axis, number in at.items():
+        labels = full.labels.get(axis, ())
+        parts.append(labels[number] if number < len(labels) else f"{axis} {number}")
+    return "".join(sign if sign.isprintable() else "?" for sign in ", ".join(parts))  # XML has no control characters
+
+
+def _affine_text(full: ArraySpec) -> str:
+    """From voxels to physical units: the three rows of four numbers, x first."""
+    rows = []
+    for row in range(3):
+        scale, place = full.scale[-1 - row], full.translation[-1 - row]
+        rows += [*(scale if column == row else 0.0 for column in range(3)), place]
+    return _numbers_text(rows)
+
+
+def _numbers_text(numbers: Iterator[float] | list[float]) -> str:
+    return " ".join(map(repr, map(float, numbers)))
+
+
+def _add(parent: ElementTree.Element, tag: str, text: str, **attributes: str) -> None:
+    ElementTree.SubElement(parent, tag, attributes).text = text

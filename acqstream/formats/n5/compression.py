@@ -1,0 +1,129 @@
+"""The `compression` object of a dataset, and what it does to the payload of a block.
+
+Its keys are exactly these, all of them: some readers need each, others refuse what they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from acqstream.codecs import blosc, bzip2, gzip, lz4_block_stream, raw, xz, zstd
+from acqstream.codecs.sizes import Data
+from acqstream.errors import ConfigError
+
+Parameter = int | bool | str
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One `type`: its parameters with their defaults and what each may be, and both directions.
+
+    encode gets the payload, the size of an item in bytes and the parameters.
+    """
+
+    defaults: Parameters
+    allowed: Mapping[str, range | tuple[Parameter, ...]]
+    encode: Callable[[Data, int, Parameters], Data]
+    decode: Callable[[Data, int], Data | bytearray]
+
+
+_BOOLS = (False, True)
+_KINDS: Mapping[str, _Kind] = {
+    "raw": _Kind({}, {}, lambda data, _, __: raw.encode(data), raw.decode),
+    "gzip": _Kind(
+        {"level": 6, "useZlib": False},
+        {"level": range(-1, 10), "useZlib": _BOOLS},
+        lambda data, _, given: gzip.encode(data, given["level"], zlib=given["useZlib"]),
+        gzip.decode,
+    ),
+    "bzip2": _Kind(
+        {"blockSize": 9},
+        {"blockSize": range(1, 10)},
+        lambda data, _, given: bzip2.encode(data, given["blockSize"]),
+        bzip2.decode,
+    ),
+    "xz": _Kind(
+        {"preset": 6},
+        {"preset": range(10)},
+        lambda data, _, given: xz.encode(data, given["preset"]),
+        xz.decode,
+    ),
+    "lz4": _Kind(
+        {"blockSize": lz4_block_stream.DEFAULT_BLOCK_SIZE},
+        {"blockSize": range(lz4_block_stream.MIN_BLOCK_SIZE, lz4_block_stream.MAX_BLOCK_SIZE + 1)},
+        lambda data, _, given: lz4_block_stream.encode(data, given["blockSize"]),
+        lz4_block_stream.decode,
+    ),
+    "blosc": _Kind(
+        {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+        {"cname": blosc.COMPRESSORS, "clevel": range(10), "shuffle": range(3), "blocksize": range(1 << 30)},
+        lambda data, item_bytes, given: blosc.encode(data, item_bytes, **given),
+        blosc.decode,
+    ),
+    "zstd": _Kind(
+        {"level": 3},
+        {"level": range(-7, 23)},
+        lambda data, _, given: zstd.encode(data, given["level"]),
+        zstd.decode,
+    ),
+}
+TYPES = tuple(_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """What blocks are written with; complete and checked."""
+
+    type: str
+    parameters: Parameters
+
+    @classmethod
+    def parse(cls, given: object) -> Compression:
+        """From what a user wrote: a type, or an object as in attributes.json, parameters left out taking defaults.
+
+        Raises ConfigError.
+        """
+        wanted: Mapping[object, object] = {"type": given} if isinstance(given, str) else cast("Any", given)
+        if not isinstance(wanted, Mapping) or wanted.get("type") not in TYPES:
+            raise ConfigError(
+                f"compression {given!r:.80}: expected one of {', '.join(TYPES)}, or an object with such a type"
+            )
+        name = str(wanted["type"])
+        kind = _KINDS[name]
+        parameters = dict(kind.defaults)
+        for key, value in wanted.items():
+            if key == "type":
+                continue
+            allowed = kind.allowed.get(str(key))
+            if allowed is None:
+                raise ConfigError(f"compression {name} has no {key!r}, only {', '.join(kind.allowed) or 'its type'}")
+            if value not in allowed or isinstance(value, bool) != (allowed is _BOOLS):
+                raise ConfigError(f"compression {name}: {key} is {value!r:.80}, expected {_allowed_text(allowed)}")
+            parameters[str(key)] = value
+        return cls(name, MappingProxyType(parameters))
+
+    def to_json(self) -> dict[str, Any]:
+        """The object as it stands in attributes.json."""
+        return {"type": self.type, **self.parameters}
+
+    def encode(self, data: Data, item_bytes: int) -> Data:
+        """The payload of a block as it is stored; item_bytes is the size of an item."""
+        return _KINDS[self.type].encode(data, item_bytes, self.parameters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compression.parse, (self.to_json(),)  # a read-only mapping cannot be pickled
+
+
+def decode(name: str, data: Data, size: int) -> Data | bytearray:
+    """The payload of a block, `size` bytes. name is the type, one of TYPES. Raises CorruptDataset without a path."""
+    return _KINDS[name].decode(data, size)
+
+
+def _allowed_text(allowed: range | tuple[Parameter, ...]) -> str:
+    if isinstance(allowed, range):
+        return f"{allowed.start} to {allowed.stop - 1}"
+    return "one of " + ", ".join(map(str, allowed))

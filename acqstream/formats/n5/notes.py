@@ -1,0 +1,113 @@
+"""What our writer notes in the attributes of the container, under a key of its own.
+
+Other readers pass it over. It tells ours the names of axes and positions, and whether anything may still come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.n5.options import Layout
+
+KEY = "acqstream"
+_MAX_AXES = 32
+_MAX_EXTENT = 2**63 - 1
+_HUGE = 1e100
+_MAX_MEMBERS = 10_000_000  # arrays that make up a level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """axes and what follows them have an item per axis of the whole array, slowest first, level 0.
+
+    labels are names of positions along an axis; attributes those of the user.
+    """
+
+    layout: Layout
+    complete: bool
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    scale: tuple[float, ...]
+    units: tuple[str, ...]
+    translation: tuple[float, ...]
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_notes(full: ArraySpec, layout: Layout, *, complete: bool) -> Notes:
+    """The notes of an array whose full resolution is `full`."""
+    return Notes(
+        layout=layout,
+        complete=complete,
+        axes=full.axes,
+        shape=full.shape,
+        scale=full.scale,
+        units=full.units,
+        translation=full.translation,
+        labels=full.labels,
+        attributes=full.attributes,
+    )
+
+
+def to_json(notes: Notes) -> dict[str, Any]:
+    """As it stands in attributes.json."""
+    return {
+        "layout": notes.layout,
+        "complete": notes.complete,
+        "axes": [*notes.axes],
+        "shape": [*notes.shape],
+        "scale": [*notes.scale],
+        "units": [*notes.units],
+        "translation": [*notes.translation],
+        "labels": {name: [*values] for name, values in notes.labels.items()},
+        "attributes": dict(notes.attributes),
+    }
+
+
+def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
+    """From the attributes of a container; None if it has none, or something else stands there."""
+    given = (attributes or {}).get(KEY)
+    if not isinstance(given, dict) or given.get("layout") not in get_args(Layout):
+        return None
+    axes = _list(given.get("axes"), str)
+    count = len(axes)
+    shape = _list(given.get("shape"), int)
+    scale, translation = (_list(given.get(name), (int, float)) for name in ("scale", "translation"))
+    units = _list(given.get("units"), str)
+    if (
+        not 3 <= count <= _MAX_AXES
+        or len(set(axes)) < count
+        or {len(shape), len(scale), len(translation), len(units)} != {count}
+    ):
+        return None
+    if not all(0 <= size <= _MAX_EXTENT for size in shape) or math.prod(shape[:-3]) > _MAX_MEMBERS:
+        return None
+    labels, user = given.get("labels"), given.get("attributes")
+    return Notes(
+        layout=given["layout"],
+        complete=given.get("complete") is True,
+        axes=tuple(axes),
+        shape=tuple(shape),
+        scale=tuple(map(float, scale)),
+        units=tuple(units),
+        translation=tuple(map(float, translation)),
+        labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
+        attributes=user if isinstance(user, dict) else {},
+    )
+
+
+def _list(given: object, kind: type | tuple[type, ...]) -> list[Any]:
+    """A list of such values; empty if it is anything else."""
+    if not isinstance(given, list):
+        return []
+    fits = all(isinstance(value, kind) and not isinstance(value, bool) and not _is_huge(value) for value in given)
+    return given if fits else []
+
+
+def _is_huge(value: object) -> bool:
+    """JSON integers may be larger than any float."""
+    return isinstance(value, (int, float)) and not abs(value) < _HUGE

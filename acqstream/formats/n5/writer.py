@@ -1,0 +1,201 @@
+"""Writes an N5 container: blocks and attributes appear whole, by rename."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.chunk_format import ArraySpec, Encoded, Position
+from acqstream.formats.n5 import notes
+from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, is_dataset, parse_dataset, read_attributes
+from acqstream.formats.n5.bdv_xml import make_xml, xml_path
+from acqstream.formats.n5.block import encode_items, make_header
+from acqstream.formats.n5.documents import Documents, make_documents
+from acqstream.formats.n5.layouts import folder_axes, group_folder, level_folder, may_grow, members
+from acqstream.formats.n5.options import N5Options
+from acqstream.formats.n5.plan import level_shape
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import FolderTree
+
+_SPARE_BYTES = 65536  # what a codec may add to a block that it cannot shrink
+
+
+def encode_bytes(spec: ArraySpec, options: N5Options) -> int:
+    """The most memory that encoding a chunk takes: its items in big-endian, and what the codec makes of them."""
+    swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
+    return swapped + (2 * spec.chunk_bytes + _SPARE_BYTES if options.compression.type != "raw" else 0)
+
+
+class N5Writer:
+    """A ChunkWriter; `create` makes one.
+
+    All blocks are written in full size, those at the end padded with zeros: an array becomes longer without any block
+    written again. The attributes of a member (see layouts) are written before its first block, those of the container,
+    and the XML file of BigDataViewer, when a level grows: after the blocks that they announce.
+    """
+
+    def __init__(self, folder: Path, levels: Sequence[ArraySpec], options: N5Options, disk: Disk) -> None:
+        self._folder = folder
+        self._levels = list(levels)
+        self._options = options
+        self._disk = disk
+        self._tree = FolderTree(str(folder), disk)
+        self._lock = threading.Lock()  # for all that follows
+        self._members: dict[tuple[int, ...], tuple[str, ...]] = {}  # those that were begun, with their folders
+        self._written: dict[tuple[str, ...], bytes] = {}
+        self._documents = self._make_documents(complete=False)
+        leading = folder_axes(options.layout, levels[0].axes)
+        self._headers = [make_header(level.chunk_shape[leading:]) for level in levels]
+
+    def begin(self) -> None:
+        """Make the container, or go on with the one that is there. Raises DatasetExists if that holds other data."""
+        self._take_over()
+        self._documents = self._make_documents(complete=False)
+        self._tree.folder(())
+        for member in members(self._options.layout, self._levels[0].axes, self._levels[0].shape):
+            parts = self._documents.of_member(self._group_folder(member))[-1][0]  # what is written last
+            if parts and self._folder.joinpath(*parts, ATTRIBUTES_NAME).exists():
+                self._members[member] = self._group_folder(member)
+        self._begin_member((0,) * folder_axes(self._options.layout, self._levels[0].axes))  # so that it can be opened
+        self._write_root()
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkWriter. Chunks in big-endian are not copied."""
+        spec = self._levels[level]
+        if chunk.shape != spec.chunk_shape:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        return self._headers[level], memoryview(
+            self._options.compression.encode(encode_items(chunk), spec.dtype.itemsize)
+        )
+
+    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+        """See ChunkWriter."""
+        leading = folder_axes(self._options.layout, self._levels[level].axes)
+        group = self._begin_member(position[:leading])
+        *folders, name = [str(index) for index in reversed(position[leading:])]
+        self._tree.put(self._tree.folder((*group, level_folder(level), *folders)), name, encoded)
+
+    def grow(self, level: int, shape: tuple[int, ...]) -> None:
+        """See ChunkWriter. Raises ConfigError for an axis that cannot grow in this layout."""
+        with self._lock:
+            spec = self._levels[level]
+            for axis, (before, after) in enumerate(zip(spec.shape, shape, strict=True)):
+                if after < before:
+                    raise ValueError(f"level {level} has shape {spec.shape}, it cannot become {shape}")
+                if after > before and not may_grow(self._options.layout, spec.axes, axis):
+                    text = f"N5 layout {self._options.layout} cannot get longer along {spec.axes[axis]!r}"
+                    raise ConfigError(f"{text}: setups are numbered by the axes before it, too")
+            if shape != spec.shape:
+                self._levels[level] = replace(spec, shape=shape)
+                self._write_documents(complete=False)
+
+    def sync(self) -> None:
+        """See ChunkWriter."""
+        self._tree.sync()
+
+    def finish(self, levels: Sequence[ArraySpec]) -> None:
+        """See ChunkWriter."""
+        with self._lock:
+            self._levels = [
+                replace(level, shape=final.shape, labels=final.labels, attributes=final.attributes)
+                for level, final in zip(self._levels, levels, strict=True)
+            ]
+            self._write_documents(complete=False)
+        for member in members(self._options.layout, levels[0].axes, levels[0].shape):
+            self._begin_member(member)
+        self._tree.sync()
+        with self._lock:
+            self._write_documents(complete=True)
+
+    def close(self) -> None:
+        """No file is kept open."""
+
+    def _make_documents(self, *, complete: bool) -> Documents:
+        return make_documents(self._levels, self._options, complete=complete)
+
+    def _group_folder(self, member: Sequence[int]) -> tuple[str, ...]:
+        full = self._levels[0]
+        return group_folder(self._options.layout, full.axes, full.shape, member)
+
+    def _begin_member(self, member: tuple[int, ...]) -> tuple[str, ...]:
+        """The folders of a member; its attributes are there when this returns."""
+        with self._lock:
+            group = self._members.get(member)
+            if group is None:
+                group = self._group_folder(member)
+                self._write_member(group)
+                self._members[member] = group
+        return group
+
+    def _write_documents(self, *, complete: bool) -> None:
+        before, self._documents = self._documents, self._make_documents(complete=complete)
+        if before.datasets != self._documents.datasets:
+            for group in self._members.values():
+                self._write_member(group)
+        if before.root != self._documents.root:
+            self._write_root()
+
+    def _write_member(self, group: tuple[str, ...]) -> None:
+        for parts, content in self._documents.of_member(group):
+            if self._written.get(parts) != content:
+                self._tree.put(self._tree.folder(parts), ATTRIBUTES_NAME, [content])
+                self._written[parts] = content
+
+    def _write_root(self) -> None:
+        replace_file(self._disk, str(self._folder / ATTRIBUTES_NAME), self._documents.root)
+        if self._options.layout == "bdv":
+            replace_file(self._disk, str(xml_path(self._folder)), make_xml(self._levels[0], self._folder.name))
+
+    def _take_over(self) -> None:
+        """Look at the container that is there: it must be ours and of this kind; it may have grown further."""
+        attributes = read_attributes(self._folder)
+        if attributes is None:
+            if self._folder.is_dir() and any(self._folder.iterdir()):
+                raise DatasetExists(f"{self._folder}: is there, and no N5 container of ours")
+            return
+        found = notes.parse_notes(attributes)
+        full = self._levels[0]
+        if found is None or (found.layout, found.axes) != (self._options.layout, full.axes):
+            text = f"no N5 container of ours with layout {self._options.layout} and axes {full.axes}"
+            raise DatasetExists(f"{self._folder}: is there, and {text}")
+        self._check_blocks(found)
+        for number, level in enumerate(self._levels):
+            there = level_shape(found.shape, level.factors)
+            shape = tuple(max(old, new) for old, new in zip(there, level.shape, strict=True))
+            self._levels[number] = replace(level, shape=shape)
+
+    def _check_blocks(self, found: notes.Notes) -> None:
+        """Whether the first member's blocks are cut and encoded as ours will be. Raises DatasetExists."""
+        leading = folder_axes(found.layout, found.axes)
+        group = group_folder(found.layout, found.axes, found.shape, (0,) * leading)
+        for number, level in enumerate(self._levels):
+            folder = self._folder.joinpath(*group, level_folder(number))
+            attributes = read_attributes(folder)
+            if attributes is None or not is_dataset(attributes):
+                continue
+            there = parse_dataset(attributes, folder)
+            here = (level.chunk_shape[leading:], level.dtype)
+            if (there.chunk_shape, there.dtype) != here or attributes[
+                "compression"
+            ] != self._options.compression.to_json():
+                text = (
+                    f"blocks of {there.chunk_shape} of {there.dtype}, {attributes['compression']}, expected {here[0]}"
+                )
+                raise DatasetExists(f"{folder}: holds {text} of {here[1]}, {self._options.compression.to_json()}")
+
+
+def create(folder: Path, levels: Sequence[ArraySpec], options: N5Options, disk: Disk) -> N5Writer:
+    """A writer of the container at `folder`, which is made or gone on with. levels are those of `plan`.
+
+    Raises DatasetExists if something else is there, CorruptDataset if its attributes are damaged, StorageError.
+    """
+    writer = N5Writer(folder, levels, options, disk)
+    writer.begin()
+    return writer

@@ -1,0 +1,143 @@
+"""Datasets of arrays as users see them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.errors import UnsupportedFeature
+from tests.formats.n5.n5_samples import samples, write_pyramid
+
+AXES = ("time", "z", "y", "x")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    array = samples((3, 5, 21, 30), "uint16")
+    path = tmp_path_factory.mktemp("chunks") / "a.n5"
+    write_pyramid(
+        path, array, AXES, levels=2, blocks=[2, 8, 16], scale=(1, 0.5, 0.1, 0.1), units=("s", "um", "um", "um")
+    )
+    return path, array
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ...,
+        0,
+        -1,
+        (..., 3),
+        (1, 2, 3, 4),
+        (slice(None), 2),
+        (slice(1, 3), ..., slice(5, 20), slice(None, None, 7)),
+        (..., slice(None, None, -1)),
+        (0, slice(4, None, -2), slice(20, 2, -5), slice(-1, 0, -9)),
+        (slice(2, 2), ...),
+        (np.int64(1), slice(0, 100)),
+    ],
+)
+def test_parts_are_selected_as_in_numpy(made, selection):
+    path, array = made
+    with acqstream.open(path) as ds:
+        found = ds.levels[0].read(selection)
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, array[selection])
+        assert np.array_equal(ds.levels[0][selection], array[selection])
+        assert found.flags.writeable or not found.ndim
+
+
+@pytest.mark.parametrize("selection", [3, (0, 0, 0, 0, 0), (..., 30), (..., ...)])
+def test_parts_that_do_not_fit_are_index_errors(made, selection):
+    with acqstream.open(made[0]) as ds, pytest.raises(IndexError):
+        ds.levels[0].read(selection)
+
+
+def test_only_the_chunks_selected_are_read_and_each_once(made, monkeypatch):
+    path, array = made
+    with acqstream.open(path) as ds:
+        reader, seen = ds.levels[0]._reader, []
+        plain = reader.read_chunk
+        monkeypatch.setattr(reader, "read_chunk", lambda position: (seen.append(position), plain(position))[1])
+        assert np.array_equal(ds.levels[0].read((1, slice(3, None, -1), 8, slice(15, 17))), array[1, 3::-1, 8, 15:17])
+        assert sorted(seen) == [(1, 0, 1, 0), (1, 0, 1, 1), (1, 1, 1, 0), (1, 1, 1, 1)]
+
+
+def test_what_is_known_of_it(made):
+    path, array = made
+    with acqstream.open(path) as ds:
+        assert (ds.path, ds.format, ds.complete, ds.writing, ds.state) == (path, "n5", True, False, None)
+        assert (ds.shape, ds.dtype, ds.axes) == (array.shape, array.dtype, {"time": [0, 1, 2], "z": [0, 1, 2, 3, 4]})
+        full, half = ds.levels
+        assert (full.chunk_shape, half.shape) == ((1, 2, 8, 16), (3, 5, 10, 15))
+        assert (full.pixel_size_um, half.pixel_size_um, half.z_step_um) == (0.1, 0.2, 0.5)
+        assert (full.missing(), full.missing_count, full.ndim) == ([], 0, 4)
+        assert "n5" in repr(ds)
+
+
+def test_missing_chunks_are_zeros_and_told(made, tmp_path):
+    import shutil
+
+    path, array = made
+    copy = tmp_path / "copy.n5"
+    shutil.copytree(path, copy)
+    (copy / "setup0" / "timepoint1" / "s0" / "1" / "0" / "2").unlink()
+    with acqstream.open(copy) as ds:
+        expected = array.copy()
+        expected[1, 4:, :8, 16:] = 0
+        assert np.array_equal(ds.levels[0].read(), expected)
+        assert (ds.levels[0].missing(), ds.levels[0].missing_count) == ([(1, 2, 0, 1)], 1)
+        shutil.copy(
+            path / "setup0" / "timepoint1" / "s0" / "1" / "0" / "2", copy / "setup0" / "timepoint1" / "s0" / "1" / "0"
+        )
+        assert np.array_equal(ds.levels[0].read(), array)  # nothing is remembered of what was missing
+
+
+def test_dask_reads_chunk_by_chunk_in_other_processes_too(made):
+    pytest.importorskip("dask")
+    path, array = made
+    with acqstream.open(path) as ds:
+        lazy = ds.to_dask()
+        assert (lazy.shape, lazy.dtype, lazy.chunksize) == (array.shape, array.dtype, (1, 2, 8, 16))
+        assert np.array_equal(lazy[1:, 2].compute(scheduler="sync"), array[1:, 2])
+        assert np.array_equal(ds.to_dask(1).compute(scheduler="sync"), ds.levels[1].read())
+        sent = pickle.loads(pickle.dumps(ds.levels[0]))  # noqa: S301
+        assert np.array_equal(sent.read((0, 0)), array[0, 0])
+
+
+def test_xarray_has_names_and_places(made):
+    pytest.importorskip("xarray")
+    with acqstream.open(made[0]) as ds:
+        half = ds.to_xarray(1)
+        assert (half.dims, half.name) == (AXES, "a.n5")
+        assert half.coords["x"].values[:2] == pytest.approx([0.05, 0.25])
+        assert half.coords["x"].attrs == {"units": "um"}
+        assert np.array_equal(half.compute(scheduler="sync").values, ds.levels[1].read())
+
+
+@pytest.mark.parametrize(
+    ("ask", "instead"),
+    [
+        (lambda ds: ds.keys(), "axes"),
+        (lambda ds: ds.read_frame(time=0), r"levels\[0\]\.read"),
+        (lambda ds: ds.read_metadata({"time": 0}), "summary_metadata"),
+        (lambda ds: ds.frames(), r"levels\[0\]\.read"),
+        (lambda ds: ds.follow(timeout_s=1), "refresh"),
+    ],
+)
+def test_what_is_asked_of_frames_says_what_to_use(made, ask, instead):
+    with (
+        acqstream.open(made[0]) as ds,
+        pytest.raises(UnsupportedFeature, match=f"n5 keeps arrays, not frames; use .*{instead}"),
+    ):
+        ask(ds)
+
+
+def test_what_needs_frames_refuses_arrays(made):
+    from acqstream.dataset.dataset import open_frames
+
+    with pytest.raises(UnsupportedFeature, match="this needs a dataset in ndtiff"):
+        open_frames(made[0])
