@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info
 from acqstream.cli.output import print_json
 from acqstream.cli.units import count_text, size_text
 from acqstream.errors import DatasetError
@@ -71,14 +72,22 @@ def info(
     Format, axes, shape, number of frames, and whether the dataset is complete.
     """
     import acqstream
+    from acqstream.dataset.chunk_dataset import ChunkDataset
     from acqstream.dataset.contact_sheet import save_contact_sheet
 
     with acqstream.open(path) as dataset:
-        found = describe(dataset)
-        if png is not None:
-            save_contact_sheet(dataset, png)
+        if isinstance(dataset, ChunkDataset):
+            if png is not None:
+                raise typer.BadParameter("for datasets of frames only", param_hint="--png")
+            found: DatasetInfo | ChunkInfo = describe_chunks(dataset, disk_bytes(dataset.path))
+        else:
+            found = describe(dataset)
+            if png is not None:
+                save_contact_sheet(dataset, png)
     if as_json:
         print_json(found)
+    elif isinstance(found, ChunkInfo):
+        print_chunk_info(found)
     else:
         _print_info(found)
 

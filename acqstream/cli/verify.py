@@ -15,6 +15,7 @@ from acqstream.cli.units import count_text, size_text
 if TYPE_CHECKING:
     from acqstream.formats.base import Problem
     from acqstream.model.receipt import MissingFrames
+    from acqstream.pipeline.verification.chunk_check import ChunkVerification
     from acqstream.pipeline.verification.dataset_check import Verification
 
 _PROBLEMS_SHOWN = 100
@@ -30,15 +31,24 @@ def verify(
 
     Reads all of it, on any copy; nothing is changed. Ends with 0 only if all is well.
     """
+    from acqstream.formats.chunk_format import ChunkFormat
+    from acqstream.formats.registry import find_format
+    from acqstream.pipeline.verification.chunk_check import ChunkVerification, verify_chunks
     from acqstream.pipeline.verification.dataset_check import verify as verify_dataset
 
     with progress_bar() as bar:
         task = bar.add_task("opening", total=None)
-        result = verify_dataset(
-            path, lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
-        )
+
+        def show(text: str, done: int, total: int) -> None:
+            bar.update(task, description=text, completed=done, total=total or None)
+
+        found = find_format(path)
+        result: Verification | ChunkVerification
+        result = verify_chunks(path, found, show) if isinstance(found, ChunkFormat) else verify_dataset(path, show)
     if as_json:
         print_json({"ok": result.ok, **asdict(result)})
+    elif isinstance(result, ChunkVerification):
+        _print_chunks(result)
     else:
         _print_result(result)
     if not result.ok:
@@ -51,6 +61,19 @@ def _print_result(result: Verification) -> None:
     _print_list("not proved", result.not_proved)
     _print_list("notes", result.notes, result.note_count)
     _print_list("missing", [_range_text(gap) for gap in result.missing[:_RANGES_SHOWN]], len(result.missing))
+    _print_problems(result)
+
+
+def _print_chunks(result: ChunkVerification) -> None:
+    verdict = count_text(result.problem_count, "problem") if result.problem_count else "all is well"
+    read = f"{count_text(result.chunks, 'chunk')} in {count_text(result.arrays, 'array')}, {result.missing:,} missing"
+    print(f"{result.path}: {verdict}; {read}, {size_text(result.payload_bytes)}")
+    _print_list("not proved", ["that this is what was sent: the format keeps no checksums of it"])
+    _print_list("notes", result.notes, result.note_count)
+    _print_problems(result)
+
+
+def _print_problems(result: Verification | ChunkVerification) -> None:
     shown = [_problem_text(problem, result.path) for problem in result.problems[:_PROBLEMS_SHOWN]]
     _print_list("problems", shown, result.problem_count)
 

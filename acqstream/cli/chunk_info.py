@@ -1,0 +1,100 @@
+"""What `acqstream info` says about a dataset in a chunk format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from acqstream.cli.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from acqstream.dataset.chunk_dataset import ChunkDataset
+    from acqstream.dataset.chunk_level import ChunkLevel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelInfo:
+    """One level; all but the counts have an item per axis, slowest first. missing counts chunks that are not there."""
+
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    factors: tuple[int, ...]
+    scale: tuple[float, ...]
+    chunks: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkInfo:
+    """What `info` says. labels are names of positions along an axis; units are those of scale and translation."""
+
+    path: str
+    format: str
+    complete: bool
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    units: tuple[str, ...]
+    translation: tuple[float, ...]
+    labels: dict[str, list[str]]
+    levels: list[LevelInfo]
+    size_bytes: int
+    summary_metadata: dict[str, Any]
+
+
+def describe_chunks(dataset: ChunkDataset, size_bytes: int) -> ChunkInfo:
+    """The facts about an open dataset, which takes size_bytes on disk."""
+    full = dataset.levels[0]
+    return ChunkInfo(
+        path=str(dataset.path),
+        format=dataset.format,
+        complete=dataset.complete,
+        axes=full.axes,
+        shape=full.shape,
+        dtype=str(full.dtype),
+        units=full.units,
+        translation=full.translation,
+        labels={name: list(values) for name, values in full.axis_values().items() if not isinstance(values, range)},
+        levels=[_describe_level(level) for level in dataset.levels],
+        size_bytes=size_bytes,
+        summary_metadata=dict(dataset.summary_metadata),
+    )
+
+
+def print_chunk_info(found: ChunkInfo) -> None:
+    """The facts as lines of text."""
+    print(f"path    {found.path}")
+    print(f"format  {found.format}")
+    print(f"state   {'complete' if found.complete else 'growing, or ended without being finished'}")
+    print(f"shape   {', '.join(f'{name} {size}' for name, size in zip(found.axes, found.shape, strict=True))}")
+    print(f"dtype   {found.dtype}")
+    for name, values in found.labels.items():
+        print(f"axis    {name}: {', '.join(values)}")
+    print(f"scale   {_scale_text(found)}")
+    for number, level in enumerate(found.levels):
+        missing = f", {level.missing:,} missing" if level.missing else ""
+        chunks = f"{count_text(level.chunks, 'chunk')} of {_times(level.chunk_shape)}{missing}"
+        print(f"level {number} {_times(level.shape)}, {chunks}")
+    print(f"size    {size_text(found.size_bytes)} on disk")
+
+
+def _describe_level(level: ChunkLevel) -> LevelInfo:
+    return LevelInfo(
+        shape=level.shape,
+        chunk_shape=level.chunk_shape,
+        factors=level.factors,
+        scale=level.scale,
+        chunks=math.prod(-(-size // step) for size, step in zip(level.shape, level.chunk_shape, strict=True)),
+        missing=level.missing_count,
+    )
+
+
+def _scale_text(found: ChunkInfo) -> str:
+    places = zip(found.axes, found.levels[0].scale, found.units, strict=True)
+    return ", ".join(f"{name} {size:g} {unit}" for name, size, unit in places if unit) or "-"
+
+
+def _times(sides: Sequence[int]) -> str:
+    return " x ".join(map(str, sides))
