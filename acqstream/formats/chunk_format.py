@@ -126,9 +126,10 @@ class ChunkWriter(Protocol):
         """
 
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
-        """The level now has this shape, in no axis less than before. After the chunks that it announces are stored.
+        """The level now has this shape. After the chunks that it announces are stored.
 
-        Raises ConfigError for an axis that cannot grow.
+        Nothing shrinks: a restarted writer may know of less than is there. Raises ConfigError for an axis that cannot
+        grow.
         """
 
     def sync(self) -> None:

@@ -86,10 +86,10 @@ def list_folders(folder: Path) -> list[Path]:
 
 
 def readable_attributes(folder: Path) -> Mapping[str, Any] | None:
-    """Of a folder above the one asked for, where damaged ones do not matter."""
+    """Of a folder above or beside the one asked for, where damaged and forbidden ones do not matter."""
     try:
         return read_attributes(folder)
-    except DatasetError:
+    except (DatasetError, StorageError):
         return None
 
 
@@ -105,5 +105,8 @@ def _is_group(folder: Path) -> bool:
         return True  # damaged: opening it will say so
     if is_dataset(attributes) or _is_container(container_of(folder)):
         return True
-    children = itertools.islice(folder.iterdir(), _MAX_CHILDREN)
+    try:
+        children = list(itertools.islice(folder.iterdir(), _MAX_CHILDREN))
+    except OSError as error:
+        raise StorageError.wrap(error, str(folder), "list the folder") from error
     return any(is_dataset(readable_attributes(child)) for child in children)

@@ -17,7 +17,7 @@ KEY = "acqstream"
 _MAX_AXES = 32
 _MAX_EXTENT = 2**63 - 1
 _HUGE = 1e100
-_MAX_MEMBERS = 10_000_000  # arrays that make up a level
+_MAX_MEMBERS = 1_000_000  # arrays that make up a level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,14 +86,13 @@ class N5Writer:
         """See ChunkWriter. Raises ConfigError for an axis that cannot grow in this layout."""
         with self._lock:
             spec = self._levels[level]
-            for axis, (before, after) in enumerate(zip(spec.shape, shape, strict=True)):
-                if after < before:
-                    raise ValueError(f"level {level} has shape {spec.shape}, it cannot become {shape}")
+            grown = tuple(max(before, after) for before, after in zip(spec.shape, shape, strict=True))
+            for axis, (before, after) in enumerate(zip(spec.shape, grown, strict=True)):
                 if after > before and not may_grow(self._options.layout, spec.axes, axis):
                     text = f"N5 layout {self._options.layout} cannot get longer along {spec.axes[axis]!r}"
                     raise ConfigError(f"{text}: setups are numbered by the axes before it, too")
-            if shape != spec.shape:
-                self._levels[level] = replace(spec, shape=shape)
+            if grown != spec.shape:
+                self._levels[level] = replace(spec, shape=grown)
                 self._write_documents(complete=False)
 
     def sync(self) -> None:

@@ -88,3 +88,18 @@ def test_the_axes_of_tensorstore_are_read():
     with acqstream.open(GOLDEN / "tensorstore.n5" / "u16_raw") as ds:
         assert ds.levels[0].axes == ("z", "y", "x")
         assert (ds.levels[0].scale, ds.levels[0].units) == ((0.5, 0.1, 0.1), ("um", "um", "um"))
+
+
+def test_containers_behind_urls_are_read():
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    path = GOLDEN / "java.n5" / "u16_raw"
+    for file in path.rglob("*"):
+        if file.is_file():
+            memory.pipe(f"/golden_n5/a.n5/{file.relative_to(path.parent)}", file.read_bytes())
+    try:
+        with acqstream.open("memory://golden_n5/a.n5/u16_raw") as ds, acqstream.open(path) as here:
+            assert np.array_equal(ds.levels[0].read(), here.levels[0].read())
+            assert ds.levels[0].missing() == here.levels[0].missing()
+    finally:
+        memory.rm("/golden_n5", recursive=True)

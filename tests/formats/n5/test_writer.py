@@ -163,8 +163,9 @@ def test_time_points_appear_as_they_come(tmp_path):
         text = (tmp_path / "a.xml").read_text()
         assert f"<last>{time}</last>" in text
         assert text.count("<ViewRegistration ") == 2 * (time + 1)
-    with pytest.raises(ValueError, match="cannot become"):
-        writer.grow(0, (2, *array.shape[1:]))
+    writer.grow(0, (2, *array.shape[1:]))  # as one that was restarted does
+    ds.refresh()
+    assert ds.shape[0] == 3
 
 
 def test_an_axis_that_would_number_the_setups_anew_cannot_grow(tmp_path):
@@ -211,16 +212,23 @@ def test_going_on_gives_the_same(tmp_path):
     assert (tmp_path / "a.xml").read_text().replace("a.n5", "b.n5") == (tmp_path / "b.xml").read_text()
 
 
-def test_a_writer_that_goes_on_does_not_shrink_what_is_there(tmp_path):
-    array = samples((4, 8, 8), "uint8")
-    given = {"layout": "array", "levels": 1, "blocks": [2, 8, 8]}
-    write_array(tmp_path / "a.n5", array, ("z", "y", "x"), **given)
+@pytest.mark.parametrize("layout", ["bdv", "array"])
+def test_a_writer_that_goes_on_does_not_shrink_what_is_there(tmp_path, layout):
+    array = samples((3, 4, 8, 8), "uint8")
+    axes, given = ("time", "z", "y", "x"), {"layout": layout, "levels": 1, "blocks": [2, 8, 8]}
+    write_pyramid(tmp_path / "a.n5", array, axes, **given)
     options = FORMAT.parse_options(given)
-    (level,) = FORMAT.plan(spec_of(array, ("z", "y", "x")), options)
-    FORMAT.create(tmp_path / "a.n5", with_shape([level], (1, 8, 8)), options, UnforcedDisk())
+    (level,) = FORMAT.plan(spec_of(array, axes), options)
+    writer = FORMAT.create(tmp_path / "a.n5", with_shape([level], (1, 2, 8, 8)), options, UnforcedDisk())
+    chunk = chunk_of(array, level, (0, 0, 0, 0))
+    writer.store(0, (0, 0, 0, 0), writer.encode(0, (0, 0, 0, 0), chunk))
+    writer.grow(0, (2, 4, 8, 8))
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
         assert not ds.complete
+    writer.finish(with_shape([level], (2, 4, 8, 8)))  # what is not wanted after all goes at the end
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert np.array_equal(ds.levels[0].read(), array[:2])
 
 
 def test_what_is_there_is_not_overwritten(tmp_path):
