@@ -22,15 +22,18 @@ Parameters = Mapping[str, Any]
 class _Kind:
     """One `type`: its parameters with their defaults and what each may be, and both directions.
 
-    encode gets the payload, the size of an item in bytes and the parameters.
+    encode gets the payload, the size of an item in bytes and the parameters. working_mib is more than what the library
+    takes for itself meanwhile, by its documentation, in MiB.
     """
 
     defaults: Parameters
     allowed: Mapping[str, range | tuple[Parameter, ...]]
     encode: Callable[[Data, int, Parameters], Data]
     decode: Callable[[Data, int], Data | bytearray]
+    working_mib: Callable[[Parameters], int] = lambda _: 1
 
 
+_XZ_MIB = (3, 9, 17, 32, 48, 94, 94, 186, 370, 674)  # by preset
 _BOOLS = (False, True)
 _KINDS: Mapping[str, _Kind] = {
     "raw": _Kind({}, {}, lambda data, _, __: raw.encode(data), raw.decode),
@@ -45,12 +48,14 @@ _KINDS: Mapping[str, _Kind] = {
         {"blockSize": range(1, 10)},
         lambda data, _, given: bzip2.encode(data, given["blockSize"]),
         bzip2.decode,
+        lambda _: 8,
     ),
     "xz": _Kind(
         {"preset": 6},
         {"preset": range(10)},
         lambda data, _, given: xz.encode(data, given["preset"]),
         xz.decode,
+        lambda given: _XZ_MIB[given["preset"]],
     ),
     "lz4": _Kind(
         {"blockSize": lz4_block_stream.DEFAULT_BLOCK_SIZE},
@@ -63,12 +68,14 @@ _KINDS: Mapping[str, _Kind] = {
         {"cname": blosc.COMPRESSORS, "clevel": range(10), "shuffle": range(3), "blocksize": range(1 << 30)},
         lambda data, item_bytes, given: blosc.encode(data, item_bytes, **given),
         blosc.decode,
+        lambda _: 16,
     ),
     "zstd": _Kind(
         {"level": 3},
-        {"level": range(-7, 23)},
+        {"level": range(-7, 20)},  # beyond, it takes a gigabyte
         lambda data, _, given: zstd.encode(data, given["level"]),
         zstd.decode,
+        lambda given: 16 if given["level"] < 10 else 128,
     ),
 }
 TYPES = tuple(_KINDS)
@@ -113,6 +120,11 @@ class Compression:
     def encode(self, data: Data, item_bytes: int) -> Data:
         """The payload of a block as it is stored; item_bytes is the size of an item."""
         return _KINDS[self.type].encode(data, item_bytes, self.parameters)
+
+    @property
+    def working_bytes(self) -> int:
+        """The most memory that encoding takes besides what goes in and what comes out."""
+        return _KINDS[self.type].working_mib(self.parameters) * 1024 * 1024
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compression.parse, (self.to_json(),)  # a read-only mapping cannot be pickled

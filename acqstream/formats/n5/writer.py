@@ -24,13 +24,16 @@ from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
 
+_XML_BEHIND = 32  # the part of the time points that the XML file may lack between two syncs
 _SPARE_BYTES = 65536  # what a codec may add to a block that it cannot shrink
 
 
 def encode_bytes(spec: ArraySpec, options: N5Options) -> int:
-    """The most memory that encoding a chunk takes: its items in big-endian, and what the codec makes of them."""
+    """The most memory that encoding a chunk takes: its items in big-endian, what the codec takes and what it makes."""
     swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
-    return swapped + (2 * spec.chunk_bytes + _SPARE_BYTES if options.compression.type != "raw" else 0)
+    if options.compression.type == "raw":
+        return swapped
+    return swapped + 2 * spec.chunk_bytes + _SPARE_BYTES + options.compression.working_bytes
 
 
 class N5Writer:
@@ -50,6 +53,7 @@ class N5Writer:
         self._lock = threading.Lock()  # for all that follows
         self._members: dict[tuple[int, ...], tuple[str, ...]] = {}  # those that were begun, with their folders
         self._written: dict[tuple[str, ...], bytes] = {}
+        self._listed: ArraySpec | None = None  # what the XML file lists
         self._documents = self._make_documents(complete=False)
         leading = folder_axes(options.layout, levels[0].axes)
         self._headers = [make_header(level.chunk_shape[leading:]) for level in levels]
@@ -96,8 +100,10 @@ class N5Writer:
                 self._write_documents(complete=False)
 
     def sync(self) -> None:
-        """See ChunkWriter."""
+        """See ChunkWriter. Brings the XML file up to date, too."""
         self._tree.sync()
+        with self._lock:
+            self._write_xml(most_behind=0)
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See ChunkWriter."""
@@ -149,8 +155,20 @@ class N5Writer:
 
     def _write_root(self) -> None:
         replace_file(self._disk, str(self._folder / ATTRIBUTES_NAME), self._documents.root)
-        if self._options.layout == "bdv":
-            replace_file(self._disk, str(xml_path(self._folder)), make_xml(self._levels[0], self._folder.name))
+        # The file lists every view: written at each time point, it would cost more the longer it gets.
+        self._write_xml(most_behind=self._levels[0].shape[0] // _XML_BEHIND)
+
+    def _write_xml(self, most_behind: int) -> None:
+        """Unless there is none in this layout, or it is behind by no more than so many positions of the first axis."""
+        full = self._levels[0]
+        listed = self._listed
+        if self._options.layout != "bdv" or listed == full:
+            return
+        is_longer = listed is not None and replace(listed, shape=(full.shape[0], *listed.shape[1:])) == full
+        if listed is not None and is_longer and 0 < full.shape[0] - listed.shape[0] <= most_behind:
+            return
+        replace_file(self._disk, str(xml_path(self._folder)), make_xml(full, self._folder.name))
+        self._listed = full
 
     def _take_over(self) -> None:
         """Look at the container that is there: it must be ours and of this kind; it may have grown further."""

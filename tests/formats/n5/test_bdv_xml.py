@@ -9,7 +9,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError
-from tests.formats.n5.n5_samples import GOLDEN, samples, write_pyramid
+from acqstream.formats.n5 import FORMAT
+from tests.formats.n5.n5_samples import GOLDEN, UnforcedDisk, samples, spec_of, with_shape, write_pyramid
 
 AXES = ("time", "position", "channel", "z", "y", "x")
 
@@ -73,6 +74,26 @@ def test_a_container_opens_by_it(made):
     with acqstream.open(folder / "cells.xml") as ds:
         assert ds.path == folder / "cells.n5"
         assert np.array_equal(ds.levels[0].read(), array)
+
+
+def test_of_many_time_points_the_last_few_are_listed_at_the_next_sync(tmp_path):
+    options = FORMAT.parse_options({})
+    (level,) = FORMAT.plan(spec_of(np.zeros((100, 4, 4), "u1"), ("time", "y", "x")), options)
+    writer = FORMAT.create(tmp_path / "a.n5", with_shape([level], (0, 1, 4, 4)), options, UnforcedDisk())
+
+    def listed():
+        root = ElementTree.fromstring((tmp_path / "a.xml").read_text())
+        return int(root.findtext("SequenceDescription/Timepoints/last")) + 1
+
+    seen = set()
+    for times in range(1, 101):
+        writer.grow(0, (times, 1, 4, 4))
+        assert times - times // 32 <= listed() <= times
+        seen.add(listed())
+    assert 31 < len(seen) < 70
+    writer.grow(0, (101, 1, 4, 4))
+    writer.sync()
+    assert listed() == 101
 
 
 def write_xml(path, n5, voxel="<voxelSize><unit>um</unit><size>0.1 0.2 0.3</size></voxelSize>"):

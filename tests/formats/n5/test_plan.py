@@ -93,4 +93,6 @@ def test_the_memory_of_encoding_is_known():
     options = FORMAT.parse_options({"compression": "raw"})
     level = plan((16, 512, 512))[0]
     assert FORMAT.encode_bytes(level, options) == 8 * 2**20  # the copy in big-endian
-    assert FORMAT.encode_bytes(level, FORMAT.parse_options({})) == 3 * 8 * 2**20 + 65536
+    assert FORMAT.encode_bytes(level, FORMAT.parse_options({})) == (3 * 8 + 16) * 2**20 + 65536
+    options = FORMAT.parse_options({"compression": {"type": "xz", "preset": 9}})
+    assert FORMAT.encode_bytes(level, options) == (3 * 8 + 674) * 2**20 + 65536
