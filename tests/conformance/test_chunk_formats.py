@@ -1,0 +1,203 @@
+"""What every chunk format must do, asked of each in the registry by the contract alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import acqstream
+from acqstream.errors import CorruptDataset, DatasetExists
+from acqstream.formats.base import CheckReport
+from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter, Position
+from acqstream.formats.registry import CHUNK_FORMATS
+from acqstream.storage.disk import LocalDisk
+
+
+@dataclass(frozen=True)
+class Case:
+    """An array that a format can hold, and options for small chunks: several along each axis, and edges.
+
+    growing is the axis along which it gets longer; "" for a format that needs to know the shape beforehand.
+    """
+
+    options: dict[str, object]
+    axes: tuple[str, ...] = ("time", "channel", "z", "y", "x")
+    shape: tuple[int, ...] = (2, 2, 10, 40, 50)
+    growing: str = "time"
+
+
+CASES = {"n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"})}
+
+
+@dataclass
+class Made:
+    """A container under construction: the array in the order of the levels' axes, and who writes it."""
+
+    format: ChunkFormat[Any]
+    folder: Path
+    options: Any
+    levels: tuple[ArraySpec, ...]
+    array: NDArray[Any]
+    writer: ChunkWriter
+
+    def part(self, level: int) -> NDArray[Any]:
+        """What a level holds: every n-th item, for it does not matter how it was reduced."""
+        spec = self.levels[level]
+        picked = self.array[tuple(slice(None, None, factor) for factor in spec.factors)]
+        return picked[tuple(slice(0, size) for size in spec.shape)]
+
+    def chunk(self, level: int, position: Position) -> NDArray[Any]:
+        spec = self.levels[level]
+        chunk = np.zeros(spec.chunk_shape, spec.dtype)
+        part = self.part(level)[spec.region(position)]
+        chunk[tuple(slice(0, size) for size in part.shape)] = part
+        return chunk
+
+    def store(self, level: int, position: Position) -> None:
+        self.writer.store(level, position, self.writer.encode(level, position, self.chunk(level, position)))
+
+    def store_all(self) -> None:
+        for level, spec in enumerate(self.levels):
+            for position in np.ndindex(*spec.grid_shape):
+                self.store(level, position)
+
+    def again(self, levels: Sequence[ArraySpec] | None = None) -> None:
+        """As after a restart."""
+        self.writer.close()
+        self.writer = self.format.create(self.folder, levels or self.levels, self.options, LocalDisk())
+
+
+@pytest.fixture(params=CHUNK_FORMATS, ids=lambda entry: entry.name)
+def made(request, tmp_path) -> Made:
+    found: ChunkFormat[Any] = request.param
+    case = CASES[found.name]
+    array = np.random.default_rng(7).integers(1, 60_000, case.shape).astype("uint16")
+    units = tuple("um" if axis in ("z", "y", "x") else "" for axis in case.axes)
+    spec = ArraySpec(axes=case.axes, shape=case.shape, dtype=array.dtype, units=units)
+    options = found.parse_options(case.options)
+    levels = found.plan(spec, options)
+    folder = tmp_path / f"cells{found.suffix}"
+    order = [case.axes.index(name) for name in levels[0].axes if name in case.axes]
+    moved = array.transpose(order).reshape(levels[0].shape)
+    return Made(found, folder, options, levels, moved, found.create(folder, levels, options, LocalDisk()))
+
+
+def test_levels_cover_the_array(made: Made) -> None:
+    assert made.levels[0].factors == (1,) * len(made.levels[0].axes)
+    for level in made.levels:
+        assert len(level.chunk_shape) == len(level.axes)
+        assert made.format.encode_bytes(level, made.options) >= 0
+        for size, full, factor in zip(level.shape, made.levels[0].shape, level.factors, strict=True):
+            assert max(1, full // factor) <= size <= -(-full // factor)
+
+
+def test_what_is_stored_is_read(made: Made) -> None:
+    made.store_all()
+    made.writer.finish(made.levels)
+    made.writer.close()
+    assert made.format.detect(made.folder)
+    with acqstream.open(made.folder) as ds:
+        assert (ds.format, ds.complete, len(ds.levels)) == (made.format.name, True, len(made.levels))
+        for number, level in enumerate(ds.levels):
+            assert (level.axes, level.shape) == (made.levels[number].axes, made.levels[number].shape)
+            assert level.dtype == np.uint16
+            assert np.array_equal(level.read(), made.part(number))
+            assert level.missing_count == 0
+    report = CheckReport()
+    made.format.check(made.folder, report)
+    assert not report.problems
+
+
+def test_encoding_takes_either_byte_order_and_changes_nothing(made: Made) -> None:
+    position = (0,) * len(made.levels[0].axes)
+    chunk = made.chunk(0, position)
+    stored = [b"".join(made.writer.encode(0, position, chunk.astype(f"{order}u2"))) for order in "<>"]
+    assert stored[0] == stored[1]
+    assert np.array_equal(chunk, made.chunk(0, position))
+
+
+def test_every_step_may_be_done_again(made: Made) -> None:
+    made.store_all()
+    made.again()
+    made.store_all()
+    for number, level in enumerate(made.levels):
+        made.writer.grow(number, level.shape)
+    made.writer.sync()
+    made.writer.finish(made.levels)
+    made.writer.finish(made.levels)
+    with acqstream.open(made.folder) as ds:
+        assert np.array_equal(ds.levels[0].read(), made.part(0))
+
+
+def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
+    grid = made.levels[0].grid_shape
+    last = tuple(size - 1 for size in grid)
+    for position in np.ndindex(*grid):
+        if position != last:
+            made.store(0, position)
+    made.writer.sync()
+    with acqstream.open(made.folder) as ds:
+        expected = made.part(0).copy()
+        expected[made.levels[0].region(last)] = 0
+        assert np.array_equal(ds.levels[0].read(), expected)
+        assert not ds.complete
+        made.store(0, last)
+        made.writer.sync()
+        ds.refresh()
+        assert np.array_equal(ds.levels[0].read(), made.part(0))
+
+
+def test_an_array_that_grows_is_read_as_far_as_it_was_announced(made: Made, tmp_path: Path) -> None:
+    case = CASES[made.format.name]
+    assert made.format.grows == bool(case.growing)
+    if not case.growing:
+        pytest.skip("the format needs to know the shape beforehand")
+    at = made.levels[0].axes.index(case.growing)
+    made.folder = tmp_path / f"growing{made.format.suffix}"
+    short = [replace(level, shape=_with(level.shape, at, 1)) for level in made.levels]
+    made.again(short)
+    for number, level in enumerate(made.levels):
+        for position in np.ndindex(*level.grid_shape):
+            made.store(number, position)
+    with acqstream.open(made.folder) as ds:
+        assert ds.shape == short[0].shape
+        for number, level in enumerate(made.levels):
+            made.writer.grow(number, level.shape)
+        ds.refresh()
+        assert ds.shape == made.levels[0].shape
+        for number, seen in enumerate(ds.levels):
+            assert np.array_equal(seen.read(), made.part(number))
+        made.writer.finish(short)
+        ds.refresh()
+        assert (ds.shape, ds.complete) == (short[0].shape, True)
+
+
+def _with(shape: tuple[int, ...], at: int, size: int) -> tuple[int, ...]:
+    return (*shape[:at], size, *shape[at + 1 :])
+
+
+def test_other_data_are_not_gone_on_with(made: Made) -> None:
+    made.store_all()
+    wider = [replace(level, dtype=np.dtype("uint8")) for level in made.levels]
+    with pytest.raises(DatasetExists):
+        made.format.create(made.folder, wider, made.options, LocalDisk())
+
+
+def test_a_chunk_cut_short_is_told_by_reading_and_by_check(made: Made) -> None:
+    made.store_all()
+    made.writer.finish(made.levels)
+    path = max((path for path in made.folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    path.write_bytes(path.read_bytes()[:-7])
+    with acqstream.open(made.folder) as ds, pytest.raises(CorruptDataset) as caught:
+        for level in ds.levels:
+            level.read()
+    assert caught.value.path == str(path)
+    report = CheckReport()
+    made.format.check(made.folder, report)
+    assert str(path) in {problem.path for problem in report.problems}
