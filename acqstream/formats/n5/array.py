@@ -36,18 +36,20 @@ class N5Array:
         self.refresh()
 
     def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the array is no longer there, or no longer one."""
+        """See ChunkArrayReader. Raises DatasetError if the array is no longer there, or no longer one.
+
+        Then, and for who reads meanwhile, all is as it was.
+        """
         found = find_array(self.path)
         if self._level not in found.levels:
             raise DatasetError(f"{self.path}: level {self._level} is no longer there")
         folder = _level_folder(found.first, found.levels[self._level])
         attributes = _dataset_attributes(folder)
-        self._attributes = parse_dataset(attributes, folder)
-        self._found = found
-        self.complete = found.complete
+        own = parse_dataset(attributes, folder)
         if found.notes is None:
-            self._check_members()
-        self.spec = self._make_spec(attributes)
+            self._check_members(found, own)
+        spec = self._make_spec(found, own, attributes)
+        self._found, self._attributes, self.complete, self.spec = found, own, found.complete, spec
 
     @property
     def attributes(self) -> DatasetAttributes:
@@ -118,19 +120,21 @@ class N5Array:
         """No file is kept open."""
 
     def _dataset_folder(self, member: Position) -> Path | None:
-        group = self._found.groups.get(member)
-        return None if group is None else _level_folder(group, self._found.levels[self._level])
+        return self._folder_in(self._found, member)
 
-    def _check_members(self) -> None:
+    def _folder_in(self, found: FoundArray, member: Position) -> Path | None:
+        group = found.groups.get(member)
+        return None if group is None else _level_folder(group, found.levels[self._level])
+
+    def _check_members(self, found: FoundArray, own: DatasetAttributes) -> None:
         """Whether all datasets of this level are of one kind. Raises DatasetError that lists them."""
-        for member in self._found.groups.positions():
-            folder = self._dataset_folder(member)
-            if folder is not None and parse_dataset(_dataset_attributes(folder), folder) != self._attributes:
+        for member in found.groups.positions():
+            folder = self._folder_in(found, member)
+            if folder is not None and parse_dataset(_dataset_attributes(folder), folder) != own:
                 raise several_arrays(self.path)
 
-    def _make_spec(self, attributes: dict[str, Any]) -> ArraySpec:
+    def _make_spec(self, found: FoundArray, own: DatasetAttributes, attributes: dict[str, Any]) -> ArraySpec:
         """Of the whole array, from the attributes of its first dataset."""
-        found, own = self._found, self._attributes
         above = (*_attributes_above(_level_folder(found.first, found.levels[self._level])), self._fallback)
         space = read_space(attributes, above, len(own.dimensions), self._level)
         leading = found.groups.axes

@@ -136,3 +136,16 @@ def test_a_dataset_that_grows_is_seen_after_refresh(tmp_path):
         assert ds.shape == (2, 2)
         ds.refresh()
         assert ds.levels[0].read()[:, 0].tolist() == [3, 3, 4, 4]
+
+
+def test_a_refresh_that_fails_leaves_all_as_it_was(tmp_path):
+    folder = make_dataset(tmp_path / "a.n5" / "d", [2, 2], [2, 2])
+    fill(folder, 3)
+    with acqstream.open(folder) as ds:
+        make_dataset(folder, [4, 4], [2, 2], dataType="float16")
+        with pytest.raises(DatasetError, match="float16"):
+            ds.refresh()
+        (folder / "attributes.json").unlink()
+        with pytest.raises(DatasetError):
+            ds.refresh()
+        assert ds.levels[0].read().tolist() == [[3, 3], [3, 3]]
