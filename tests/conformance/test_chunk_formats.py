@@ -16,7 +16,7 @@ from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter, Position
 from acqstream.formats.registry import CHUNK_FORMATS
-from acqstream.storage.disk import LocalDisk
+from tests.storage.unforced_disk import UnforcedDisk
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Made:
     def again(self, levels: Sequence[ArraySpec] | None = None) -> None:
         """As after a restart."""
         self.writer.close()
-        self.writer = self.format.create(self.folder, levels or self.levels, self.options, LocalDisk())
+        self.writer = self.format.create(self.folder, levels or self.levels, self.options, UnforcedDisk())
 
 
 @pytest.fixture(params=CHUNK_FORMATS, ids=lambda entry: entry.name)
@@ -85,7 +85,7 @@ def made(request, tmp_path) -> Made:
     folder = tmp_path / f"cells{found.suffix}"
     order = [case.axes.index(name) for name in levels[0].axes if name in case.axes]
     moved = array.transpose(order).reshape(levels[0].shape)
-    return Made(found, folder, options, levels, moved, found.create(folder, levels, options, LocalDisk()))
+    return Made(found, folder, options, levels, moved, found.create(folder, levels, options, UnforcedDisk()))
 
 
 def test_levels_cover_the_array(made: Made) -> None:
@@ -186,7 +186,7 @@ def test_other_data_are_not_gone_on_with(made: Made) -> None:
     made.store_all()
     wider = [replace(level, dtype=np.dtype("uint8")) for level in made.levels]
     with pytest.raises(DatasetExists):
-        made.format.create(made.folder, wider, made.options, LocalDisk())
+        made.format.create(made.folder, wider, made.options, UnforcedDisk())
 
 
 def test_a_chunk_cut_short_is_told_by_reading_and_by_check(made: Made) -> None:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.formats.n5 import FORMAT
-from tests.formats.n5.n5_samples import UnforcedDisk, samples, spec_of, write_array, write_pyramid
+from tests.formats.n5.n5_samples import samples, spec_of, write_array, write_pyramid
+from tests.storage.unforced_disk import UnforcedDisk
 
 pytestmark = pytest.mark.oracle
 

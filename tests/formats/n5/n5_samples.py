@@ -15,20 +15,10 @@ from numpy.typing import NDArray
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.writer import N5Writer
-from acqstream.storage.disk import LocalDisk
+from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "n5"
 EXPECTED = {entry["path"]: entry for entry in json.loads((GOLDEN / "expected.json").read_text())["datasets"]}
-
-
-class UnforcedDisk(LocalDisk):
-    """Forces nothing: the tests that use it are about bytes, not about power cuts."""
-
-    def fdatasync(self, fd: int) -> None:
-        return
-
-    def sync_directory(self, path: str) -> None:
-        return
 
 
 def samples(shape: Sequence[int], dtype: str, seed: int = 1121) -> NDArray[Any]:

@@ -10,7 +10,8 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.n5 import FORMAT
-from tests.formats.n5.n5_samples import GOLDEN, UnforcedDisk, samples, spec_of, with_shape, write_pyramid
+from tests.formats.n5.n5_samples import GOLDEN, samples, spec_of, with_shape, write_pyramid
+from tests.storage.unforced_disk import UnforcedDisk
 
 AXES = ("time", "position", "channel", "z", "y", "x")
 

@@ -16,7 +16,6 @@ from acqstream.errors import ConfigError, DatasetExists, DiskFull, StorageError
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.compression import TYPES
 from tests.formats.n5.n5_samples import (
-    UnforcedDisk,
     attributes_of,
     chunk_of,
     reduced,
@@ -28,6 +27,7 @@ from tests.formats.n5.n5_samples import (
     write_pyramid,
 )
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.storage.unforced_disk import UnforcedDisk
 
 AXES_5D = ("time", "channel", "z", "y", "x")
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64")
