@@ -35,16 +35,19 @@ class FolderTree:
                 self._make("/".join((self.root, *parts[:depth])))
         return path
 
-    def put(self, folder: str, name: str, content: Sequence[bytes | memoryview]) -> None:
+    def put(self, folder: str, name: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
         """Write a file whole, or replace it: readers see the old content or the new, never a part, nor nothing.
 
-        Its content is forced, its name when `sync` returned. Nobody else may put the same file meanwhile.
+        Its content is forced, its name when `sync` returned. Nobody else may put the same file meanwhile. length makes
+        the file longer than its content, with a hole behind it.
         """
         path = f"{folder}/{name}"
         temporary = path + TEMPORARY_SUFFIX
         try:
             fd = self._open_new(temporary)
             try:
+                if length is not None:
+                    self._disk.truncate(fd, length)
                 write_all(self._disk, fd, content, 0)
                 self._disk.fdatasync(fd)
             finally:
@@ -54,6 +57,17 @@ class FolderTree:
             with contextlib.suppress(OSError):  # the first error counts
                 self._disk.unlink(temporary)
             raise StorageError.wrap(error, path, "cannot write") from error
+        with self._lock:
+            self._changed.add(folder)
+
+    def remove(self, folder: str, name: str) -> None:
+        """Remove a file; that it is not there is no error."""
+        try:
+            self._disk.unlink(f"{folder}/{name}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError.wrap(error, f"{folder}/{name}", "cannot remove") from error
         with self._lock:
             self._changed.add(folder)
 
