@@ -1,0 +1,78 @@
+"""The order of blocks in a cube file, and voxels moved into and out of it. Pure.
+
+Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-order array (z, y, x) or (z, y, x, c).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.grid.morton import morton_code
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrder:
+    """The blocks of a box in a cube, in the order of the file.
+
+    codes are their numbers in the cube file; z, y, x their places in the box, in blocks. runs are those that lie one
+    behind the other in the file, as (first code, count).
+    """
+
+    codes: NDArray[np.int64]
+    z: NDArray[np.int64]
+    y: NDArray[np.int64]
+    x: NDArray[np.int64]
+    runs: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@lru_cache(maxsize=1024)
+def block_order(first: tuple[int, int, int], counts: tuple[int, int, int]) -> BlockOrder:
+    """The order of the box of `counts` (z, y, x) blocks that begins at block `first` (z, y, x) of the cube."""
+    places = np.indices(counts).reshape(3, -1)
+    z, y, x = (places[axis] + first[axis] for axis in range(3))
+    codes = morton_code(x, y, z)
+    order = np.argsort(codes)
+    codes, places = codes[order], places[:, order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-2) != 1)
+    lengths = np.diff(starts, append=len(codes))
+    runs = tuple(zip(codes[starts].tolist(), lengths.tolist(), strict=True))
+    return BlockOrder(codes, places[0], places[1], places[2], runs)
+
+
+def gather_blocks(voxels: NDArray[np.generic], block_side: int, order: BlockOrder) -> NDArray[np.generic]:
+    """The blocks of a box one behind the other, in the order of the file: a new array (block, z, y, x[, c]).
+
+    voxels is the box or more, (z, y, x[, c]), whole blocks.
+    """
+    blocks = _as_blocks(voxels, block_side)
+    out = np.empty((len(order), *blocks.shape[3:]), voxels.dtype)
+    for block, place in zip(out, _places(order), strict=True):
+        block[...] = blocks[place]
+    return out
+
+
+def scatter_blocks(blocks: NDArray[np.generic], order: BlockOrder, voxels: NDArray[np.generic]) -> None:
+    """Put blocks (block, z, y, x[, c]), in the order of the file, to their places in `voxels` (z, y, x[, c])."""
+    places = _as_blocks(voxels, blocks.shape[1])
+    for block, place in zip(blocks, _places(order), strict=True):
+        places[place] = block
+
+
+def _places(order: BlockOrder) -> list[tuple[int, int, int]]:
+    return list(zip(order.z.tolist(), order.y.tolist(), order.x.tolist(), strict=True))
+
+
+def _as_blocks(voxels: NDArray[np.generic], side: int) -> NDArray[np.generic]:
+    """A view (block z, block y, block x, z, y, x[, c]) of an array (z, y, x[, c]) of whole blocks."""
+    z, y, x, *channels = voxels.shape
+    split = voxels.reshape(z // side, side, y // side, side, x // side, side, *channels)
+    if not np.shares_memory(split, voxels):
+        raise AssertionError("the voxels of a box must be in C order")
+    return split.transpose(0, 2, 4, 1, 3, 5, *range(6, split.ndim))

@@ -1,0 +1,158 @@
+"""A folder of cubes read: `header.wkw`, and boxes of blocks out of the cube files.
+
+Source: fact sheet sections 1 to 5 and 10. Every file is held against `header.wkw`; only a missing one counts as empty.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import lz4.block
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, StorageError
+from acqstream.formats.wkw.block_order import BlockOrder, block_order, scatter_blocks
+from acqstream.formats.wkw.cube_paths import Cube, cube_path, find_cubes
+from acqstream.formats.wkw.header import (
+    HEADER_BYTES,
+    HEADER_NAME,
+    BlockType,
+    Header,
+    decode_header,
+    require_same_kind,
+)
+from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
+from acqstream.storage.read_file import ReadFile
+
+_PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
+
+
+class CubeFolder:
+    """The cubes of one magnification of one layer. Holds no file open; usable from any thread.
+
+    It is read in pieces of one layer of blocks by a square of them, which lie in one cube each: piece_shape voxels
+    (z, y, x). Raises CorruptDataset with file, offset and what was expected, UnsupportedFeature, StorageError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file = path / HEADER_NAME
+        try:
+            self.header = decode_header(ReadFile(file).read(0, HEADER_BYTES), str(file))
+        except StorageError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                raise
+            raise CorruptDataset("is not there, but there should be cubes here", path=str(file)) from error
+        self.piece_shape = piece_shape_of(self.header)
+
+    def cubes(self) -> Iterator[Cube]:
+        """Of all cube files that are there, in any order."""
+        return find_cubes(self.path)
+
+    def pieces_of(self, cube: Cube) -> Iterator[tuple[int, int, int]]:
+        """Positions (z, y, x) of the pieces in a cube."""
+        steps = [self.header.cube_side // size for size in self.piece_shape]
+        for step in np.ndindex(*steps):
+            z, y, x = (int(at * count + inner) for at, count, inner in zip(cube, steps, step, strict=True))
+            yield z, y, x
+
+    def read_piece(self, position: tuple[int, int, int]) -> NDArray[np.generic] | None:
+        """The piece at `position` (z, y, x), counted in pieces, as a new array (z, y, x[, c]); None without a file."""
+        header = self.header
+        blocks = self.piece_shape[1] // header.block_side
+        z, y, x = position
+        (cube_z, first_z), (cube_y, first_y), (cube_x, first_x) = (
+            divmod(place, header.cube_blocks) for place in (z, y * blocks, x * blocks)
+        )
+        path = self.path / cube_path((cube_z, cube_y, cube_x))
+        try:
+            file = ReadFile(path)
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        found = self._header_of(file)
+        order = block_order((first_z, first_y, first_x), (1, blocks, blocks))
+        read = _read_raw if header.block_type is BlockType.RAW else _read_compressed
+        stored = read(file, found, order)  # first: it checks what the file may make us allocate
+        voxels = np.empty((*self.piece_shape, *header.block_shape[3:]), stored.dtype)
+        scatter_blocks(stored, order, voxels)
+        return voxels.astype(header.dtype, copy=False)
+
+    def read_header(self, cube: Cube) -> Header:
+        """The header of a cube file, held against `header.wkw`."""
+        return self._header_of(ReadFile(self.path / cube_path(cube)))
+
+    def _header_of(self, file: ReadFile) -> Header:
+        found = decode_header(file.read(0, HEADER_BYTES), str(file.path))
+        require_same_kind(found, self.header, str(file.path))
+        if found.data_offset < found.first_block:
+            text = f"the first block lies at byte {found.data_offset}, expected {found.first_block}"
+            raise CorruptDataset(text, path=str(file.path), offset=8)
+        return found
+
+
+def piece_shape_of(header: Header) -> tuple[int, int, int]:
+    """(z, y, x) in voxels of the pieces that cubes of this kind are read in."""
+    blocks = 1
+    while blocks < header.cube_blocks and 4 * blocks**2 * header.block_bytes <= _PIECE_BYTES:
+        blocks *= 2
+    return header.block_side, blocks * header.block_side, blocks * header.block_side
+
+
+def _read_raw(file: ReadFile, header: Header, order: BlockOrder) -> NDArray[np.generic]:
+    """Blocks (block, z, y, x[, c]) in the order of the file."""
+    needed = header.data_offset + header.block_count * header.block_bytes
+    if (size := file.size()) < needed:  # also a block that is there: the length is final from the start
+        text = f"a raw cube of {size} bytes, expected {needed}"
+        raise CorruptDataset(text, path=str(file.path), offset=size)
+    memory = bytearray(len(order) * header.block_bytes)
+    view, taken = memoryview(memory), 0
+    for first, count in order.runs:
+        length = count * header.block_bytes
+        offset = header.data_offset + first * header.block_bytes
+        if file.read_into(offset, view[taken : taken + length]) < length:
+            raise CorruptDataset("ends while it is read", path=str(file.path), offset=offset)
+        taken += length
+    return _as_blocks(memory, header)
+
+
+def _read_compressed(file: ReadFile, header: Header, order: BlockOrder) -> NDArray[np.generic]:
+    """Blocks (block, z, y, x[, c]) in the order of the file."""
+    path, size = str(file.path), file.size()
+    lowest, highest = int(order.codes[0]), int(order.codes[-1])
+    table_bytes = (highest - lowest + 2) * ENTRY_BYTES
+    table = file.read(table_position(lowest), table_bytes)
+    if len(table) < table_bytes:
+        text = f"{size} bytes, which is less than the jump table takes: expected at least {header.first_block}"
+        raise CorruptDataset(text, path=path, offset=size)
+    positions = decode_positions(table, lowest, header, size, path)
+    memory = bytearray(len(order) * header.block_bytes)
+    view, taken = memoryview(memory), 0
+    for first, count in order.runs:
+        bounds = positions[first - lowest : first - lowest + count + 1].tolist()
+        stored = memoryview(file.read(bounds[0], bounds[-1] - bounds[0]))
+        for start, stop in itertools.pairwise(bounds):
+            block = _decompress(stored[start - bounds[0] : stop - bounds[0]], header, path, start)
+            view[taken : taken + len(block)] = block
+            taken += len(block)
+    return _as_blocks(memory, header)
+
+
+def _decompress(stored: memoryview, header: Header, path: str, offset: int) -> bytes:
+    try:
+        block: bytes = lz4.block.decompress(stored, uncompressed_size=header.block_bytes)
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise CorruptDataset(f"an LZ4 block cannot be decoded: {error}", path=path, offset=offset) from error
+    if len(block) != header.block_bytes:
+        text = f"an LZ4 block of {len(block)} bytes, expected {header.block_bytes}"
+        raise CorruptDataset(text, path=path, offset=offset)
+    return block
+
+
+def _as_blocks(memory: bytearray, header: Header) -> NDArray[np.generic]:
+    return np.frombuffer(memory, header.dtype.newbyteorder("<")).reshape(-1, *header.block_shape)

@@ -1,0 +1,270 @@
+"""What there is to read at a path: a container of ours, a dataset of webKNOSSOS, a layer of one, or bare cubes.
+
+Our own containers come back as the array they were made from. Of other datasets, layers of one kind and extent become
+one array with an axis `channel`; where they differ one of them has to be chosen. Positions are voxel positions of WKW:
+an array begins at (0, 0, 0), wherever the bounding box does. Source: fact sheet sections 1, 8 and 10.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.wkw.array_file import ARRAY_NAME, StoredArray, read_array
+from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT
+from acqstream.formats.wkw.cube_folder import CubeFolder
+from acqstream.formats.wkw.cube_paths import find_cubes
+from acqstream.formats.wkw.datasets import cube_folder
+from acqstream.formats.wkw.datasource import (
+    PROPERTIES_NAME,
+    DatasourceProperties,
+    LayerMagnification,
+    LayerProperties,
+    read_properties,
+    unit_symbol,
+)
+from acqstream.formats.wkw.header import HEADER_NAME, Header
+from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
+from acqstream.storage.read_file import ReadFile
+
+_MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
+_MOST_MARK_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLevel:
+    """One level as the metadata tell: spec without chunk_shape, header of the cubes, whether nothing more will come.
+
+    folder gives the folder of the cubes of a dataset and layer.
+    """
+
+    spec: ArraySpec
+    header: Header
+    folder: Callable[[tuple[int, ...], int], Path]
+    complete: bool = True
+
+
+def is_wkw(path: Path) -> bool:
+    """True for a container, dataset, layer or folder of cubes, or one of the files that tell of them."""
+    if not path.is_dir() and path.name not in _MARKS and path.suffix != ".wkw":
+        return False
+    folder = _meant(path)
+    return (
+        (folder / ARRAY_NAME).is_file()
+        or (folder / HEADER_NAME).is_file()
+        or _has_wkw_layers(folder)
+        or bool(_layer_folders(folder))
+    )
+
+
+def container_of(path: Path) -> Path:
+    """The folder of the whole dataset that `path` is in: as far up as a file tells of what is below."""
+    folder = (path if path.is_dir() else path.parent).absolute()
+    near = [folder, *folder.parents[:6]]
+    for name in (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME):
+        for candidate in near:
+            if (candidate / name).is_file():
+                return candidate
+    return folder
+
+
+def find_layers(path: Path) -> list[str] | None:
+    """Names of the layers of a dataset where they differ too much to be one array; None where there is one array."""
+    folder = _meant(path)
+    if (folder / ARRAY_NAME).is_file() or not (folder / PROPERTIES_NAME).is_file():
+        return None
+    layers = read_properties(folder / PROPERTIES_NAME).layers
+    return None if len(layers) < 2 or _alike(folder, layers) else [layer.name for layer in layers]
+
+
+def find_levels(path: Path, layer: str | None = None) -> list[FoundLevel]:
+    """The levels of the array at `path`, the finest first; a file means the folder that it tells of.
+
+    layer chooses one of a dataset. Raises DatasetError that names the layers where one has to be chosen,
+    CorruptDataset, UnsupportedFeature, UnknownFormat, StorageError.
+    """
+    folder = _meant(path)
+    if (folder / ARRAY_NAME).is_file():
+        array = read_array(folder)
+        return [_stored_level(folder, array, level) for level in range(len(array.levels))]
+    if (folder / PROPERTIES_NAME).is_file():
+        return _dataset_levels(folder, layer)
+    if (folder / HEADER_NAME).is_file():
+        return [_bare_level(folder)]
+    if folders := _layer_folders(folder):
+        return _layer_levels(folder, folders)
+    raise UnknownFormat(f"{folder}: neither {PROPERTIES_NAME} nor {HEADER_NAME} is here")
+
+
+def _meant(path: Path) -> Path:
+    folder = path if path.is_dir() else path.parent
+    above = _cubes_above(folder) if path.suffix == ".wkw" and not path.is_dir() else None
+    return folder if above is None else above
+
+
+def _stored_level(container: Path, array: StoredArray, level: int) -> FoundLevel:
+    """A level of an array that was written here."""
+    return FoundLevel(
+        array.levels[level],
+        array.header,
+        lambda dataset, layer: container.joinpath(*cube_folder(array, level, dataset, layer)),
+        array.complete,
+    )
+
+
+def _dataset_levels(folder: Path, layer: str | None) -> list[FoundLevel]:
+    properties = read_properties(folder / PROPERTIES_NAME)
+    layers = [found for found in properties.layers if layer is None or found.name == layer]
+    if not layers:
+        text = f"{PROPERTIES_NAME} names no layer {'' if layer is None else repr(layer) + ' '}in WKW"
+        raise CorruptDataset(text, path=str(folder))
+    if len(layers) > 1 and not _alike(folder, layers):
+        names = ", ".join(str(folder / found.name) for found in layers)
+        raise DatasetError(f"{folder}: holds layers that differ in kind or extent; open one of them: {names}")
+    return [_stacked_level(folder, properties, layers, entry) for entry in layers[0].magnifications]
+
+
+def _alike(folder: Path, layers: Sequence[LayerProperties]) -> bool:
+    kinds = {
+        (layer.end, *((entry.magnification, _header(folder, layer, entry)) for entry in layer.magnifications))
+        for layer in layers
+    }
+    return len(kinds) == 1
+
+
+def _stacked_level(
+    folder: Path, properties: DatasourceProperties, layers: Sequence[LayerProperties], entry: LayerMagnification
+) -> FoundLevel:
+    """One magnification of layers of one kind; more than one become an axis `channel`."""
+    mag = entry.magnification
+    header = _header(folder, layers[0], entry)
+    paths = [
+        _folder_of(folder, layer, found)
+        for layer in layers
+        for found in layer.magnifications
+        if found.magnification == mag
+    ]
+    spec = _spec(layers[0].end, mag, header, properties)
+    if len(layers) > 1:
+        spec = _with_channels(spec, [layer.name for layer in layers])
+    else:
+        spec = replace(spec, attributes={"layer": layers[0].name})
+    return FoundLevel(spec, header, lambda _dataset, layer: paths[layer])
+
+
+def _header(folder: Path, layer: LayerProperties, entry: LayerMagnification) -> Header:
+    return _header_in(_folder_of(folder, layer, entry))
+
+
+def _header_in(folder: Path) -> Header:
+    return replace(CubeFolder(folder).header, data_offset=0)
+
+
+def _folder_of(folder: Path, layer: LayerProperties, entry: LayerMagnification) -> Path:
+    """Of the cubes: as told, else by the names that are usual."""
+    if entry.path:
+        return folder / entry.path
+    candidates = [folder / layer.name / name for name in folder_names(entry.magnification)]
+    return next((found for found in candidates if (found / HEADER_NAME).is_file()), candidates[0])
+
+
+def _spec(
+    end: tuple[int, int, int], mag: Magnification, header: Header, properties: DatasourceProperties | None
+) -> ArraySpec:
+    """(z, y, x[, c]) of one magnification; end is (z, y, x) behind the last voxel of the full resolution."""
+    factors = (mag[2], mag[1], mag[0])
+    sizes = properties.voxel_size[::-1] if properties else (1.0, 1.0, 1.0)
+    unit = unit_symbol(properties.unit) if properties else ""
+    components = (header.channels,) if header.channels > 1 else ()
+    per_axis = list(zip(sizes, factors, strict=True))
+    if math.prod((*end, header.channels)) >= 2**63:
+        raise CorruptDataset(f"the bounding box ends at {end} (z, y, x), which is more than 2^63 voxels")
+    return ArraySpec(
+        axes=("z", "y", "x", COMPONENT)[: 3 + len(components)],
+        shape=(*(-(-size // factor) for size, factor in zip(end, factors, strict=True)), *components),
+        dtype=header.dtype,
+        factors=(*factors, *(1 for _ in components)),
+        scale=(*(size * factor for size, factor in per_axis), *(1.0 for _ in components)),
+        units=(*(unit for _ in factors), *("" for _ in components)),
+        translation=(*((factor - 1) / 2 * size for size, factor in per_axis), *(0.0 for _ in components)),
+    )
+
+
+def _with_channels(spec: ArraySpec, names: Sequence[str]) -> ArraySpec:
+    return replace(
+        spec,
+        axes=(CHANNEL, *spec.axes),
+        shape=(len(names), *spec.shape),
+        factors=(1, *spec.factors),
+        scale=(1.0, *spec.scale),
+        units=("", *spec.units),
+        translation=(0.0, *spec.translation),
+        labels={CHANNEL: tuple(names)},
+    )
+
+
+def _bare_level(folder: Path) -> FoundLevel:
+    """One folder of cubes, its extent out of the dataset it belongs to, else as far as there are cubes."""
+    told = _told_of(folder.absolute())
+    if told is None:
+        return _untold_level(folder, parse_magnification(folder.absolute().name) or FULL)
+    properties, layer, entry = told
+    header = _header_in(folder)
+    spec = _spec(layer.end, entry.magnification, header, properties)
+    return FoundLevel(replace(spec, attributes={"layer": layer.name}), header, lambda _dataset, _layer: folder)
+
+
+def _untold_level(folder: Path, mag: Magnification) -> FoundLevel:
+    header = _header_in(folder)
+    far = [max(items) for items in zip((-1, -1, -1), *find_cubes(folder), strict=True)]
+    z, y, x = ((at + 1) * header.cube_side * factor for at, factor in zip(far, reversed(mag), strict=True))
+    return FoundLevel(_spec((z, y, x), mag, header, None), header, lambda _dataset, _layer: folder)
+
+
+def _told_of(folder: Path) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
+    """What the dataset that a folder of cubes lies in says of it."""
+    dataset = folder.parent.parent
+    if not (dataset / PROPERTIES_NAME).is_file():
+        return None
+    properties = read_properties(dataset / PROPERTIES_NAME)
+    for layer in properties.layers:
+        for entry in layer.magnifications:
+            if _folder_of(dataset, layer, entry).absolute() == folder:
+                return properties, layer, entry
+    return None
+
+
+def _layer_folders(folder: Path) -> dict[Magnification, Path]:
+    """The folders of cubes of a layer by magnification, the finest first."""
+    if not folder.is_dir():
+        return {}
+    named = ((parse_magnification(path.name), path) for path in folder.iterdir())
+    found = {mag: path for mag, path in named if mag is not None and (path / HEADER_NAME).is_file()}
+    return dict(sorted(found.items(), key=lambda item: (max(item[0]), item[0])))
+
+
+def _layer_levels(folder: Path, folders: dict[Magnification, Path]) -> list[FoundLevel]:
+    """The levels of a layer's folder, its extent out of the dataset it belongs to, if one tells."""
+    dataset, name = folder.absolute().parent, folder.absolute().name
+    if (dataset / PROPERTIES_NAME).is_file():
+        properties = read_properties(dataset / PROPERTIES_NAME)
+        if name in {layer.name for layer in properties.layers}:
+            return _dataset_levels(dataset, name)
+    return [_untold_level(path, mag) for mag, path in folders.items()]
+
+
+def _cubes_above(folder: Path) -> Path | None:
+    """The folder of cubes that this folder is, or is in: z and y folders lie below it."""
+    near = [folder, *folder.absolute().parents[:2]]
+    return next((candidate for candidate in near if (candidate / HEADER_NAME).is_file()), None)
+
+
+def _has_wkw_layers(folder: Path) -> bool:
+    """Whether the dataset's properties speak of WKW: webKNOSSOS describes other formats in the same file."""
+    if not (folder / PROPERTIES_NAME).is_file():
+        return False
+    return b'"wkw' in ReadFile(folder / PROPERTIES_NAME).read(0, _MOST_MARK_BYTES)

@@ -1,0 +1,120 @@
+"""One level of an array in WKW, read in pieces of its cubes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.formats.chunk_format import ArraySpec, Position
+from acqstream.formats.wkw.axis_roles import Place, axis_roles
+from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
+from acqstream.formats.wkw.cube_paths import Cube
+from acqstream.formats.wkw.header import HEADER_NAME
+from acqstream.formats.wkw.opening import FoundLevel, find_levels
+
+_MOST_FOLDERS = 256  # of which the headers are kept
+
+
+class WkwReader:
+    """A ChunkArrayReader. No file is kept open, and it may be sent to another process.
+
+    path is what was opened, layer the one that was chosen of a dataset.
+    """
+
+    def __init__(self, path: Path, level: int, layer: str | None = None) -> None:
+        self.path = path
+        self._number = level
+        self._layer = layer
+        self._lock = threading.Lock()
+        self._folders: dict[Path, CubeFolder] = {}
+        self.refresh()
+
+    def __reduce__(self) -> tuple[Callable[..., WkwReader], tuple[Path, int, str | None]]:
+        return WkwReader, (self.path, self._number, self._layer)
+
+    @property
+    def spec(self) -> ArraySpec:
+        """See ChunkArrayReader."""
+        return self._spec
+
+    @property
+    def complete(self) -> bool:
+        """See ChunkArrayReader."""
+        return self._level.complete
+
+    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
+        """See ChunkArrayReader. None where there is no cube file; blocks of a raw cube not yet written are zeros."""
+        if len(position) != len(self._spec.axes) or not all(
+            0 <= at < count for at, count in zip(position, self._spec.grid_shape, strict=True)
+        ):
+            raise IndexError(f"chunk {position} is not in the grid of {self._spec.grid_shape}")
+        place = self._roles.place(position)
+        voxels = self._folder(place).read_piece(place.voxel)
+        if voxels is None:
+            return None
+        region = self._spec.region(position)
+        sizes = tuple(slice(part.stop - part.start) for part in region)
+        return np.ascontiguousarray(self._roles.as_chunk(voxels)[sizes])
+
+    def stored(self) -> Iterator[Position]:
+        """See ChunkArrayReader: all chunks of cube files that are there."""
+        for place, folder in self.folders():
+            for cube in folder.cubes():
+                yield from self.positions_in(place, folder, cube)
+
+    def folders(self) -> Iterator[tuple[Place, CubeFolder]]:
+        """The folders of cubes of the array, each with the place of its first voxel."""
+        for dataset in self._roles.datasets(self._spec.shape):
+            for layer in range(self._roles.layers(self._spec.shape)):
+                place = Place(dataset, layer, (0, 0, 0))
+                yield place, self._folder(place)
+
+    def positions_in(self, place: Place, folder: CubeFolder, cube: Cube) -> Iterator[Position]:
+        """Positions of the chunks of a cube file that lie in the array."""
+        for piece in folder.pieces_of(cube):
+            position = self._roles.position(replace(place, voxel=piece))
+            if all(at < count for at, count in zip(position, self._spec.grid_shape, strict=True)):
+                yield position
+
+    def refresh(self) -> None:
+        """See ChunkArrayReader. Raises DatasetError if the level is no longer there."""
+        levels = find_levels(self.path, self._layer)
+        if self._number >= len(levels):
+            raise DatasetError(f"{self.path}: level {self._number} is no longer there")
+        level = levels[self._number]
+        roles = axis_roles(level.spec.axes)
+        components = (level.header.channels,) if roles.has_components else ()
+        chunk_shape = (1,) * roles.depth + piece_shape_of(level.header) + components
+        self._spec = replace(level.spec, chunk_shape=chunk_shape)
+        self._level: FoundLevel = level
+        self._roles = roles
+
+    def close(self) -> None:
+        """No file is held open."""
+
+    def _folder(self, place: Place) -> CubeFolder:
+        path = self._level.folder(place.dataset, place.layer)
+        with self._lock:
+            folder = self._folders.get(path)
+        if folder is None:
+            folder = CubeFolder(path)
+            expected = self._level.header
+            if replace(folder.header, data_offset=0) != replace(expected, data_offset=0):
+                text = f"tells of {folder.header}, the rest of the array is of {expected}"
+                raise CorruptDataset(text, path=str(path / HEADER_NAME))
+            with self._lock:
+                if len(self._folders) >= _MOST_FOLDERS:
+                    self._folders.clear()
+                self._folders[path] = folder
+        return folder
+
+
+def open_readers(path: Path, layer: str | None = None) -> list[WkwReader]:
+    """The readers of all levels at `path`, the finest first. Raises as `find_levels`."""
+    return [WkwReader(path, level, layer) for level in range(len(find_levels(path, layer)))]

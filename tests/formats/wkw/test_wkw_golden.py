@@ -1,0 +1,112 @@
+"""Datasets that other software wrote: every voxel, and zeros around them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError
+from acqstream.formats.base import CheckReport
+from acqstream.formats.wkw import FORMAT
+from acqstream.formats.wkw.header import BlockType
+from acqstream.formats.wkw.opening import find_levels
+from acqstream.formats.wkw.reader import open_readers
+from tests.formats.wkw.wkw_data import GOLDEN, read_all
+
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+ARRAYS = {entry["path"]: entry for entry in EXPECTED["arrays"]}
+LAYERS = {f"{entry['layer']}/{entry['mag']}": entry for entry in EXPECTED["wk_dataset"]["layers"]}
+
+
+def sha256(array: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
+
+
+def region(array: NDArray[Any], entry: dict[str, Any]) -> NDArray[Any]:
+    """The voxels that `entry` tells of, zeros where it reaches beyond the array."""
+    offset, size = entry["offset_xyz"][::-1], entry["size_xyz"][::-1]
+    reach = [max(0, at + count - have) for at, count, have in zip(offset, size, array.shape, strict=False)]
+    padded = np.pad(array, [*((0, more) for more in reach), *((0, 0) for _ in array.shape[3:])])
+    return padded[tuple(slice(at, at + count) for at, count in zip(offset, size, strict=True))]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_every_array_is_as_written(name):
+    expected = ARRAYS[name]
+    (reader,) = open_readers(GOLDEN / name)
+    array = read_all(reader)
+    found = region(array, expected)
+    assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
+    assert sha256(found) == expected["sha256"]
+    assert sha256(region(array, expected["padded_read"])) == expected["padded_read"]["sha256"]
+    assert {path.relative_to(GOLDEN / name).as_posix() for path in checked(name).own_files} == set(expected["files"])
+    header = next(reader.folders())[1].header
+    assert (header.block_side, header.cube_blocks) == (expected["block_len"], expected["file_len"])
+    assert header.block_type is BlockType[expected["block_type"].upper()]
+    assert reader.complete
+
+
+def checked(name: str) -> CheckReport:
+    report = CheckReport()
+    FORMAT.check(GOLDEN / name, report)
+    assert report.problems == []
+    return report
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_magnification_of_the_dataset_is_as_written(name):
+    expected = LAYERS[name]
+    (reader,) = open_readers(GOLDEN / "wk_dataset" / name)
+    found = region(read_all(reader), expected)
+    assert (str(found.dtype), list(found.shape)) == (expected["dtype"], expected["numpy_shape"])
+    assert sha256(found) == expected["sha256"]
+    assert reader.spec.units[:3] == ("um",) * 3
+    mag = [*reversed(reader.spec.factors[:3])]
+    assert np.allclose(reader.spec.scale[2::-1], np.multiply(EXPECTED["wk_dataset"]["voxel_size"], mag))
+
+
+def test_layers_that_differ_are_named_and_each_is_a_stack_of_levels():
+    with pytest.raises(DatasetError, match=r"open one of them: .*/color, .*/rgb, .*/segmentation"):
+        open_readers(GOLDEN / "wk_dataset")
+    found = {
+        f"{layer}/{'-'.join(map(str, reader.spec.factors[2::-1]))}": reader
+        for layer in ("color", "rgb", "segmentation")
+        for reader in open_readers(GOLDEN / "wk_dataset" / layer)
+    }
+    assert [name.replace("/1-1-1", "/1") for name in found] == list(LAYERS)
+    for reader, expected in zip(found.values(), LAYERS.values(), strict=True):
+        assert sha256(region(read_all(reader), expected)) == expected["sha256"]
+        assert reader.spec.attributes == {"layer": expected["layer"]}
+    assert found["color/1-1-1"].spec.axes == ("z", "y", "x")
+    assert found["rgb/1-1-1"].spec.axes == ("z", "y", "x", "c")
+    assert checked("wk_dataset").notes == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wk_dataset",
+        "wk_dataset/datasource-properties.json",
+        "wk_dataset/color",
+        "wk_dataset/color/2-2-1",
+        "wk_dataset/color/2-2-1/header.wkw",
+        "wk_dataset/color/2-2-1/z0/y0/x0.wkw",
+    ],
+)
+def test_a_dataset_is_found_from_everything_in_it(name):
+    path = GOLDEN / name
+    assert FORMAT.detect(path)
+    assert FORMAT.folder(path) == GOLDEN / "wk_dataset"
+    assert find_levels(path, "color")
+
+
+def test_other_folders_are_none_of_ours(tmp_path):
+    assert not FORMAT.detect(tmp_path)
+    assert not FORMAT.detect(GOLDEN.parent / "ndtiff" / "py_uint16" / "data")
+    (tmp_path / "datasource-properties.json").write_text('{"dataLayers": [{"dataFormat": "zarr"}]}')
+    assert not FORMAT.detect(tmp_path)

@@ -1,0 +1,97 @@
+"""Arrays, and ways to write them, for the tests of WKW."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.formats.chunk_format import ArraySpec, ChunkArrayReader
+from acqstream.formats.wkw.block_order import block_order
+from acqstream.formats.wkw.cube_paths import cube_path
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, runs_in_file
+from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
+from acqstream.formats.wkw.options import parse_options, plan_levels
+from acqstream.formats.wkw.raw_cubes import RawCubes
+from acqstream.formats.wkw.writer import WkwWriter, create_writer
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.folder_tree import FolderTree
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "wkw"
+
+
+def noise(shape: Sequence[int], dtype: Any, seed: int = 1) -> NDArray[Any]:
+    """Values of all kinds, in whole bytes: floats are finite."""
+    random = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return random.normal(size=shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return random.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+
+
+def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple[int, int, int] = (0, 0, 0)) -> None:
+    """Write an array (z, y, x[, c]) into cubes from the cube `first` on, padded with zeros."""
+    disk = LocalDisk()
+    folder.mkdir(parents=True, exist_ok=True)
+    tree = FolderTree(str(folder), disk)
+    raw = RawCubes(tree, header, disk)
+    tree.put(tree.folder(()), HEADER_NAME, [header.encode(0)])
+    side = header.cube_side
+    order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
+    for step in np.ndindex(*(-(-size // side) for size in voxels.shape[:3])):
+        part = voxels[tuple(slice(at * side, (at + 1) * side) for at in step)]
+        cube = np.zeros((side, side, side, *voxels.shape[3:]), voxels.dtype)
+        cube[tuple(slice(size) for size in part.shape)] = part
+        z, y, x = (at + start for at, start in zip(step, first, strict=True))
+        *folders, name = cube_path((z, y, x)).split("/")
+        if header.block_type is BlockType.RAW:
+            data = encode_raw(cube, header, order)
+            raw.write(tree.folder(folders), name, [(at, data[part]) for at, part in runs_in_file(header, order)])
+        else:
+            tree.put(tree.folder(folders), name, encode_compressed(cube, header))
+
+
+def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
+    return plan_levels(array, parse_options(options))
+
+
+def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> WkwWriter:
+    return create_writer(path, levels, parse_options(options), LocalDisk())
+
+
+def store(writer: WkwWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
+    """Hand all chunks of a level to the writer as the engine does: whole, with zeros beyond the array."""
+    for position in np.ndindex(*spec.grid_shape):
+        if position not in skip:
+            part = array[spec.region(position)]
+            chunk = np.zeros(spec.chunk_shape, spec.dtype)
+            chunk[tuple(slice(size) for size in part.shape)] = part
+            writer.store(level, position, writer.encode(level, position, chunk))
+
+
+def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[Any]]:
+    """Write noise of the shape of every level; what was written, by level."""
+    levels = planned(spec, **options)
+    writer = begin(path, levels, **options)
+    arrays = [noise(level.shape, level.dtype, seed) for seed, level in enumerate(levels)]
+    for number, (level, array) in enumerate(zip(levels, arrays, strict=True)):
+        store(writer, number, level, array)
+    writer.finish(levels)
+    writer.close()
+    return arrays
+
+
+def read_all(reader: ChunkArrayReader) -> NDArray[Any]:
+    """The whole array, zeros where chunks are not there."""
+    spec = reader.spec
+    array = np.zeros(spec.shape, spec.dtype)
+    for position in np.ndindex(*spec.grid_shape):
+        chunk = reader.read_chunk(position)
+        if chunk is not None:
+            assert chunk.dtype == spec.dtype
+            assert chunk.flags.c_contiguous
+            array[spec.region(position)] = chunk
+    return array
