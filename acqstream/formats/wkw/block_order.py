@@ -5,6 +5,7 @@ Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-ord
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,33 +47,54 @@ def block_order(first: tuple[int, int, int], counts: tuple[int, int, int]) -> Bl
     return BlockOrder(codes, places[0], places[1], places[2], runs)
 
 
-def gather_blocks(voxels: NDArray[np.generic], block_side: int, order: BlockOrder) -> NDArray[np.generic]:
-    """The blocks of a box one behind the other, in the order of the file: a new array (block, z, y, x[, c]).
+def gather_blocks(
+    voxels: NDArray[np.generic], block_side: int, order: BlockOrder, out: NDArray[np.uint8] | None = None
+) -> NDArray[np.generic]:
+    """The blocks of a box one behind the other, in the order of the file: (block, z, y, x[, c]), little-endian.
 
-    voxels is the box or more, (z, y, x[, c]), whole blocks.
+    voxels is the box or more, (z, y, x[, c]), whole blocks, any byte order. The result lies in `out`, which has as many
+    bytes or more, or in new memory.
     """
-    blocks = _as_blocks(voxels, block_side)
-    out = np.empty((len(order), *blocks.shape[3:]), voxels.dtype)
-    for block, place in zip(out, _places(order), strict=True):
-        block[...] = blocks[place]
-    return out
+    voxels = np.ascontiguousarray(voxels, voxels.dtype.newbyteorder("<"))
+    shape = (len(order), *(block_side,) * 3, *voxels.shape[3:])
+    length = math.prod(shape) * voxels.itemsize
+    blocks = (np.empty(length, np.uint8) if out is None else out[:length]).view(voxels.dtype).reshape(shape)
+    rows = _rows(voxels, block_side)
+    for block, place in zip(_rows_of_blocks(blocks), _places(order), strict=True):
+        block[...] = rows[place]
+    return blocks
 
 
 def scatter_blocks(blocks: NDArray[np.generic], order: BlockOrder, voxels: NDArray[np.generic]) -> None:
-    """Put blocks (block, z, y, x[, c]), in the order of the file, to their places in `voxels` (z, y, x[, c])."""
-    places = _as_blocks(voxels, blocks.shape[1])
-    for block, place in zip(blocks, _places(order), strict=True):
-        places[place] = block
+    """Put blocks (block, z, y, x[, c]), in the order of the file, to their places in `voxels` (z, y, x[, c]).
+
+    Both are in C order and of the same dtype.
+    """
+    rows = _rows(voxels, blocks.shape[1])
+    for block, place in zip(_rows_of_blocks(blocks), _places(order), strict=True):
+        rows[place] = block
 
 
 def _places(order: BlockOrder) -> list[tuple[int, int, int]]:
     return list(zip(order.z.tolist(), order.y.tolist(), order.x.tolist(), strict=True))
 
 
-def _as_blocks(voxels: NDArray[np.generic], side: int) -> NDArray[np.generic]:
-    """A view (block z, block y, block x, z, y, x[, c]) of an array (z, y, x[, c]) of whole blocks."""
-    z, y, x, *channels = voxels.shape
-    split = voxels.reshape(z // side, side, y // side, side, x // side, side, *channels)
-    if not np.shares_memory(split, voxels):
-        raise AssertionError("the voxels of a box must be in C order")
-    return split.transpose(0, 2, 4, 1, 3, 5, *range(6, split.ndim))
+# A row of a block as one item: numpy copies 64 bytes at a time so, in less than half the time that 32 items take.
+
+
+def _rows(voxels: NDArray[np.generic], side: int) -> NDArray[np.void]:
+    """A view (block z, block y, block x, z, y) of an array (z, y, x[, c]) of whole blocks."""
+    z, y, x = voxels.shape[:3]
+    rows = _as_rows(voxels, side * math.prod(voxels.shape[3:])).reshape(z // side, side, y // side, side, x // side)
+    return rows.transpose(0, 2, 4, 1, 3)
+
+
+def _rows_of_blocks(blocks: NDArray[np.generic]) -> NDArray[np.void]:
+    """A view (block, z, y) of blocks (block, z, y, x[, c])."""
+    return _as_rows(blocks, math.prod(blocks.shape[3:])).reshape(blocks.shape[:3])
+
+
+def _as_rows(array: NDArray[np.generic], items: int) -> NDArray[np.void]:
+    if not array.flags.c_contiguous:
+        raise AssertionError("voxels must be in C order: the rows would be those of a copy")
+    return array.reshape(-1).view(np.dtype((np.void, items * array.itemsize)))

@@ -18,9 +18,11 @@ from acqstream.formats.wkw.jump_table import encode_jump_table
 _HC_LEVEL = 9  # as the reference library
 
 
-def encode_raw(voxels: NDArray[np.generic], header: Header, order: BlockOrder) -> memoryview:
-    """The blocks of `order` one behind the other. voxels: (z, y, x[, c]), whole blocks, any byte order."""
-    return _bytes_of(gather_blocks(_in_file_order(voxels), header.block_side, order))
+def encode_raw(
+    voxels: NDArray[np.generic], header: Header, order: BlockOrder, memory: NDArray[np.uint8] | None = None
+) -> memoryview:
+    """The blocks of `order` one behind the other, in `memory`. voxels: (z, y, x[, c]), whole blocks, any byte order."""
+    return _bytes_of(gather_blocks(voxels, header.block_side, order, memory))
 
 
 def runs_in_file(header: Header, order: BlockOrder) -> Iterator[tuple[int, slice]]:
@@ -35,7 +37,7 @@ def runs_in_file(header: Header, order: BlockOrder) -> Iterator[tuple[int, slice
 def encode_compressed(voxels: NDArray[np.generic], header: Header) -> list[bytes]:
     """A whole cube file: header, jump table and blocks. voxels: (z, y, x[, c]) of the whole cube, any byte order."""
     order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
-    blocks = gather_blocks(_in_file_order(voxels), header.block_side, order)
+    blocks = gather_blocks(voxels, header.block_side, order)
     payloads = [_compress(_bytes_of(block), header.block_type) for block in blocks]
     table = encode_jump_table(header, [len(payload) for payload in payloads])
     return [header.encode(header.first_block), table, *payloads]
@@ -53,10 +55,6 @@ def _compress(block: memoryview, block_type: BlockType) -> bytes:
     else:
         packed = lz4.block.compress(block, store_size=False)
     return packed
-
-
-def _in_file_order(voxels: NDArray[np.generic]) -> NDArray[np.generic]:
-    return voxels.astype(voxels.dtype.newbyteorder("<"), order="C", copy=False)
 
 
 def _bytes_of(blocks: NDArray[np.generic]) -> memoryview:

@@ -27,8 +27,11 @@ from acqstream.formats.wkw.header import HEADER_NAME, BlockType
 from acqstream.formats.wkw.options import WkwOptions, header_for
 from acqstream.formats.wkw.raw_cubes import RawCubes
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.block_file import BlockMemory
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
+
+_KEPT_CHUNKS = 4  # of encoded memory, when nobody uses it
 
 
 class WkwWriter:
@@ -39,6 +42,8 @@ class WkwWriter:
         self._header = header_for(levels[0], options)
         self._tree = FolderTree(str(container.absolute()), disk)
         self._raw = RawCubes(self._tree, self._header, disk)
+        largest = max(level.chunk_bytes for level in levels)
+        self._memory = BlockMemory(largest, _KEPT_CHUNKS)  # new pages would cost as much as the copying
         self._syncing = threading.Lock()
         self._lock = threading.Lock()  # for all that follows
         channels = axis_roles(levels[0].axes).layers(levels[0].shape)
@@ -67,7 +72,9 @@ class WkwWriter:
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
         voxels = self._array.roles.as_voxels(chunk)
         if self._header.block_type is BlockType.RAW:
-            return [encode_raw(voxels, self._header, self._raw_place(level, position)[1])]
+            return [
+                encode_raw(voxels, self._header, self._raw_place(level, position)[1], self._memory.take(chunk.nbytes))
+            ]
         return encode_compressed(voxels, self._header)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:

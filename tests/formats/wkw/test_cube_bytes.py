@@ -84,7 +84,7 @@ def test_blocks_go_out_and_come_back_to_their_places(first, counts, channels, sw
     voxels = noise((*(2 * count for count in counts), *channels), np.uint16).astype(dtype)
     blocks = gather_blocks(voxels, 2, order)
     assert blocks.shape == (len(order), 2, 2, 2, *channels)
-    back = np.zeros_like(voxels)
+    back = np.zeros(voxels.shape, blocks.dtype)
     scatter_blocks(blocks, order, back)
     assert np.array_equal(back, voxels)
     assert sum(count for _, count in order.runs) == len(order) == np.prod(counts)
