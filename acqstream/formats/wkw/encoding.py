@@ -34,10 +34,15 @@ def runs_in_file(header: Header, order: BlockOrder) -> Iterator[tuple[int, slice
         taken += length
 
 
-def encode_compressed(voxels: NDArray[np.generic], header: Header) -> list[bytes]:
-    """A whole cube file: header, jump table and blocks. voxels: (z, y, x[, c]) of the whole cube, any byte order."""
+def encode_compressed(
+    voxels: NDArray[np.generic], header: Header, memory: NDArray[np.uint8] | None = None
+) -> list[bytes]:
+    """A whole cube file: header, jump table and blocks. voxels: (z, y, x[, c]) of the whole cube, any byte order.
+
+    memory, of as many bytes, is used on the way.
+    """
     order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
-    blocks = gather_blocks(voxels, header.block_side, order)
+    blocks = gather_blocks(voxels, header.block_side, order, memory)
     payloads = [_compress(_bytes_of(block), header.block_type) for block in blocks]
     table = encode_jump_table(header, [len(payload) for payload in payloads])
     return [header.encode(header.first_block), table, *payloads]

@@ -71,11 +71,10 @@ class WkwWriter:
         if chunk.shape != expected:
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
         voxels = self._array.roles.as_voxels(chunk)
+        memory = self._memory.take(chunk.nbytes)
         if self._header.block_type is BlockType.RAW:
-            return [
-                encode_raw(voxels, self._header, self._raw_place(level, position)[1], self._memory.take(chunk.nbytes))
-            ]
-        return encode_compressed(voxels, self._header)
+            return [encode_raw(voxels, self._header, self._raw_place(level, position)[1], memory)]
+        return encode_compressed(voxels, self._header, memory)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See ChunkWriter."""
