@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -336,3 +338,30 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
     assert all(name not in unforced for name, unforced in disk.named)
     order = [name.rpartition("/")[2] for name, _ in disk.named]
     assert order.index("header.wkw") < order.index("datasource-properties.json")
+
+
+def test_blocks_wholly_beyond_the_plane_take_no_space(tmp_path):
+    levels = planned(replace(STACK, shape=(0, 90, 130)), levels=1, cube=128)
+    writer = begin(tmp_path / "a", levels, levels=1, cube=128)
+    writer.store(0, (0, 0, 1), writer.encode(0, (0, 0, 1), np.zeros(levels[0].chunk_shape, U2)))
+    used = (tmp_path / "a" / "C0" / "1" / "z0" / "y0" / "x1.wkw").stat().st_blocks * 512
+    assert 3 * 2**16 <= used < 4 * 2**16  # one block wide, three high
+
+
+@pytest.mark.parametrize("options", KINDS[:2], ids=lambda options: options["compression"])
+def test_chunks_come_from_several_threads_in_any_order(tmp_path, options):
+    spec = ArraySpec(axes=("channel", "z", "y", "x"), shape=(3, 100, 100, 100), dtype=U2)
+    levels = planned(spec, levels=1, **options)
+    array = noise(spec.shape, U2)
+    writer = begin(tmp_path / "a", levels, levels=1, **options)
+    positions = list(np.ndindex(*levels[0].grid_shape))
+    random.Random(1).shuffle(positions)
+
+    def take(position):
+        everything_else = set(positions) - {position}
+        store(writer, 0, levels[0], array, everything_else)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, positions))
+    writer.finish(levels)
+    assert np.array_equal(read_all(open_readers(tmp_path / "a")[0]), array)
