@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import DatasetError, StorageError, UnknownFormat, UnsupportedFeature
-from acqstream.formats import n5, ndtiff
+from acqstream.formats import n5, ndtiff, wkw
 from acqstream.formats.base import FrameFormat
 from acqstream.formats.chunk_format import ChunkFormat
 
 FRAME_FORMATS: tuple[FrameFormat, ...] = (ndtiff.FORMAT,)
-CHUNK_FORMATS: tuple[ChunkFormat[Any], ...] = (n5.FORMAT,)
+CHUNK_FORMATS: tuple[ChunkFormat[Any], ...] = (n5.FORMAT, wkw.FORMAT)
 FORMATS: tuple[FrameFormat | ChunkFormat[Any], ...] = (*FRAME_FORMATS, *CHUNK_FORMATS)
 
 

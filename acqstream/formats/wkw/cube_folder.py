@@ -5,7 +5,6 @@ Source: fact sheet sections 1 to 5 and 10. Every file is held against `header.wk
 
 from __future__ import annotations
 
-import errno
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from acqstream.formats.wkw.header import (
     require_same_kind,
 )
 from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_file import ReadFile, is_absent
 
 _PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
 
@@ -44,7 +43,7 @@ class CubeFolder:
         try:
             self.header = decode_header(ReadFile(file).read(0, HEADER_BYTES), str(file))
         except StorageError as error:
-            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            if not is_absent(error):
                 raise
             raise CorruptDataset("is not there, but there should be cubes here", path=str(file)) from error
         self.piece_shape = piece_shape_of(self.header)
@@ -72,7 +71,7 @@ class CubeFolder:
         try:
             file = ReadFile(path)
         except StorageError as error:
-            if error.errno == errno.ENOENT:
+            if is_absent(error):
                 return None
             raise
         found = self._header_of(file)

@@ -94,9 +94,7 @@ class WkwWriter:
         """See ChunkWriter."""
         with self._lock:
             shapes = [known.shape for known in self._array.levels]
-            if any(after < before for before, after in zip(shapes[level], shape, strict=True)):
-                raise ValueError(f"level {level} has shape {shapes[level]}, it cannot become {shape}")
-            shapes[level] = shape
+            shapes[level] = tuple(map(max, shapes[level], shape))
             self._publish(self._array.with_shapes(shapes))
 
     def sync(self) -> None:

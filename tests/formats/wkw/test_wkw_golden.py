@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import acqstream
 from acqstream.errors import DatasetError
 from acqstream.formats.base import CheckReport
 from acqstream.formats.wkw import FORMAT
@@ -110,3 +111,11 @@ def test_other_folders_are_none_of_ours(tmp_path):
     assert not FORMAT.detect(GOLDEN.parent / "ndtiff" / "py_uint16" / "data")
     (tmp_path / "datasource-properties.json").write_text('{"dataLayers": [{"dataFormat": "zarr"}]}')
     assert not FORMAT.detect(tmp_path)
+
+
+def test_a_layer_opens_as_a_dataset_with_levels():
+    with acqstream.open(GOLDEN / "wk_dataset" / "color") as dataset:
+        assert (dataset.format, dataset.shape, len(dataset.levels)) == ("wkw", (40, 72, 100), 4)
+        whole = read_all(open_readers(GOLDEN / "wk_dataset" / "color")[1])
+        assert np.array_equal(dataset.levels[1].read((slice(3, 30), ..., -1)), whole[3:30, :, -1])
+        assert dataset.levels[1].missing_count == 0
