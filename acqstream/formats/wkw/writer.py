@@ -49,7 +49,7 @@ class WkwWriter:
         channels = axis_roles(levels[0].axes).layers(levels[0].shape)
         names = layer_names(levels[0].labels, max(channels, len(levels[0].labels.get(CHANNEL, ()))))
         self._array = StoredArray(tuple(levels), names, self._header, complete=False)
-        self._headers: set[tuple[str, ...]] = set()  # folders of cubes that have one
+        self._headers: set[tuple[int, tuple[int, ...], int]] = set()  # level, dataset and layer of those written
         self._published: dict[tuple[int, ...], object] = {}  # by dataset: what its properties were made from
 
     def begin(self) -> None:
@@ -135,7 +135,9 @@ class WkwWriter:
         for level, spec in enumerate(array.levels):
             for dataset in roles.datasets(spec.shape):
                 for layer in range(roles.layers(spec.shape)):
-                    self._write_header(cube_folder(array, level, dataset, layer))
+                    if (level, dataset, layer) not in self._headers:
+                        self._put(cube_folder(array, level, dataset, layer), HEADER_NAME, self._header.encode(0))
+                        self._headers.add((level, dataset, layer))
         datasets = list(roles.datasets(shape)) if 0 not in shape else []
         made_from = (roles.extent(shape), roles.layers(shape))
         for dataset in datasets:
@@ -165,11 +167,6 @@ class WkwWriter:
             first.append(start % header.cube_blocks)
             counts.append(count)
         return _three(cube), block_order(_three(first), _three(counts))
-
-    def _write_header(self, folder: tuple[str, ...]) -> None:
-        if folder not in self._headers:
-            self._put(folder, HEADER_NAME, self._header.encode(0))
-            self._headers.add(folder)
 
     def _write_array(self, array: StoredArray) -> None:
         self._put((), ARRAY_NAME, encode_array(array))
