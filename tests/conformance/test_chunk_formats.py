@@ -32,7 +32,10 @@ class Case:
     growing: str = "time"
 
 
-CASES = {"n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"})}
+CASES = {
+    "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
+    "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z"),
+}
 
 
 @dataclass
