@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -242,7 +243,9 @@ def test_what_cannot_work_ends_before_it_begins(
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     options = ["--rows", "tcp", "--bytes", "60MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "acqstream", "bench", *options]
-    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    # A test run in the background of a shell has the signal ignored, and its children with it.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed)  # noqa: PLW1509
     try:
         while not list(tmp_path.glob("acqstream-bench-*/tcp/data/bench/*.tif")):
             assert bench.poll() is None
