@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
+from acqstream.errors import AcqStreamError
 from acqstream.pipeline.memory_budget import Share
+from acqstream.pipeline.views.checkpoint import mark_begun
+from acqstream.pipeline.views.registry import VIEWS
+from acqstream.storage.disk import Disk
+
+logger = logging.getLogger("acqstream.daemon")
 
 
 class AcquisitionViews:
     """names: of the views that were asked for; without any, nothing is made and nothing costs anything.
 
-    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts` by any thread.
+    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts` and `mark` by any
+    thread.
     """
 
     def __init__(self, process: ViewProcess, names: Sequence[str], share: Share) -> None:
@@ -22,6 +31,15 @@ class AcquisitionViews:
         self._names = names
         self._share = share
         self._jobs: dict[str, ViewJob] = {}
+
+    def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
+        """Before `begin`: let readers know that there will be levels, so that they wait for the first one."""
+        for name in self._names:
+            if VIEWS[name].marks_first:
+                try:
+                    mark_begun(disk, folder, name, dataset_id)
+                except AcqStreamError as error:  # the view says it again, and frames come first
+                    logger.warning("view %s of %s: %s", name, folder, error)
 
     def begin(self, folder: str) -> None:
         """The dataset's files are there."""

@@ -13,6 +13,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acqstream.errors import ConfigError
+from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES
 
 MAX_PORT = 65535
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
@@ -56,6 +57,9 @@ class DaemonConfig(BaseModel):
     runtime: Path = Field(default_factory=_default_runtime, description="Folder of the local sockets.")
     memory_mb: int = Field(
         default_factory=_default_memory_mb, ge=16, description="Memory for frames on their way, in MiB."
+    )
+    pyramid_memory_mb: int = Field(
+        default=MEMORY_BYTES // 2**20, ge=1, description="Memory, in MiB, of each pyramid for tiles not complete yet."
     )
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")

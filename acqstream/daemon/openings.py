@@ -116,7 +116,11 @@ class Openings:
             on_change=self._resources.wake,
             resume=resume,
             free_reserve=self._resources.space.ballast.give_up,
-            views=LogViews(views.table, views.texts),
+            views=LogViews(
+                views.table,
+                views.texts,
+                lambda made: views.mark(self._resources.disk, made, spec.dataset_id),
+            ),
         )
         if spec.mirrors and why_no_views:
             log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")

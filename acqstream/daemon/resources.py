@@ -19,4 +19,5 @@ class Resources:
         self.wake = wake
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = Space(config, disk, wake)
-        self.views = ViewProcess(self.budget.memory)
+        settings = {"pyramid": {"memory_bytes": config.pyramid_memory_mb * 2**20}}
+        self.views = ViewProcess(self.budget.memory, settings=settings)

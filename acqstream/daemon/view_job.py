@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from acqstream.errors import AcqStreamError
+from acqstream.pipeline.views.checkpoint import mark_failed, view_folder
 from acqstream.pipeline.views.recent_groups import GroupTable
 from acqstream.pipeline.views.view import ViewState
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.lock import DirectoryLock
+
+logger = logging.getLogger("acqstream.daemon")
 
 _ENDED = frozenset({ViewState.COMPLETE, ViewState.INTERRUPTED, ViewState.FAILED})
 _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
@@ -28,6 +37,7 @@ class ViewJob:
     from_memory: int = 0
     from_stack: int = 0
     overtaken: int = 0
+    waiting: int = 0
     restarts: int = 0
     reason: str = ""
     deaths: int = 0  # of the process, since the view got on
@@ -56,6 +66,7 @@ class ViewJob:
         """Take a report; True if the view has got on."""
         self.state = ViewState(report["state"])
         self.cursor, self.count, self.reason = report["cursor"], report["count"], report["reason"]
+        self.waiting = report["waiting"]
         self.from_memory = self._before[0] + report["from_memory"]
         self.from_stack = self._before[1] + report["from_stack"]
         self.overtaken = self._before[2] + report["overtaken"]
@@ -74,6 +85,19 @@ class ViewJob:
     def fail(self, reason: str) -> None:
         self.state, self.reason = ViewState.FAILED, reason
 
+    def give_up(self, reason: str) -> None:
+        """`fail`, because its process cannot go on with it: said in view.json too, without waiting for the disk."""
+        self.fail(reason)
+        threading.Thread(target=self._mark_failed, name=f"give-up-{self.number}", daemon=True).start()
+
+    def _mark_failed(self) -> None:
+        path = Path(self.path)
+        try:
+            with DirectoryLock(str(view_folder(path, self.view))):
+                mark_failed(LocalDisk(), path, self.view, self.reason, is_unsure=False)
+        except AcqStreamError as error:
+            logger.warning("readers of %s are not told that view %s is given up: %s", path, self.view, error)
+
     def status(self, stored: int = 0) -> dict[str, Any]:
         """Fields for `status`. stored: frames that the log has published, where it runs."""
         return {
@@ -83,6 +107,7 @@ class ViewJob:
             "from_memory": self.from_memory,
             "from_stack": self.from_stack,
             "overtaken": self.overtaken,
+            "waiting": self.waiting,
             "restarts": self.restarts,
             "reason": self.reason,
         }
@@ -92,6 +117,8 @@ class ViewJob:
         if self.state is ViewState.FAILED:
             return f"failed {self.reason}"
         count = max(self.count, stored)
-        if self.state is ViewState.COMPLETE or (self.state is ViewState.WAITING and self.cursor == count):
+        has_all = self.state is ViewState.WAITING and self.cursor == count
+        if self.state is ViewState.COMPLETE or (has_all and not self.waiting):
             return "complete"
-        return f"under way: {self.cursor} of {count} frames"
+        tiles = f", {self.waiting} tiles to be written" if self.waiting else ""
+        return f"under way: {self.cursor} of {count} frames{tiles}"

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,14 +56,20 @@ class _Child:
 class ViewProcess:
     """All views of one daemon, and the process that makes them while there are any. memory: the daemon's.
 
-    command is what is started, with the number of the socket and of this process added.
+    command is what is started, with the number of the socket and of this process added. settings: by view, for its
+    constructor.
     """
 
     def __init__(
-        self, memory: PageMemory, command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.views.host")
+        self,
+        memory: PageMemory,
+        command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.views.host"),
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._memory = memory
         self._command = command
+        self._settings = settings or {}
         self._board: PageMemory | None = None
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
@@ -185,6 +191,7 @@ class ViewProcess:
 
     def _order_view(self, job: ViewJob) -> None:
         order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view, "live": job.is_live}
+        order["settings"] = dict(self._settings.get(job.view, {}))
         descriptor = job.table.descriptor if job.table is not None else None
         if descriptor is not None and self._is_sharing:
             try:
@@ -317,7 +324,7 @@ class ViewProcess:
         for job in list(self._jobs.values()):
             job.note_death()
             if job.deaths >= MAX_DEATHS:
-                job.fail(f"the process died {job.deaths} times ({how}) and the view did not get on")
+                job.give_up(f"the process died {job.deaths} times ({how}) and the view did not get on")
                 logger.error("view %s of %s is given up: %s", job.view, job.path, job.reason)
                 self._forget(job)
         self._start_at_s = now_s + pause_s
@@ -326,7 +333,7 @@ class ViewProcess:
         """No more views from this daemon."""
         self._fault = reason
         for job in list(self._jobs.values()):
-            job.fail(reason)
+            job.give_up(reason)
             self._forget(job)
         if self._child is not None:
             self._child.process.kill()

@@ -95,8 +95,8 @@ class Dataset:
 
     @property
     def complete(self) -> bool:
-        """True when no frame will be added."""
-        return all(reader.complete for reader in self._readers)
+        """True when no frame will be added, and no tile of a lower level."""
+        return all(reader.complete for reader in self._readers) and not self._full.making_levels
 
     @property
     def state(self) -> AcquisitionState | None:
@@ -179,7 +179,8 @@ class Dataset:
         That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). level is
         that of the frames or tiles; it may yet have to appear, and may be made after the acquisition. replaced: a key
         comes again when its frame was written again, which now is what is read. Raises TimeoutError when no new frame
-        came within timeout_s, DatasetError if there was no such level in the end.
+        came within timeout_s, DatasetError if there was no such level in the end, or if the view that makes it was
+        given up.
         """
         return follow_keys(_Followed(self, level), timeout_s, poll_s, replaced=replaced)
 
@@ -218,6 +219,7 @@ class _Followed:
 
     def __init__(self, dataset: Dataset, level: int) -> None:
         self.name = f"{dataset.path}, level {level}"
+        self.failure = ""
         self._dataset = dataset
         self._level = level
 
@@ -225,7 +227,9 @@ class _Followed:
         """Look for new frames; False if nothing more will come. The state is read before the frames."""
         full = self._dataset._full
         full.refresh()
-        writing = full.writing or (self._level > 0 and full.making_levels)
+        is_lower = self._level > 0 or full.level > 0
+        writing = full.writing or (is_lower and full.making_levels)
+        self.failure = full.levels_failure if is_lower else ""
         reader = self.reader()
         if reader is None:
             self._dataset._find_levels()

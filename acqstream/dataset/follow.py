@@ -12,9 +12,13 @@ from acqstream.model.axes import AxisValue
 
 
 class Followed(Protocol):
-    """A level of a dataset that may still have to appear; `name` is for errors."""
+    """A level of a dataset that may still have to appear; `name` is for errors.
+
+    failure: why nothing more will come although not all is there, as of the last refresh.
+    """
 
     name: str
+    failure: str
 
     def refresh(self) -> bool:
         """Look for new frames; False if none will come after those that are there now."""
@@ -29,7 +33,7 @@ def follow_keys(
     """Every key once, from the first frame on, in order of arrival, until nothing is written any more.
 
     replaced: a key comes again for every time its frame was written again. Raises TimeoutError when no new frame came
-    within timeout_s of the last one, DatasetError if the level never appeared.
+    within timeout_s of the last one, DatasetError if the level never appeared, or is given up unfinished.
     """
     seen = 0
     last_news = time.monotonic()
@@ -42,6 +46,8 @@ def follow_keys(
             yield from map(reader.key, rows) if replaced else reader.keys(rows)
             seen = count
             last_news = time.monotonic()  # after the yields: the consumer's own time does not count
+        elif followed.failure:
+            raise DatasetError(f"{followed.name} is not whole: the view that makes it failed {followed.failure}")
         elif not writing:
             if reader is None:
                 raise DatasetError(f"{followed.name}: there is no such level")

@@ -139,6 +139,10 @@ class FrameReader(Protocol):
         """True while lower levels are still made from frames that are all there."""
 
     @property
+    def levels_failure(self) -> str:
+        """Why lower levels were given up unfinished; empty where they were not."""
+
+    @property
     def state(self) -> AcquisitionState | None:
         """What our own writer noted; None in a dataset of another writer."""
 

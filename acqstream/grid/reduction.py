@@ -71,8 +71,17 @@ class Halving:
         height = source.shape[0]
         at_once = max(2, _BLOCK_BYTES // max(1, source[0].nbytes) // 2 * 2)
         halve = self._halve_rgb if source.ndim == 3 else self._halve_grey
+        is_fit = _is_fit(source, self._wide.itemsize)  # and so all its pieces are
         for top in range(0, height, at_once):
-            halve(source[top : top + at_once], out[top // 2 : (top + at_once) // 2])
+            piece = source[top : top + at_once]
+            halve(piece if is_fit else self._copied(piece), out[top // 2 : (top + at_once) // 2])
+
+    def _copied(self, source: NDArray[Any]) -> NDArray[Any]:
+        if len(self._copy) < source.size:
+            self._copy = np.empty(source.size, self._dtype)
+        copy = self._copy[: source.size].reshape(source.shape)
+        np.copyto(copy, source)
+        return copy
 
     def _halve_grey(self, source: NDArray[Any], out: NDArray[Any]) -> None:
         sums, other = self._split(source)
@@ -103,12 +112,6 @@ class Halving:
 
         So all steps are on whole rows, and need no casts.
         """
-        if source.strides[1] != source.itemsize or not _is_aligned(source, self._wide.itemsize):
-            if len(self._copy) < source.size:
-                self._copy = np.empty(source.size, self._dtype)
-            copy = self._copy[: source.size].reshape(source.shape)
-            np.copyto(copy, source)
-            source = copy
         pairs = source.view(self._wide)
         if len(self._scratch[0]) < pairs.size:
             self._scratch = [np.empty(pairs.size, self._wide) for _ in range(2)]
@@ -119,5 +122,7 @@ class Halving:
         return even, odd
 
 
-def _is_aligned(array: NDArray[Any], step: int) -> bool:
-    return bool(array.ctypes.data % step == 0 and array.strides[0] % step == 0)
+def _is_fit(image: NDArray[Any], step: int) -> bool:
+    """Whether rows hold nothing but their pixels, and each begins at a multiple of `step` bytes."""
+    is_dense = all(a == b for a, b in zip(image.strides[1:], image[:1].copy().strides[1:], strict=True))
+    return bool(is_dense and image.ctypes.data % step == 0 and image.strides[0] % step == 0)

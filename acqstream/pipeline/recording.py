@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
@@ -178,6 +179,7 @@ class Recording:
                 check_late=self._checksums.submit,
                 table=self._views.table,
             )
+            self._views.begin(Path(self.folder))
             self._set_phase(AcquisitionState.RUNNING)
             self._writer.run()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,12 +22,14 @@ from acqstream.daemon import view_process
 from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, read_checkpoint, view_folder
+from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
 from acqstream.pipeline.views.host import MAX_CATCHING_UP
 from acqstream.pipeline.views.view import ViewState
+from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from tests.live.stored import until
 from tests.pipeline.make_frames import frames_of, start_log, write_log
+from tests.pipeline.views.pyramid_cases import finish, pyramid_of, tiles_of, write_tiled
 from tests.pipeline.views.view_sums import sums_of
 
 FRAMES = frames_of(50)
@@ -37,7 +40,8 @@ DYING = (sys.executable, "-c", "import sys; sys.exit(3)")
 
 @contextmanager
 def process_of(*command: str) -> Iterator[ViewProcess]:
-    process = ViewProcess(PageMemory(2**20, shared=True), **({"command": command} if command else {}))
+    memory = PageMemory(2**20, shared=True)
+    process = ViewProcess(memory, command) if command else ViewProcess(memory)
     try:
         yield process
     finally:
@@ -274,7 +278,8 @@ def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
 PARENT = """
     import sys, time
     from acqstream.daemon.view_process import ViewProcess
-    from acqstream.storage.memory import PageMemory
+    from acqstream.storage.disk import LocalDisk
+from acqstream.storage.memory import PageMemory
     process = ViewProcess(PageMemory(2**20, shared=True))
     job = process.add(sys.argv[1], "null")
     while True:
@@ -313,3 +318,44 @@ def test_the_terminal_s_signals_do_not_end_it(tmp_path: Path) -> None:
         log.close()
         drive(process, lambda: job.is_ended, "the view is complete")
         assert process.status()["pid"] == pid
+
+
+def test_readers_are_told_of_a_view_that_is_given_up(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_process, "FIRST_PAUSE_S", 0.001)
+    mark_begun(LocalDisk(), cells, "null", "07")
+    with process_of(*DYING) as process:
+        job = process.add(str(cells), "null")
+        drive(process, lambda: job.is_failed, "it is given up")
+        until(lambda: saved_of(cells).failed, "it is told")
+        assert "and the view did not get on" in saved_of(cells).failed
+    with process_of() as process:  # as the next daemon does
+        job = process.add(str(cells), "null")
+        drive(process, lambda: job.is_ended, "the view is complete")
+    assert (saved_of(cells).failed, saved_of(cells).is_complete) == ("", True)
+
+
+def saved_of(folder: Path) -> Checkpoint:
+    saved = read_checkpoint(view_folder(folder, "null"))
+    assert saved is not None
+    return saved
+
+
+def test_levels_without_their_view_are_left_alone(tmp_path: Path) -> None:
+    write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]), mirrors=("pyramid",))
+    finish(pyramid_of(tmp_path / "cells"))
+    (tmp_path / "cells").rename(tmp_path / "renamed")
+    with process_of() as process:
+        go_on_with_views(process, [tmp_path / "renamed"])
+        assert process.status()["mirrors"] == []
+        write_tiled(tmp_path / "none yet", tiles_of([(0, 0), (0, 1)]), mirrors=("pyramid",))
+        go_on_with_views(process, [tmp_path / "none yet"])
+        drive(process, (tmp_path / "none yet" / "Downsampled_x2").exists, "it is made")
+
+
+def test_settings_reach_the_view(tmp_path: Path) -> None:
+    write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]))
+    process = ViewProcess(PageMemory(2**20, shared=True), settings={"pyramid": {"memory_bytes": "many"}})
+    with contextlib.closing(process):
+        job = process.add(str(tmp_path / "cells"), "pyramid")
+        drive(process, lambda: job.is_failed, "it cannot work with that")
+    assert "TypeError" in job.reason

@@ -7,10 +7,14 @@ import random
 import signal
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 import acqstream
+from acqstream.client.status import fetch_status
+from acqstream.errors import DatasetError
+from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import until
@@ -48,3 +52,48 @@ def test_levels_of_a_tiled_acquisition(tmp_path: Path, dies: str) -> None:
         folder = daemon.data / "cells"
         until(lambda: is_complete(folder), "the pyramid is complete")
         check_levels(folder, frames, 3, OVERLAP)
+
+
+def test_a_short_scan_is_followed_in_its_levels_at_once(tmp_path: Path) -> None:
+    frames = tiles_of(grid(2, 2))
+    with DaemonProcess(tmp_path / "data") as daemon:
+        with acqstream.create("cells", endpoint=daemon.endpoint, tiles={"overlap": (0, 0)}) as run:
+            for frame in frames:
+                run.put(frame.image, frame.axes)
+        with acqstream.open(run.path) as ds:  # the views' process has hardly begun
+            assert [key["row"] for key in ds.follow(timeout_s=60, level=1)] == [0]
+            ds.refresh()
+            assert (ds.complete, len(ds.levels)) == (True, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "dtype"), [((80, 50), "<u2"), ((40, 50), "|u1")])
+def test_a_tile_unlike_the_others_ends_the_levels_and_nothing_else(
+    tmp_path: Path, shape: tuple[int, int], dtype: str
+) -> None:
+    others = tiles_of([(2, 0)], shape, dtype, first=4)
+    frames = [*tiles_of(grid(2, 2), (40, 50)), *others, *tiles_of([(2, 1)], (40, 50), first=5)]
+    with DaemonProcess(tmp_path / "data") as daemon:
+        with acqstream.create("cells", endpoint=daemon.endpoint, tiles={"overlap": OVERLAP}) as run:
+            for frame in frames:
+                run.put(frame.image, frame.axes)
+            until(lambda: reasons(daemon), "the view has failed")
+            (reason,) = reasons(daemon)
+            assert reason.startswith(f"after 4 frames: frame 4 is {shape[0]} x {shape[1]} {dtype}")
+            assert reason.endswith("those before are 40 x 50 <u2 (16 bits, 1 samples): tiles of one pyramid are alike")
+        assert run.receipt is not None
+        assert run.receipt.complete
+        assert run.receipt.mirrors == {"pyramid": f"failed {reason}"}
+        with acqstream.open(run.path) as ds:
+            for frame in frames:
+                assert np.array_equal(ds.read_frame(frame.axes), frame.image)
+            with pytest.raises(
+                DatasetError, match="level 1 is not whole: the view that makes it failed after 4 frames"
+            ):
+                list(ds.follow(level=1))
+        assert verify(Path(run.path)).ok
+
+
+def reasons(daemon: DaemonProcess) -> list[str]:
+    mirrors = fetch_status(daemon.endpoint).views["mirrors"]
+    return [one["reason"] for one in mirrors if one["state"] == "failed"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
 from acqstream.formats.ndtiff.columns import FrameTable
+from acqstream.formats.ndtiff.completion import LevelsFile
 from acqstream.formats.ndtiff.folders import find_folders, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.index_check import IndexCheck, MetadataCheck
@@ -49,7 +50,11 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
         report.add_error(error)
         levels = (Path(error.path),)
     report.own_files.add(container / DISPLAY_SETTINGS_NAME)
-    checks = [_LevelCheck(folder, report, growing=growing, level=level) for level, folder in enumerate(levels)]
+    is_made = _levels_are_made(container, report)
+    checks = [
+        _LevelCheck(folder, report, growing=growing or (level > 0 and is_made), level=level)
+        for level, folder in enumerate(levels)
+    ]
     numbers = report.frame_numbers
     columns = []
     for check in checks:
@@ -57,6 +62,22 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
         report.frame_numbers = np.empty(0, np.uint64)  # lower levels count by themselves
     report.frame_numbers = numbers
     return columns[0]
+
+
+def _levels_are_made(container: Path, report: CheckReport) -> bool:
+    """Whether the ends of the lower levels may be unfinished, by what the view that makes them says."""
+    file = LevelsFile(container)
+    try:
+        file.refresh()
+        state = file.state
+    except CorruptDataset as error:
+        report.add_error(error)
+        return False
+    if state.failure:
+        report.add_note(f"the lower levels are not whole: the view that makes them failed {state.failure}")
+    elif state.is_unfinished:
+        report.add_note("the lower levels are not whole: they are still being made, or the daemon goes on with them")
+    return state.is_unfinished
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
@@ -32,66 +34,96 @@ _MAX_STATE_BYTES = 16 * 1024 * 1024  # the summary is part of it
 _DIRECTORY_TO_PIXELS = (178, 184)  # of both reference writers, grey or RGB
 
 
-class StateFile:
-    """The state in `acqstream.json`, read again when the file has changed."""
+@dataclass(frozen=True, slots=True)
+class LevelsState:
+    """What the view that makes the lower levels says of itself. failure: why it was given up, "" if it was not."""
 
-    def __init__(self, container: Path) -> None:
-        self._path = container / STATE_NAME
+    is_unfinished: bool = False
+    failure: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        """There is more to do, and nothing that keeps it from being done."""
+        return self.is_unfinished and not self.failure
+
+
+_T = TypeVar("_T")
+
+
+class _WatchedFile(Generic[_T]):
+    """What a small file of ours says, read again when it has changed."""
+
+    def __init__(self, path: Path, what: str, parse: Callable[[Any], _T], absent: _T) -> None:
+        self._path = path
+        self._what = what
+        self._parse = parse
+        self._absent = absent
         self._signature: tuple[int, int, int] | None = None
-        self._state: AcquisitionState | CorruptDataset | None = None
+        self._found: _T | CorruptDataset = absent
 
     def refresh(self) -> None:
         """Look at the file again."""
         try:
             status = self._path.stat()
-        except FileNotFoundError:
-            self._signature, self._state = None, None
+        except (FileNotFoundError, NotADirectoryError):
+            self._signature, self._found = None, self._absent
             return
         except OSError as error:
-            raise StorageError.wrap(error, str(self._path), "look at the state") from error
+            raise StorageError.wrap(error, str(self._path), f"look at {self._what}") from error
         signature = (status.st_mtime_ns, status.st_size, status.st_ino)
         if signature != self._signature:
-            self._state = self._read()
+            self._found = self._read()
             self._signature = signature
 
     @property
-    def state(self) -> AcquisitionState | None:
-        """The state as of the last `refresh`, None without a file of ours. Raises CorruptDataset if it is damaged."""
-        if isinstance(self._state, CorruptDataset):
-            raise self._state
-        return self._state
+    def state(self) -> _T:
+        """As of the last `refresh`. Raises CorruptDataset if the file is damaged."""
+        if isinstance(self._found, CorruptDataset):
+            raise self._found
+        return self._found
 
-    def _read(self) -> AcquisitionState | CorruptDataset | None:
+    def _read(self) -> _T | CorruptDataset:
         """A damaged file is returned as an error: it does not keep anybody from reading frames."""
         file = ReadFile(self._path)
         data = file.read(0, _MAX_STATE_BYTES)
         file.close()
         try:
-            content: Any = json.loads(data)
+            return self._parse(json.loads(data))
+        except CorruptDataset as error:
+            return CorruptDataset(str(error), path=str(self._path))
         except (ValueError, RecursionError) as error:
-            return CorruptDataset(f"the state is no JSON: {error}", path=str(self._path))
-        if not isinstance(content, dict) or content.get("format") != "acqstream":
-            return None
-        try:
-            return AcquisitionState(str(content.get("state")))
-        except ValueError:
-            return CorruptDataset(f"unknown state {content.get('state')!r:.60}", path=str(self._path))
+            return CorruptDataset(f"{self._what} is no JSON: {error}", path=str(self._path))
 
 
-def levels_are_unfinished(container: Path) -> bool:
-    """Whether the view that makes the lower levels says that there is more to do; False where there is none."""
-    path = container.absolute()
+class StateFile(_WatchedFile[AcquisitionState | None]):
+    """The state in `acqstream.json`; None without a file of ours."""
+
+    def __init__(self, container: Path) -> None:
+        super().__init__(container / STATE_NAME, "the state", _state_in, None)
+
+
+class LevelsFile(_WatchedFile[LevelsState]):
+    """The state of the lower levels, in `view.json` of the view that makes them; finished where there is none."""
+
+    def __init__(self, container: Path) -> None:
+        path = container.absolute()
+        folder = path.with_name(f"{path.name}{_LEVELS_VIEW}") if path.name else path / _LEVELS_VIEW
+        super().__init__(folder / _VIEW_NAME, "the state of the levels", _levels_in, LevelsState())
+
+
+def _state_in(content: Any) -> AcquisitionState | None:
+    if not isinstance(content, dict) or content.get("format") != "acqstream":
+        return None
     try:
-        file = ReadFile(path.with_name(f"{path.name}{_LEVELS_VIEW}") / _VIEW_NAME)
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return False
-        raise
-    try:
-        content: Any = json.loads(file.read(0, _MAX_STATE_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"the state of the levels is no JSON: {error}", path=str(file.path)) from error
-    return isinstance(content, dict) and content.get("complete") is False
+        return AcquisitionState(str(content.get("state")))
+    except ValueError as error:
+        raise CorruptDataset(f"unknown state {content.get('state')!r:.60}") from error
+
+
+def _levels_in(content: Any) -> LevelsState:
+    if not isinstance(content, dict):
+        return LevelsState()
+    return LevelsState(content.get("complete") is False, str(content.get("failed") or ""))
 
 
 class FinishedSigns:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import StateFile, levels_are_unfinished
+from acqstream.formats.ndtiff.completion import LevelsFile, StateFile
 from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
@@ -69,6 +69,7 @@ class NDTiffReader:
         self._lookup = RowLookup(self._table)
         self._stacks = StackFiles(folder)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
+        self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -85,6 +86,8 @@ class NDTiffReader:
         with self._lock:
             self._check_open()
             self._state.refresh()  # before the index: a frame published before the final state is never missed
+            if self._levels is not None:
+                self._levels.refresh()
             first = len(self._table)
             self._index.read_into(self._table)
             return range(first, len(self._table))
@@ -245,10 +248,20 @@ class NDTiffReader:
 
     @property
     def making_levels(self) -> bool:
-        """True while lower levels may get more tiles although all frames are there: our own writer makes them later."""
+        """True while lower levels may get more tiles although all frames are there: our own writer makes them later.
+
+        As of the last `refresh`: tiles published before are found by refreshing the lower level after this one.
+        """
         with self._lock:
             state = self._state.state
-        return state is not None and state.final and levels_are_unfinished(self.container)
+            under_way = self._levels is not None and self._levels.state.is_under_way
+        return state is not None and state.final and under_way
+
+    @property
+    def levels_failure(self) -> str:
+        """Why the lower levels were given up; empty where they were not. As of the last `refresh`."""
+        with self._lock:
+            return self._levels.state.failure if self._levels is not None else ""
 
     def close(self) -> None:
         """Close all files; again is harmless."""

@@ -16,13 +16,15 @@ from acqstream.storage.disk import Disk
 @dataclass(frozen=True, slots=True)
 class ViewSource:
     """What a view is made from, and where. dataset is the container, folder the view's own one beside it; reader is of
-    the full resolution; request is that of acqstream.json, empty in datasets of other writers."""
+    the full resolution; request is that of acqstream.json, empty in datasets of other writers. is_ours: an earlier run
+    has begun with this dataset."""
 
     dataset: Path
     folder: Path
     reader: NDTiffReader
     disk: Disk
     request: Mapping[str, Any] = field(default_factory=dict)
+    is_ours: bool = False
 
 
 class View(ABC):
@@ -67,6 +69,11 @@ class View(ABC):
     @abstractmethod
     def keep(self, taken: Any) -> None:
         """Add what `take` returned."""
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of the result are begun, and cannot be written before more frames come, or the end."""
+        return 0
 
     def work(self, now_s: float, *, is_idle: bool) -> None:  # noqa: B027
         """Write what is due. is_idle: all published frames are taken. Uses the disk."""

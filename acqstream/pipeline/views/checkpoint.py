@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.model.metadata import dump_ascii
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+from acqstream.storage.lock import DirectoryLock
 
 CHECKPOINT_NAME = "view.json"
 
@@ -17,7 +21,11 @@ CHECKPOINT_NAME = "view.json"
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Content of view.json. last is where frame cursor - 1 lies: stack file and offset; it tells another dataset, or
-    another frame in that row after a power cut, from the one that was taken."""
+    another frame in that row after a power cut, from the one that was taken.
+
+    An empty state: nothing was made yet. failed: why the view was given up, "" while it was not. is_unsure: what lies
+    in its files is not known, because the disk failed; it has to be made anew.
+    """
 
     view: str
     dataset_id: str
@@ -25,6 +33,8 @@ class Checkpoint:
     last: tuple[str, int] | None
     is_complete: bool
     state: Mapping[str, Any]
+    failed: str = ""
+    is_unsure: bool = False
 
     def encode(self) -> bytes:
         fields = {
@@ -35,6 +45,7 @@ class Checkpoint:
             "cursor": self.cursor,
             "last": self.last,
             "complete": self.is_complete,
+            **({"failed": self.failed, "unsure": self.is_unsure} if self.failed else {}),
             "state": self.state,
         }
         return dump_ascii(fields)
@@ -66,6 +77,43 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             last,
             values["complete"] is True,
             dict(values["state"]),
+            str(values.get("failed", "")),
+            values.get("unsure") is True,
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
+
+
+def write_checkpoint(disk: Disk, folder: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint in a view's folder. Raises StorageError."""
+    replace_file(disk, os.fspath(folder / CHECKPOINT_NAME), checkpoint.encode())
+
+
+def mark_begun(disk: Disk, dataset: Path, name: str, dataset_id: str) -> None:
+    """Say that a view will be made, before its process has looked at it: readers then wait for what it makes.
+
+    What is there already is left alone, unless it is a view of a dataset of that name which is gone. Raises
+    StorageError, DatasetLocked, CorruptDataset.
+    """
+    folder = view_folder(dataset, name)
+    try:
+        disk.mkdir(os.fspath(folder))
+    except FileExistsError:
+        saved = read_checkpoint(folder)
+        if saved is None or saved.dataset_id == dataset_id:
+            return
+    except OSError as error:
+        raise StorageError.wrap(error, str(folder), "cannot create the view's folder") from error
+    with DirectoryLock(os.fspath(folder)):
+        write_checkpoint(disk, folder, Checkpoint(name, dataset_id, 0, None, False, {}))
+
+
+def mark_failed(disk: Disk, dataset: Path, name: str, reason: str, *, is_unsure: bool) -> None:
+    """Say that a view was given up, where it has begun and is not complete: nobody is to wait for it.
+
+    Only for the holder of the view's lock. Raises StorageError, CorruptDataset.
+    """
+    folder = view_folder(dataset, name)
+    saved = read_checkpoint(folder)
+    if saved is not None and not saved.is_complete:
+        write_checkpoint(disk, folder, replace(saved, failed=reason, is_unsure=is_unsure or saved.is_unsure))

@@ -5,7 +5,8 @@ come lines of JSON, with descriptors of shared memory where a line says "fds", i
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
-     "live"}                                  the acquisition's groups, and "start", "length" of its memory, in bytes
+     "live", "settings"}                      the acquisition's groups, and "start", "length" of its memory, in bytes;
+                                              "settings" are for the view's constructor
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -29,6 +30,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +142,8 @@ class ViewHost:
             start = order["start"]
             recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
         name = order["view"]
-        return ViewRun(Path(order["path"]), name, VIEWS[name], recent=recent, may_read=self._may_read)
+        make = partial(VIEWS[name], **order.get("settings", {}))
+        return ViewRun(Path(order["path"]), name, make, recent=recent, may_read=self._may_read)
 
     def _may_read(self) -> bool:
         return self._board is None or not self._board[0]
@@ -194,9 +197,8 @@ class ViewHost:
         if not isinstance(error, AcqStreamError):
             traceback.print_exception(error)  # a fault of ours: where it happened goes to the daemon's stderr
         progress = replace(job.run.progress(), state=ViewState.FAILED)
-        kind = "" if isinstance(error, AcqStreamError) else f"{type(error).__name__}: "
         job.run.close()
-        self._tell(job.report(progress, f"after {progress.cursor} frames: {kind}{error}"))
+        self._tell(job.report(progress, job.run.failure_text(error)))
 
     def _end(self, job: Job) -> None:
         """Save what there is; the view goes on some other time."""

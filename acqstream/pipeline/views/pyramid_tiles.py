@@ -15,6 +15,7 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
 from acqstream.storage.memory import PageMemory
 
+MEMORY_BYTES = 256 * 2**20
 FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
 ALL = 0b1111  # a tile's children
 

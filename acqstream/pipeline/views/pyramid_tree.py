@@ -64,6 +64,11 @@ class PyramidTree:
     def level_count(self) -> int:
         return self._level_count
 
+    @property
+    def waiting(self) -> int:
+        """Tiles that are not published as they are."""
+        return len(self._open) + len(self._written)
+
     def levels_with(self, leaf: TileKey) -> int:
         """How many levels there are once this tile has come."""
         if self._asked_levels is not None:

@@ -9,6 +9,7 @@ tiles share pixels, those of the tile that arrived last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,13 +24,11 @@ from acqstream.grid.reduction import Halving, inner_tile
 from acqstream.model.axes import check_axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline.views.base import View, ViewSource
-from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME
 from acqstream.pipeline.views.feed import Lease
 from acqstream.pipeline.views.pyramid_levels import PyramidLevels, level_folders
-from acqstream.pipeline.views.pyramid_tiles import TileKey, TileMemory, TileShape, leaf_key
+from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, TileShape, leaf_key
 from acqstream.pipeline.views.pyramid_tree import PyramidTree
 
-MEMORY_BYTES = 256 * 2**20  # for tiles that are not complete
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
 
@@ -72,11 +71,10 @@ class PyramidView(View):
                 f"{source.dataset} is flat: resolution levels are made of tiles, with the integer axes row and column, "
                 f"in a folder {FULL_RESOLUTION!r}"
             )
-        is_ours = (source.folder / CHECKPOINT_NAME).exists()
-        if level_folders(source.dataset) and not (is_ours or self._is_remade):
+        if level_folders(source.dataset) and not (source.is_ours or self._is_remade):
             raise DatasetError(
-                f"{source.dataset} has {level_name(1)}, made by another program: "
-                "`acqstream mirror PATH --to pyramid --rebuild` replaces its levels"
+                f"{source.dataset} has {level_name(1)}, made by another program, or copied without "
+                f"{source.folder.name}: `acqstream mirror PATH --to pyramid --rebuild` replaces its levels"
             )
         asked = source.request.get("tiles") or {}
         self._asked_levels, self._wait_s = asked.get("levels"), asked.get("wait_s")
@@ -141,6 +139,11 @@ class PyramidView(View):
 
     def keep(self, taken: _Quarter) -> None:
         self._tree.add(taken.leaf, taken.row, taken.image)
+
+    @property
+    def waiting(self) -> int:
+        """Tiles that are not complete, or not published yet."""
+        return self._tree.waiting if self._shape is not None else 0
 
     def work(self, now_s: float, *, is_idle: bool) -> None:
         if self._shape is None:
@@ -213,7 +216,7 @@ class PyramidView(View):
             raise DatasetError(
                 f"{self._source.dataset} is NDTiff version {header.major}; levels are added to version 3"
             )
-        summary = dict(header.summary_metadata)
+        summary = {name: _finite(value) for name, value in header.summary_metadata.items()}
         overlap = (_overlap(summary, "GridPixelOverlapY"), _overlap(summary, "GridPixelOverlapX"))
         if overlap[0] >= frame.height or overlap[1] >= frame.width:
             raise DatasetError(f"tiles of {frame.height} x {frame.width} pixels do not overlap by {overlap}")
@@ -221,7 +224,11 @@ class PyramidView(View):
         summary |= {"TiledImageStorage": True, "GridPixelOverlapX": overlap[1], "GridPixelOverlapY": overlap[0]}
         prefix = name.rpartition("_NDTiffStack")[0]
         layout = NDTiffLayout(prefix if prefix.isascii() else "", summary, stack_limit_bytes=self._limit_bytes)
-        self._levels.begin(layout, stack_header_bytes(summary), limit_bytes=self._limit_bytes)
+        try:
+            stack_header = stack_header_bytes(summary)
+        except ValueError as error:  # text that no reader of another language could take
+            raise DatasetError(f"{file.path}: the summary cannot be written into the levels: {error}") from error
+        self._levels.begin(layout, stack_header, limit_bytes=self._limit_bytes)
         self._halving = Halving(shape.pixel_type.numpy_dtype)
         height, width = shape.inner
         quarter = shape.pixel_type.shape((height + 1) // 2, (width + 1) // 2)
@@ -242,6 +249,15 @@ class PyramidView(View):
                 f"frame {row} is {_words(frame.height, frame.width, frame.pixel_type)}, those before are "
                 f"{_words(*expected)}: tiles of one pyramid are alike"
             )
+
+
+def _finite(value: Any) -> Any:
+    """JSON as the standard has it: other writers put NaN and infinite numbers, here they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _words(height: int, width: int, pixel_type: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from acqstream.pipeline.views.base import View
 from acqstream.pipeline.views.null_view import NullView
 from acqstream.pipeline.views.pyramid_view import PyramidView
 
-VIEWS: Mapping[str, Callable[[], View]] = {
+VIEWS: Mapping[str, type[View]] = {
     "null": NullView,
     "pyramid": PyramidView,
 }
-"""Name to maker of an empty one. The names are those of `model.acquisition_spec.VIEW_NAMES`."""
+"""By name. The names are those of `model.acquisition_spec.VIEW_NAMES`."""

@@ -15,15 +15,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, DatasetError, DatasetLocked, DiskFull, StorageError
+from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, DatasetLocked, DiskFull, StorageError
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.state_file import DatasetState, read_state
 from acqstream.pipeline.views.base import View, ViewSource
-from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint, view_folder
+from acqstream.pipeline.views.checkpoint import (
+    CHECKPOINT_NAME,
+    Checkpoint,
+    mark_failed,
+    read_checkpoint,
+    view_folder,
+    write_checkpoint,
+)
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.recent_groups import RecentGroups
-from acqstream.storage.atomic import TEMPORARY_SUFFIX, replace_file
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 
@@ -53,7 +60,8 @@ class ViewState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ViewProgress:
-    """How far a view is. cursor of count frames are taken; the other counts are of this process."""
+    """How far a view is. cursor of count frames are taken, waiting pieces of the result are not written yet; the other
+    counts are of this process."""
 
     state: ViewState = ViewState.STARTING
     cursor: int = 0
@@ -61,6 +69,7 @@ class ViewProgress:
     from_memory: int = 0
     from_stack: int = 0
     overtaken: int = 0
+    waiting: int = 0
 
 
 class ViewRun:
@@ -94,6 +103,7 @@ class ViewRun:
         self._dataset_id = ""
         self._request: Mapping[str, Any] = {}
         self._is_held = self._was_full = False
+        self._is_ours = False  # view.json is of this view of this dataset
         self._cursor = self._count = 0
         self._saved: tuple[int, bool] | None = None  # cursor and completeness in view.json
         self._saved_at_s = time.monotonic()
@@ -105,13 +115,19 @@ class ViewRun:
         if self._feed is not None:
             self._count = len(self._feed.reader)
         return ViewProgress(
-            self._state, self._cursor, self._count, self._from_memory, self._from_stack, self._overtaken
+            self._state,
+            self._cursor,
+            self._count,
+            self._from_memory,
+            self._from_stack,
+            self._overtaken,
+            self.view.waiting,
         )
 
     def step(self) -> float | None:
         """Take some frames; in how many seconds to come again, None when there is nothing more to do.
 
-        Raises what the view raises, DatasetError or StorageError; nothing is saved then.
+        Raises what the view raises, DatasetError or StorageError; nothing is saved then, but that it has failed.
         """
         try:
             if self._feed is None:
@@ -123,6 +139,25 @@ class ViewRun:
         except DiskFull as error:
             self._state, self.reason, self._was_full = ViewState.HELD, str(error), True
             return FULL_POLL_S
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def failure_text(self, error: Exception) -> str:
+        """Why the view is given up."""
+        kind = "" if isinstance(error, AcqStreamError) else f"{type(error).__name__}: "
+        return f"after {self._cursor} frames: {kind}{error}"
+
+    def _fail(self, error: Exception) -> None:
+        """Tell readers that they need not wait."""
+        self._state = ViewState.FAILED
+        if self._lock is None or not self._is_ours:
+            return
+        try:
+            is_unsure = isinstance(error, StorageError)
+            mark_failed(self._disk, self.path, self.name, self.failure_text(error), is_unsure=is_unsure)
+        except (AcqStreamError, OSError) as again:
+            error.add_note(f"and {self.folder / CHECKPOINT_NAME} could not be marked: {again}")
 
     def _step(self, feed: FrameFeed) -> float | None:
         now_s = time.monotonic()
@@ -159,7 +194,8 @@ class ViewRun:
         is_complete = self._state is ViewState.COMPLETE
         place = _place(feed.reader, self._cursor - 1)
         checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_complete, self.view.save())
-        replace_file(self._disk, os.fspath(self.folder / CHECKPOINT_NAME), checkpoint.encode())
+        write_checkpoint(self._disk, self.folder, checkpoint)
+        self._is_ours = True
         self._saved = (self._cursor, is_complete)
 
     def close(self) -> None:
@@ -201,7 +237,9 @@ class ViewRun:
         self._lock = DirectoryLock(os.fspath(self.folder))
         try:
             return self._open_feed()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, (DiskFull, DatasetLocked)):
+                self._fail(error)
             self.view.close()
             self.view = self._make()
             self._lock.close()
@@ -218,8 +256,8 @@ class ViewRun:
         reader = levels[0]
         feed = FrameFeed(reader, self._recent, may_read=self._may_read)
         try:
-            self._go_on(reader)
-            if self.view.marks_first and self._saved is None:
+            had_failed = self._go_on(reader)
+            if had_failed or (self.view.marks_first and self._saved is None):
                 self._save(feed)
         except BaseException:
             reader.close()
@@ -236,14 +274,20 @@ class ViewRun:
         except OSError as error:
             raise StorageError.wrap(error, str(self.folder), "cannot create the view's folder") from error
 
-    def _go_on(self, reader: NDTiffReader) -> None:
-        source = ViewSource(self.path, self.folder, reader, self._disk, self._request)
+    def _go_on(self, reader: NDTiffReader) -> bool:
+        """Open the view, with what an earlier run has left; whether that had failed."""
         try:
             saved = read_checkpoint(self.folder)
             why_not = self._why_not(saved, reader) if saved is not None else ""
         except CorruptDataset as error:
             saved, why_not = None, str(error)
+        self._is_ours = saved is not None and self._is_of_dataset(saved, reader)
+        source = ViewSource(self.path, self.folder, reader, self._disk, self._request, is_ours=self._is_ours)
         self.view.open(source)
+        had_failed = saved is not None and bool(saved.failed)
+        if saved is not None and not saved.state and not why_not:
+            saved = None  # asked for, and not begun
+            self.view.clear()
         if saved is not None and not why_not:
             try:
                 self.view.restore(saved.state, saved.cursor)
@@ -257,6 +301,14 @@ class ViewRun:
         if why_not:
             self.reason = f"began anew: {why_not}"
             self.view.clear()
+        return had_failed
+
+    def _is_of_dataset(self, saved: Checkpoint, reader: NDTiffReader) -> bool:
+        """Whether what the checkpoint tells of was made from this dataset; of other writers' only the place tells."""
+        if (saved.view, saved.dataset_id) != (self.name, self._dataset_id):
+            return False
+        is_same = saved.cursor <= len(reader) and saved.last == _place(reader, saved.cursor - 1)
+        return bool(self._dataset_id) or is_same
 
     def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
         """Why the saved state is not one of this dataset; empty if it is."""
@@ -266,6 +318,8 @@ class ViewRun:
             return f"it had {saved.cursor} frames, {len(reader)} are published: a power cut took the others"
         if saved.last != _place(reader, saved.cursor - 1):
             return f"frame {saved.cursor - 1} is another one now"
+        if saved.is_unsure:
+            return f"it had failed {saved.failed}"
         return ""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.state_file import DatasetState
 from acqstream.pipeline.views.pyramid_view import PyramidView
 from acqstream.pipeline.views.view import ViewRun
 from tests.grid.reference_pyramid import key_of, reference_of
@@ -48,10 +49,13 @@ def tiles_of(
     ]
 
 
-def start_tiled(folder: Path, overlap: Place = (0, 0), disk: Any = None, **spec: Any) -> Log:
+def start_tiled(
+    folder: Path, overlap: Place = (0, 0), disk: Any = None, *, resume: DatasetState | None = None, **spec: Any
+) -> Log:
     more = {name: spec.pop(name) for name in ("levels", "wait_s") if name in spec}
     tiles = TileSpec(overlap, **more)
-    return Log(folder, spec_of(tiles=tiles, replace_duplicates=True, **spec), memory=memory_of(), disk=disk)
+    wanted = spec_of(tiles=tiles, replace_duplicates=True, **spec)
+    return Log(folder, wanted, memory=memory_of(), disk=disk, resume=resume)
 
 
 def write_tiled(folder: Path, frames: Iterable[Frame], overlap: Place = (0, 0), **more: Any) -> Path:
