@@ -3,6 +3,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.MessageDigest;
 import java.util.HashMap;
+import java.util.HashSet;
 import mmcorej.TaggedImage;
 import mmcorej.org.json.JSONObject;
 import org.micromanager.ndtiffstorage.EssentialImageMetadata;
@@ -11,7 +12,7 @@ import org.micromanager.ndtiffstorage.NDTiffStorage;
 /**
  * Opens every dataset named on the command line with the Java reference library.
  *
- * Prints JSON lines: per dataset its summary, then per image its axes, size, bits, the SHA-256 of its pixels (row by
+ * Prints JSON lines: per dataset its summary, then per image of each resolution level the level, its axes, size, bits, the SHA-256 of its pixels (row by
  * row, little endian, RGB without a fourth byte) and its metadata; or the error that ended this dataset.
  */
 public class ReadNdtiff {
@@ -36,17 +37,39 @@ public class ReadNdtiff {
     try {
       print(new JSONObject().put("dataset", folder).put("summary", storage.getSummaryMetadata()));
       for (HashMap<String, Object> axes : storage.getAxesSet()) {
-        print(describe(storage, axes).put("dataset", folder));
+        print(describe(storage, axes, 0).put("dataset", folder));
+      }
+      HashSet<HashMap<String, Object>> tiles = new HashSet<>(storage.getAxesSet());
+      int levels = tiles.stream().allMatch(axes -> axes.containsKey("row")) ? storage.getNumResLevels() : 1;
+      for (int level = 1; level < levels; level++) {
+        tiles = parents(tiles);
+        for (HashMap<String, Object> axes : tiles) {
+          print(describe(storage, axes, level).put("dataset", folder));
+        }
       }
     } finally {
       storage.close();
     }
   }
 
-  private static JSONObject describe(NDTiffStorage storage, HashMap<String, Object> axes) throws Exception {
-    TaggedImage image = storage.getImage(axes);
-    EssentialImageMetadata essential = storage.getEssentialImageMetadata(axes);
-    JSONObject line = new JSONObject();
+  /** The tiles of the next level: two rows and two columns become one. */
+  private static HashSet<HashMap<String, Object>> parents(HashSet<HashMap<String, Object>> tiles) {
+    HashSet<HashMap<String, Object>> parents = new HashSet<>();
+    for (HashMap<String, Object> axes : tiles) {
+      HashMap<String, Object> parent = new HashMap<>(axes);
+      for (String name : new String[] {"row", "column"}) {
+        parent.put(name, Math.floorDiv((Integer) axes.get(name), 2));
+      }
+      parents.add(parent);
+    }
+    return parents;
+  }
+
+  private static JSONObject describe(NDTiffStorage storage, HashMap<String, Object> axes, int level)
+      throws Exception {
+    TaggedImage image = storage.getImage(axes, level);
+    EssentialImageMetadata essential = storage.getEssentialImageMetadata(axes, level);
+    JSONObject line = new JSONObject().put("level", level);
     line.put("axes", new JSONObject(axes));
     line.put("width", essential.width).put("height", essential.height);
     line.put("bits", essential.bitDepth).put("rgb", essential.rgb);
