@@ -190,14 +190,14 @@ class ViewHost:
             return None
         self._tell(job.report(job.run.progress(), job.run.reason))
         if wait_s is None:
-            job.run.close()
+            _close(job.run)
         return wait_s
 
     def _fail(self, job: Job, error: Exception) -> None:
         if not isinstance(error, AcqStreamError):
             traceback.print_exception(error)  # a fault of ours: where it happened goes to the daemon's stderr
         progress = replace(job.run.progress(), state=ViewState.FAILED)
-        job.run.close()
+        _close(job.run)
         self._tell(job.report(progress, job.run.failure_text(error)))
 
     def _end(self, job: Job) -> None:
@@ -207,7 +207,7 @@ class ViewHost:
         except Exception as error:  # noqa: BLE001 - the process ends: all others are saved too
             sys.stderr.write(f"acqstream: cannot save view {job.run.folder}: {error}\n")
         self._tell(job.report(job.run.progress(), job.run.reason))
-        job.run.close()
+        _close(job.run)
 
     def _tell(self, line: bytes | None) -> None:
         if line is None:
@@ -217,6 +217,14 @@ class ViewHost:
                 self._connection.sendall(line)
             except OSError:
                 return  # the daemon has gone: the end of file ends this process
+
+
+def _close(run: ViewRun) -> None:
+    """What had to be forced was forced before: an error here is told, and ends nothing."""
+    try:
+        run.close()
+    except (OSError, AcqStreamError) as error:
+        sys.stderr.write(f"acqstream: cannot close the files of view {run.folder}: {error}\n")
 
 
 def _die_with(parent: int) -> None:

@@ -7,6 +7,7 @@ stack file, behind the last whole index entry.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -136,11 +137,12 @@ class LevelFiles:
             self._stack = None
 
     def close(self) -> None:
-        """Close all files as they are."""
-        for stack in self._stacks.unfinished():
-            stack.file.close()
-        self._reader.close()
-        self._index.close()
+        """Close all files as they are, whatever fails. Raises OSError."""
+        with contextlib.ExitStack() as files:
+            files.callback(self._index.close)
+            files.callback(self._reader.close)
+            for stack in self._stacks.unfinished():
+                files.callback(stack.file.close)
 
     def _roll_over(self) -> None:
         if self._stack is not None:

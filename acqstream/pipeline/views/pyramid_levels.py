@@ -7,6 +7,7 @@ again they stay there until all are whole; then the old ones are taken out from 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -116,9 +117,11 @@ class PyramidLevels:
         _delete([path for path in self._workshop.glob("Downsampled_x*") if path.is_dir()])
 
     def close(self) -> None:
-        for level in self._levels:
-            level.close()
-        self._levels = []
+        """Close all files, whatever fails. Raises OSError."""
+        with contextlib.ExitStack() as levels:
+            for level in self._levels:
+                levels.callback(level.close)
+            self._levels = []
 
     def _appear(self) -> None:
         for number, level in enumerate(self._levels, 1):

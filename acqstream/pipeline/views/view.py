@@ -7,6 +7,7 @@ atomically, so that a killed view goes on where it was, and takes no frame twice
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -199,14 +200,15 @@ class ViewRun:
         self._saved = (self._cursor, is_complete)
 
     def close(self) -> None:
-        """Close all files; what was not saved is lost. `progress` stays."""
+        """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
         self.progress()
-        self.view.close()
-        if self._feed is not None:
-            self._feed.reader.close()
-        if self._lock is not None:
-            self._lock.close()
-        self._feed = self._lock = None
+        with contextlib.ExitStack() as files:
+            if self._lock is not None:
+                files.callback(self._lock.close)
+            if self._feed is not None:
+                files.callback(self._feed.reader.close)
+            files.callback(self.view.close)
+            self._feed = self._lock = None
 
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
