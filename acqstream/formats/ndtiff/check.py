@@ -7,6 +7,7 @@ axes, is nothing that the format can prove.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError, Unsuppo
 from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
-from acqstream.formats.ndtiff.folders import find_folders, stack_paths
+from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.index_check import IndexCheck, MetadataCheck
 from acqstream.formats.ndtiff.lookup import RowLookup
@@ -51,6 +52,7 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
         levels = (Path(error.path),)
     report.own_files.add(container / DISPLAY_SETTINGS_NAME)
     is_made = _levels_are_made(container, report)
+    _look_for_hidden_levels(container, levels, report)
     checks = [
         _LevelCheck(folder, report, growing=growing or (level > 0 and is_made), level=level)
         for level, folder in enumerate(levels)
@@ -62,6 +64,17 @@ def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameC
         report.frame_numbers = np.empty(0, np.uint64)  # lower levels count by themselves
     report.frame_numbers = numbers
     return columns[0]
+
+
+def _look_for_hidden_levels(container: Path, levels: Sequence[Path], report: CheckReport) -> None:
+    """Levels that readers do not find: their index is lost, or that of one above them."""
+    for folder in sorted(container.iterdir()):
+        if folder in levels or not level_of(folder) or not folder.is_dir():
+            continue
+        if any(map(has_ndtiff_mark, stack_paths(folder))):
+            what = "a level above" if (folder / INDEX_NAME).is_file() else "its index"
+            text = f"no reader sees this level: {what} is missing; `acqstream repair` rebuilds indexes"
+            report.add_problem(folder, text)
 
 
 def _levels_are_made(container: Path, report: CheckReport) -> bool:

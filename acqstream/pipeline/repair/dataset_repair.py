@@ -26,10 +26,12 @@ from acqstream.pipeline.repair.index_rebuild import Rebuilt, rebuild_index
 from acqstream.pipeline.repair.repair_report import RepairReport
 from acqstream.pipeline.repair.surviving_journal import SurvivingJournal, read_surviving_journal
 from acqstream.pipeline.state_file import STATE_NAME, DatasetState, read_state, write_state
+from acqstream.pipeline.views.checkpoint import view_folder
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.dry_disk import DryDisk
+from acqstream.storage.lock import DirectoryLock
 from acqstream.storage.stack_file import finish_file
 
 BACKUP_NAME = f"{INDEX_NAME}.before-repair"
@@ -70,6 +72,7 @@ class _Repair:
         cut = self._recover() if is_writing and self._journal_path.exists() else None
         with contextlib.ExitStack() as held:
             surviving = self._lock_journal(held)
+            self._lock_levels(held)
             signatures = self._signatures()
             if surviving is None and not self._force:
                 _require_quiet(signatures)
@@ -151,6 +154,12 @@ class _Repair:
             self.report.notes.append(f"{journal.JOURNAL_NAME}: {surviving.problem}; it is left as it is")
         return surviving
 
+    def _lock_levels(self, held: contextlib.ExitStack) -> None:
+        """Keep the view that makes the lower levels away. Raises DatasetLocked if it is at work."""
+        folder = view_folder(self._container, "pyramid")
+        if any(level.number for level in self._levels) and folder.is_dir():
+            held.enter_context(DirectoryLock(str(folder)))
+
     def _signatures(self) -> dict[Path, tuple[int, int]]:
         """Size and time of change of every index and stack file."""
         found = {}
@@ -162,9 +171,10 @@ class _Repair:
         return found
 
     def _rebuild(self, level: _Level, surviving: SurvivingJournal | None) -> Rebuilt:
-        rebuilt = rebuild_index(level.folder, level=level.number, journal=surviving)
-        if surviving is not None and rebuilt.report.changed:  # only then is all read
-            rebuilt = rebuild_index(level.folder, level=level.number, journal=surviving, check_pixels=True)
+        known = surviving if level.number == 0 else None  # it tells of the full resolution, in files of the same names
+        rebuilt = rebuild_index(level.folder, level=level.number, journal=known)
+        if known is not None and rebuilt.report.changed:  # only then is all read
+            rebuilt = rebuild_index(level.folder, level=level.number, journal=known, check_pixels=True)
         if not rebuilt.stacks:
             raise CorruptDataset("there is no stack file to rebuild the index from", path=str(level.folder))
         self.report.levels.append(rebuilt.report)

@@ -14,7 +14,8 @@ import ndstorage
 import pytest
 
 import acqstream
-from acqstream.errors import DatasetError, StorageError
+from acqstream.errors import DatasetError, DatasetLocked, StorageError
+from acqstream.pipeline.repair.dataset_repair import repair
 from acqstream.pipeline.state_file import read_state
 from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.pipeline.views import view as views
@@ -317,3 +318,37 @@ def test_a_summary_that_no_other_program_could_read_is_told(tmp_path: Path) -> N
     folder = write_with_ndstorage(tmp_path / "cells", tiles_of(grid(2, 2)), {"note": "\ud800"})
     with pytest.raises(DatasetError, match="the summary cannot be written into the levels"):
         finish(pyramid_of(folder))
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("lost", ["Full resolution", "Downsampled_x2", "Downsampled_x4"])
+def test_an_index_that_is_lost_is_noticed_and_rebuilt(cells: Path, lost: str) -> None:
+    finish(pyramid_of(cells))
+    before = {path: path.read_bytes() for path in cells.rglob("*.tif")}
+    index = cells / lost / "NDTiff.index"
+    content = index.read_bytes()
+    index.unlink()
+    assert verify(cells).problems
+    report = repair(cells)
+    assert [level.lost.count for level in report.levels] == [0, 0, 0]
+    assert [level.changed for level in report.levels] == [level.folder.endswith(lost) for level in report.levels]
+    assert index.read_bytes() == content
+    assert {path: path.read_bytes() for path in cells.rglob("*.tif")} == before
+    assert verify(cells).problems == []
+    assert finish(pyramid_of(cells)).reason == ""
+    check_levels(cells, FRAMES, 2)
+
+
+def test_levels_are_not_repaired_while_they_are_made(cells: Path) -> None:
+    run = advance(pyramid_of(cells), 6)
+    before = {path: path.read_bytes() for path in cells.rglob("*") if path.is_file()}
+    with pytest.raises(DatasetLocked):
+        repair(cells)
+    assert {path: path.read_bytes() for path in cells.rglob("*") if path.is_file()} == before
+    run.close()
+    repair(cells)
+    finish(pyramid_of(cells))
+    check_levels(cells, FRAMES, 2)
+    assert verify(cells).problems == []
