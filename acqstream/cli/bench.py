@@ -43,6 +43,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     latency: Annotated[bool, typer.Option("--latency", help="Measure put to readable instead.")] = False,
     steady: Annotated[bool, typer.Option("--steady", help="Measure a camera at 0.9 of the rate instead.")] = False,
     growth: Annotated[bool, typer.Option("--growth", help="Measure how cost grows instead.")] = False,
+    pyramid: Annotated[bool, typer.Option("--pyramid", help="Measure tiles with and without levels instead.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure all frame sizes instead, and draw; svg or png.")
     ] = None,
@@ -58,7 +59,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
     from acqstream.bench.comparison import MOST_FRAMES, BenchSettings
     from acqstream.bench.row import ROWS, USUAL_ROWS
 
-    _check_one("--reading, --latency, --steady, --growth and --plot", reading, latency, steady, growth, plot)
+    names = "--reading, --latency, --steady, --growth, --pyramid and --plot"
+    _check_one(names, reading, latency, steady, growth, pyramid, plot)
     if seconds is not None and not (steady or latency):
         raise typer.BadParameter("belongs to --steady or --latency", param_hint="--seconds")
     settings = BenchSettings(
@@ -70,7 +72,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
         most_frames=_QUICK_FRAMES if quick else MOST_FRAMES,
     )
     wanted = seconds or (10.0 if quick else None)
-    run = _benchmark(reading=reading, latency=latency, steady=steady, growth=growth, plot=plot, seconds=wanted)
+    chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}
+    run = _benchmark(next((name for name, is_chosen in chosen.items() if is_chosen), ""), plot=plot, seconds=wanted)
     with progress_bar() as bar:
         task = bar.add_task("starting", total=None)
         report = run(
@@ -87,22 +90,26 @@ def bench(  # noqa: PLR0913 - the options of the verb
 
 
 def _benchmark(
-    *, reading: bool, latency: bool, steady: bool, growth: bool, plot: Path | None, seconds: float | None
+    what: str, *, plot: Path | None, seconds: float | None
 ) -> Callable[[BenchSettings, Observer], BenchReport]:
-    """What is to be measured."""
-    if reading:
+    """What is to be measured; "": writing."""
+    if what == "pyramid":
+        from acqstream.bench.pyramid import run_pyramid_benchmark
+
+        return run_pyramid_benchmark
+    if what == "reading":
         from acqstream.bench.reading import run_reading_benchmark
 
         return run_reading_benchmark
-    if latency:
+    if what == "latency":
         from acqstream.bench.delay import DelayPlan, run_delay_benchmark
 
         return partial(run_delay_benchmark, plan=DelayPlan(seconds=seconds) if seconds else DelayPlan())
-    if steady:
+    if what == "steady":
         from acqstream.bench.steady import SteadyPlan, run_steady_benchmark
 
         return partial(run_steady_benchmark, plan=SteadyPlan(seconds=seconds) if seconds else SteadyPlan())
-    if growth:
+    if what == "growth":
         from acqstream.bench.growth import run_growth_benchmark
 
         return run_growth_benchmark

@@ -166,6 +166,7 @@ class OtherBenchmark(Benchmark):
         (["--steady"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=60)}),
         (["--steady", "--quick"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=10)}),
         (["--growth"], "growth.run_growth_benchmark", {}),
+        (["--pyramid"], "pyramid.run_pyramid_benchmark", {}),
         (["--plot", "rates.svg"], "plot.run_plotted_benchmark", {"path": Path("rates.svg")}),
     ],
 )
@@ -212,6 +213,7 @@ def test_a_table_of_many_figures_has_a_line_for_each(capsys: pytest.CaptureFixtu
         ["--seconds", "5"],
         ["--steady", "--seconds", "0"],
         ["--steady", "--growth"],
+        ["--steady", "--pyramid"],
         ["--reading", "--plot", "a.svg"],
     ],
 )

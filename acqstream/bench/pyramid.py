@@ -1,0 +1,154 @@
+"""Tiles with and without their levels, and reading them stitched: `acqstream bench --pyramid`."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from acqstream.bench.child_process import started_child, timeout_for
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.measurement import GIGA, measurement_from
+from acqstream.bench.process_usage import cpu_seconds
+from acqstream.bench.report import BenchReport, Table
+from acqstream.bench.row import DATASET
+from acqstream.bench.transport import Served, serving, transport_absent, transports_of
+from acqstream.bench.workload import Workload, workload_of
+from acqstream.dataset.dataset import open_dataset
+from acqstream.errors import ConfigError
+
+_LEVELS_SHARE = 1.5  # at most, of the bytes on the disk
+_LEAST_REGION = 256
+_READS = 5  # of each region
+WITHOUT, WITH = "0", "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyramidPlan:
+    """Scans of side x side tiles of `shape` (Y, X) uint16."""
+
+    shape: tuple[int, int] = (2048, 2048)
+    side: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Seconds until the log is durable, until levels are too, and what the daemon and the views' process spent."""
+
+    log_s: float
+    all_s: float
+    daemon_cpu_s: float
+    views_cpu_s: float
+
+
+def run_pyramid_benchmark(
+    settings: BenchSettings, observe: Observer, *, plan: PyramidPlan | None = None
+) -> BenchReport:
+    """Over the first transport of settings.rows that this platform has: pairs of runs without and with levels, in turn.
+
+    Raises ConfigError if there is none, or too little space.
+    """
+    plan = plan or PyramidPlan()
+    there = [one for one in transports_of(settings.rows, "--pyramid") if not transport_absent(one)]
+    if not there:
+        raise ConfigError("--pyramid needs a transport that this platform has")
+    workload = workload_of(plan.shape, "uint16", settings.payload_bytes)
+    steps = 2 * settings.pairs + 1
+    with bench_folder(settings, int(_LEVELS_SHARE * workload.payload_bytes)) as folder:
+        runs: dict[str, list[_Run]] = {WITHOUT: [], WITH: []}
+        for turn in range(settings.pairs):
+            kinds = (WITHOUT, WITH) if turn % 2 == 0 else (WITH, WITHOUT)  # whoever is first may find a rested disk
+            for position, levels in enumerate(kinds):
+                observe(f"{there[0]}, levels {levels}", 2 * turn + position, steps)
+                place = folder / f"{turn}-{levels}"
+                place.mkdir()
+                runs[levels].append(_measure(place, there[0], workload, plan, (levels, settings.daemon_memory_mb)))
+                if levels == WITHOUT or turn < settings.pairs - 1:
+                    shutil.rmtree(place)
+        observe("stitched reading", steps - 1, steps)
+        kept = folder / f"{settings.pairs - 1}-{WITH}" / "data" / DATASET
+        reads = _stitched_reads(kept)
+    return bench_report(settings, tables=[_writing_table(runs, workload, plan, there[0]), reads])
+
+
+def _measure(place: Path, transport: str, workload: Workload, plan: PyramidPlan, how: tuple[str, int | None]) -> _Run:
+    """how: levels, and the daemon's memory."""
+    levels, memory_mb = how
+    with serving(transport, place, memory_mb) as daemon:
+        before_s = cpu_seconds(daemon.pid)
+        arguments = [daemon.endpoint, DATASET, workload.as_argument(), str(plan.side), levels, transport]
+        timeout_s = timeout_for(workload.payload_bytes)
+        with started_child("acqstream.bench.tiled_producer", arguments, timeout_s=timeout_s) as producer:
+            found = producer.result()
+        views_s = _views_cpu_s(daemon)
+        daemon_s = cpu_seconds(daemon.pid) - before_s - views_s
+    return _Run(measurement_from(found["log"]).seconds, float(found["all_seconds"]), daemon_s, views_s)
+
+
+def _views_cpu_s(daemon: Served) -> float:
+    """Of the daemon's child, which stays for some seconds when it has nothing more to do."""
+    return sum(cpu_seconds(child.pid) for child in psutil.Process(daemon.pid).children())
+
+
+def _writing_table(runs: dict[str, list[_Run]], workload: Workload, plan: PyramidPlan, transport: str) -> Table:
+    size = workload.payload_bytes
+    rows: list[dict[str, str | float | None]] = []
+    for name, some in (("without levels", runs[WITHOUT]), ("with levels", runs[WITH])):
+        rows.append(
+            {
+                "row": name,
+                "log_gb_per_s": size / GIGA / statistics.median(run.log_s for run in some),
+                "log_and_levels_gb_per_s": size / GIGA / statistics.median(run.all_s for run in some),
+                "daemon_cpu_s_per_gb": statistics.median(run.daemon_cpu_s for run in some) / (size / GIGA),
+                "views_cpu_s_per_gb": statistics.median(run.views_cpu_s for run in some) / (size / GIGA),
+            }
+        )
+    pairs = list(zip(runs[WITHOUT], runs[WITH], strict=True))
+    rows.append(
+        {
+            "row": "with / without",
+            "log_gb_per_s": statistics.median(without.log_s / with_.log_s for without, with_ in pairs),
+            "log_and_levels_gb_per_s": statistics.median(without.log_s / with_.all_s for without, with_ in pairs),
+        }
+    )
+    sides = " x ".join(str(side) for side in workload.shape)
+    title = f"{workload.frames} tiles of {sides} uint16 in scans of {plan.side} x {plan.side}, over {transport}"
+    note = "until durable; medians, and the median of the ratios of the pairs; GB of the full resolution"
+    return Table(title=title, rows=tuple(rows), note=note)
+
+
+def _stitched_reads(path: Path) -> Table:
+    """Squares in the middle of the first scan, from 256 on, doubled each time, and the whole: from the page cache."""
+    rows: list[dict[str, str | float | None]] = []
+    with open_dataset(path) as dataset:
+        level = dataset.levels[0]
+        height, width = level.shape[-2:]
+        doublings = max(0, math.floor(math.log2(min(height, width) / _LEAST_REGION))) if min(height, width) else 0
+        sizes = [(_LEAST_REGION << n, _LEAST_REGION << n) for n in range(doublings + 1)]
+        sizes = [size for size in sizes if size[0] < height and size[1] < width]
+        for region in [*sizes, (height, width)]:
+            spans = [
+                slice((side - part) // 2, (side + part) // 2)
+                for side, part in zip((height, width), region, strict=True)
+            ]
+            took = []
+            for _ in range(_READS + 1):
+                started_s = time.perf_counter()
+                read = level.read((0, ..., *spans))
+                took.append(time.perf_counter() - started_s)
+            seconds = statistics.median(took[1:])  # the first one brings it into the page cache
+            side_text = f"{region[0]} x {region[1]}"
+            rows.append(
+                {
+                    "region": side_text,
+                    "ms": seconds * 1e3,
+                    "mb": read.nbytes / 1e6,
+                    "ns_per_pixel": seconds * 1e9 / read.size,
+                }
+            )
+    return Table(title=f"stitched reading of {height} x {width}, medians of {_READS}", rows=tuple(rows))
