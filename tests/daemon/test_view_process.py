@@ -278,8 +278,7 @@ def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
 PARENT = """
     import sys, time
     from acqstream.daemon.view_process import ViewProcess
-    from acqstream.storage.disk import LocalDisk
-from acqstream.storage.memory import PageMemory
+    from acqstream.storage.memory import PageMemory
     process = ViewProcess(PageMemory(2**20, shared=True))
     job = process.add(sys.argv[1], "null")
     while True:
