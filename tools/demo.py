@@ -30,6 +30,7 @@ FRAMES = math.prod(AXES.values())
 SHAPE = (512, 512)
 DTYPE = "uint16"
 FRAMES_PER_S = 150
+MIRROR = "n5"
 
 FOLLOWER = Path(__file__).with_name("demo_follow.py")
 START_TIMEOUT_S = 30
@@ -84,6 +85,7 @@ def send_and_follow(endpoint: str, data: Path) -> None:
     axes = ",".join(f"{name}={size}" for name, size in AXES.items())
     shape = ",".join(str(side) for side in SHAPE)
     options = ["--frames", str(FRAMES), "--shape", shape, "--dtype", DTYPE, "--fps", str(FRAMES_PER_S), "--axes", axes]
+    options += ["--mirror", MIRROR]
     follow = [sys.executable, str(FOLLOWER), str(data), str(FRAMES)]
     with ended_afterwards(subprocess.Popen(follow, stdout=subprocess.PIPE, text=True)) as follower:
         simulate = acqstream_command("simulate", "--endpoint", endpoint, *options)
@@ -137,6 +139,23 @@ def read_back(path: Path) -> None:
     dataset.close()
 
 
+def read_mirror(path: Path) -> None:
+    """The copy that was made while the camera ran."""
+    deadline = time.monotonic() + FOLLOW_TIMEOUT_S
+    with acqstream.open(path) as mirror:
+        while not mirror.complete:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{path} is not complete within {FOLLOW_TIMEOUT_S} s")
+            time.sleep(0.05)
+            mirror.refresh()
+        array = mirror.levels[0].read().reshape(FRAMES, *SHAPE)
+        for number, frame in enumerate(array):
+            if not np.array_equal(frame, pattern.frame(number, SHAPE, DTYPE)):
+                raise DemoFailed(f"frame {number} in {path} is not what the camera sent")
+        levels = ", ".join("x".join(map(str, level.shape)) for level in mirror.levels)
+    say(f"  {MIRROR}: levels {levels}: every pixel as sent")
+
+
 def stop(daemon: subprocess.Popen[Any]) -> None:
     daemon.send_signal(signal.SIGTERM)
     code = daemon.wait(STOP_TIMEOUT_S)
@@ -160,6 +179,7 @@ def demonstrate(folder: Path, log_path: Path) -> None:
         show_receipt(dataset)
         say("4. Read back and compared")
         read_back(dataset)
+        read_mirror(dataset.with_name(f"{dataset.name}.{MIRROR}"))
         say("5. The daemon gets SIGTERM")
         stop(daemon)
 

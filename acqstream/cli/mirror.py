@@ -2,58 +2,123 @@
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text
-from acqstream.errors import DatasetLocked
+from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.acquisition_spec import VIEW_NAMES
 
 if TYPE_CHECKING:
+    from acqstream.pipeline.mirroring.comparison import Comparison
     from acqstream.pipeline.views.view import ViewRun
 
 
-def mirror(
+def mirror(  # noqa: PLR0913 - one parameter per option
     path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
+    out: Annotated[
+        Path | None, typer.Argument(help="Folder of a mirror [default: beside the dataset].", show_default=False)
+    ] = None,
     *,
-    to: Annotated[str, typer.Option(help=f"What to make: {', '.join(VIEW_NAMES)}.")],
+    to: Annotated[str, typer.Option(help=f"What to make: a chunk format such as n5, or {', '.join(VIEW_NAMES)}.")],
     follow: Annotated[bool, typer.Option(help="Go on while the dataset is being written.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all levels of a pyramid again.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make a mirror, or a pyramid, again from the start.")
+    ] = False,
+    compression: Annotated[
+        str | None, typer.Option(help="Of the chunks: a name, or a JSON object.", show_default=False)
+    ] = None,
+    blocks: Annotated[str | None, typer.Option(metavar="Z,Y,X", help="Extents of a chunk.", show_default=False)] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another option of the format; may be repeated.")
+    ] = None,
+    memory_mb: Annotated[int, typer.Option(min=16, help="Memory for chunks, in MiB.")] = 1024,
+    check: Annotated[bool, typer.Option(help="Compare every frame with the mirror at the end.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Make a view of a dataset beside it, or catch one up.
 
-    It goes on where it was stopped or killed, and takes every frame once. `null` stores no frames: it counts them and
-    sums their pixels. `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another
-    program has made are replaced with --rebuild only, once the new ones are whole.
+    It goes on where it was stopped or killed, and takes every frame once. A chunk format (n5) gets a mirror: all frames
+    as one array cut into chunks, with resolution levels. `null` stores no frames: it counts them and sums their pixels.
+    `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another program has made are
+    replaced with --rebuild only, once the new ones are whole.
     """
     from acqstream.formats.registry import find_frame_format
-    from acqstream.pipeline.views.pyramid_view import PyramidView
-    from acqstream.pipeline.views.registry import VIEWS
-    from acqstream.pipeline.views.view import ViewRun
 
-    if to not in VIEWS:
-        raise typer.BadParameter(f"{to!r} is not known; {', '.join(VIEWS)} can be made", param_hint="--to")
-    if rebuild and to != "pyramid":
-        raise typer.BadParameter("a pyramid only; of other views delete what was made", param_hint="--rebuild")
+    settings = _settings(to, compression, blocks, option or [])
     find_frame_format(path)  # says what is wrong with the path
-    make = partial(PyramidView, is_remade=True) if rebuild else VIEWS[to]
-    run = ViewRun(path, to, make)
+    run = _make_run(path, out, to, settings, memory_mb=memory_mb, rebuild=rebuild)
     try:
         _run(run, follow=follow)
     finally:
         run.close()
-    done = run.progress()
+    compared = _compare(run) if check and "container" in run.view.summary() else None
     if as_json:
+        done = run.progress()
         result = {"path": str(run.folder), "state": str(done.state), "frames": done.cursor, "of": done.count}
+        if compared is not None:
+            result |= {"compared": compared.frames, "different": compared.different}
         print_json({**result, "reason": run.reason, "result": run.view.summary()})
     else:
-        _print_result(run)
+        _print_result(run, compared)
+    if compared is not None and compared.different:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _settings(to: str, compression: str | None, blocks: str | None, options: list[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if compression is not None:
+        settings["compression"] = _value(compression)
+    if blocks is not None:
+        settings["blocks"] = _value(f"[{blocks}]")
+    for text in options:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"{text!r} must be NAME=VALUE", param_hint="--option")
+        settings[name] = _value(value)
+    if settings and to in VIEW_NAMES:
+        raise typer.BadParameter(f"{to} has no options", param_hint="--compression, --blocks, --option")
+    return {"format": to, **settings} if settings else {}
+
+
+def _value(text: str) -> Any:
+    """What is JSON as such, else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _make_run(
+    path: Path, out: Path | None, to: str, settings: dict[str, Any], *, memory_mb: int, rebuild: bool
+) -> ViewRun:
+    from acqstream.formats.ndtiff.folders import container_of
+    from acqstream.pipeline.views.checkpoint import view_folder
+    from acqstream.pipeline.views.pyramid_view import PyramidView
+    from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
+    from acqstream.pipeline.views.view import ViewRun
+
+    if to in VIEWS:
+        if out is not None:
+            raise typer.BadParameter(f"{to} has its place beside the dataset", param_hint="OUT")
+        if rebuild and to != "pyramid":
+            raise typer.BadParameter(
+                "mirrors and pyramids; of other views delete what was made", param_hint="--rebuild"
+            )
+        return ViewRun(path, to, partial(PyramidView, is_remade=True) if rebuild else VIEWS[to])
+    try:
+        make = view_maker(to, settings, container=out, memory_mb=memory_mb, is_remade=rebuild)
+        folder = folder_of(container_of(path), to, settings) if out is None else view_folder(out, "view")
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--to and its options") from error
+    return ViewRun(path, to, make, folder=folder)
 
 
 def _run(run: ViewRun, *, follow: bool) -> None:
@@ -74,13 +139,28 @@ def _run(run: ViewRun, *, follow: bool) -> None:
         except KeyboardInterrupt:
             run.save()
             raise
-        run.save()
+        run.settle()
 
 
-def _print_result(run: ViewRun) -> None:
+def _compare(run: ViewRun) -> Comparison:
+    from acqstream.pipeline.mirroring.comparison import compare
+
+    with progress_bar() as bar:
+        task = bar.add_task(f"comparing {run.path.name}", total=None)
+        return compare(
+            run.path,
+            run.folder,
+            run.progress().cursor,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     done = run.progress()
     if run.reason:
         print(run.reason)
     print(f"{run.folder}: {done.state}, {count_text(done.cursor, 'frame')}")
     for name, value in run.view.summary().items():
         print(f"{name:<14}{value}")
+    if compared is not None:
+        print(f"compared      {count_text(compared.frames, 'frame')} with the mirror: {compared.text}")

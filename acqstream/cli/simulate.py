@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,7 +51,12 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         typer.Option(help="Name of the dataset [default: simulated, numbered if taken].", show_default=False),
     ] = None,
     producers: Annotated[int, typer.Option(min=1, max=64, help="Cameras at the same time: NAME-1, NAME-2 ...")] = 1,
-    mirror: Annotated[list[str] | None, typer.Option(metavar="FORMAT", help="Keep a copy; may be repeated.")] = None,
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT", help="Keep a copy: n5, or a JSON object with format and options; may be repeated."
+        ),
+    ] = None,
     bits: Annotated[
         int | None, typer.Option(min=1, max=16, help="Significant bits [default: all of dtype].", show_default=False)
     ] = None,
@@ -86,7 +92,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         axes=counter,
         fps=fps,
         bits=bits,
-        mirrors=tuple(mirror or ()),
+        mirrors=tuple(map(_mirror, mirror or ())),
         number_if_taken=name is None,
         tiles=scan,
         levels=levels,
@@ -149,6 +155,16 @@ def _frame_count(frames: int | None, counter: AxesCounter) -> int:
             param_hint="--frames",
         )
     return frames or counter.count or 0
+
+
+def _mirror(text: str) -> str | dict[str, Any]:
+    if not text.startswith("{"):
+        return text
+    try:
+        settings: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no JSON object: {error}", param_hint="--mirror") from error
+    return settings
 
 
 def _scan(grid: str | None, overlap: str, shape: tuple[int, ...], *, snake: bool) -> TileScan | None:

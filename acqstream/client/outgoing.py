@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from acqstream.client.plain_metadata import plain_metadata, plain_scalar
+from acqstream.client.plain_values import plain
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.model.pixel_type import pixel_type_of
@@ -88,3 +89,12 @@ def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, 
     except (ValueError, TypeError) as error:
         raise ConfigError(f"tiles={tiles!r:.80}: {error}") from error
     return {"overlap": list(spec.overlap), "levels": spec.levels, "wait_s": spec.wait_s}
+
+
+def mirrors_request(mirrors: Sequence[str | Mapping[str, Any]] | None) -> list[Any] | None:
+    """As it goes over the wire. Raises ConfigError for what is no list."""
+    if mirrors is None:
+        return None
+    if isinstance(mirrors, str | Mapping):
+        raise ConfigError(f"mirrors={mirrors!r:.60} must be a list, of names of formats or of maps")
+    return [plain(entry) for entry in mirrors]

@@ -32,7 +32,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     *,
     endpoint: str = DEFAULT_ENDPOINT,
     summary: Mapping[str, Any] | None = None,
-    mirrors: Sequence[str] = (),
+    mirrors: Sequence[str | Mapping[str, Any]] | None = None,
     expect: int | None = None,
     axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None = None,
     durability: DurabilityMode = DEFAULT_DURABILITY_S,
@@ -58,6 +58,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     every wait: for an answer, for a sign of life, for room. buffer_mb (of 1,000,000 bytes) is local memory, taken now,
     that holds frames until they are safe. on_exists="number" takes the next free name. duplicates="replace" lets a
     frame with the same axes take the place of an earlier one; else ("error", the default but for tiles) it is refused.
+    mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with "format" and its options,
+    such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}; None: what the daemon is configured for.
     micromanager=True gives integer axes, for Micro-Manager Studio; channels given by name are looked up in
     summary["ChNames"]. resume=True goes on with the interrupted dataset of this name (`run.next` is the first frame
     number it needs), or starts one if there is none.
@@ -90,7 +92,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         "frame": outgoing.frame_hint(frame),
         "axes": outgoing.axes_hint(axes),
         "expect": None if expect is None else int(expect),
-        "mirrors": list(mirrors),
+        "mirrors": outgoing.mirrors_request(mirrors),
         "durability": durability,
         "duplicates": duplicates,
         "tiles": outgoing.tiles_request(tiles, levels),

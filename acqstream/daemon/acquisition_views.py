@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,31 @@ logger = logging.getLogger("acqstream.daemon")
 
 
 class AcquisitionViews:
-    """names: of the views that were asked for; without any, nothing is made and nothing costs anything.
+    """names: of the views that were asked for, settings: of the mirrors among them; without any, nothing is made and
+    nothing costs anything.
 
     table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts` and `mark` by any
     thread.
     """
 
-    def __init__(self, process: ViewProcess, names: Sequence[str], share: Share) -> None:
+    def __init__(
+        self,
+        process: ViewProcess,
+        names: Sequence[str],
+        share: Share,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.table = process.make_table() if names else None
         self._process = process
         self._names = names
+        self._settings = settings or {}
         self._share = share
         self._jobs: dict[str, ViewJob] = {}
 
     def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
         """Before `begin`: let readers know that there will be levels, so that they wait for the first one."""
         for name in self._names:
-            if VIEWS[name].marks_first:
+            if name in VIEWS and name not in self._settings and VIEWS[name].marks_first:
                 try:
                     mark_begun(disk, folder, name, dataset_id)
                 except AcqStreamError as error:  # the view says it again, and frames come first
@@ -45,7 +53,12 @@ class AcquisitionViews:
         """The dataset's files are there."""
         for name in self._names:
             self._jobs[name] = self._process.add(
-                folder, name, table=self.table, start=self._share.offset, length=self._share.length
+                folder,
+                name,
+                settings=self._settings.get(name),
+                table=self.table,
+                start=self._share.offset,
+                length=self._share.length,
             )
 
     def end(self) -> None:

@@ -12,8 +12,10 @@ from typing import Any, Self
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from acqstream.errors import ConfigError
+from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES
+from acqstream.pipeline.views.registry import view_maker
+from acqstream.protocol.mirrors import parse_mirrors
 
 MAX_PORT = 65535
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
@@ -23,6 +25,10 @@ _LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0
 
 def _default_memory_mb() -> int:
     return int(min(1536, psutil.virtual_memory().total // 8 // 2**20))
+
+
+def _default_mirror_memory_mb() -> int:
+    return int(max(16, min(2048, psutil.virtual_memory().total // 8 // 2**20)))
 
 
 def _default_runtime() -> Path:
@@ -60,6 +66,13 @@ class DaemonConfig(BaseModel):
     )
     pyramid_memory_mb: int = Field(
         default=MEMORY_BYTES // 2**20, ge=1, description="Memory, in MiB, of each pyramid for tiles not complete yet."
+    )
+    mirrors: list[str | dict[str, Any]] = Field(
+        default=[],
+        description="Mirrors of acquisitions that do not say which: formats, or tables with format and options.",
+    )
+    mirror_memory_mb: int = Field(
+        default_factory=_default_mirror_memory_mb, ge=16, description="Memory that one mirror may take, in MiB."
     )
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")
@@ -102,6 +115,16 @@ class DaemonConfig(BaseModel):
             if found is None or (found["port"] != "*" and int(found["port"]) > MAX_PORT):
                 raise ValueError(f"{endpoint} is no tcp endpoint; expected for example tcp://0.0.0.0:5272")
         return remote
+
+    @field_validator("mirrors")
+    @classmethod
+    def _known_mirrors(cls, mirrors: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+        try:
+            for name, settings in parse_mirrors(mirrors).items():
+                view_maker(name, settings)
+        except AcqStreamError as error:
+            raise ValueError(str(error)) from error
+        return mirrors
 
     @model_validator(mode="after")
     def _remote_needs_keys(self) -> Self:

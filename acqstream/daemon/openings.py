@@ -17,13 +17,15 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
-from acqstream.errors import AcquisitionRefused, CorruptDataset, ProtocolError
+from acqstream.errors import AcquisitionRefused, ConfigError, CorruptDataset, ProtocolError
 from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.state_file import DatasetState, read_receipt, read_state
 from acqstream.pipeline.views.log_views import LogViews
+from acqstream.pipeline.views.registry import view_maker
+from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.session import Session
 
 TAKEOVER_EPOCHS = 1_000_000
@@ -50,6 +52,7 @@ class Openings:
             receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
+        spec = self._with_mirrors(spec)
         why_no_views = self._resources.views.unavailable_reason
         if why_no_views and spec.mirrors and not _is_pyramid_by_itself(spec):
             raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
@@ -63,6 +66,24 @@ class Openings:
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
         self._check_space(spec)
         return self._start(peer, folder, replace(spec, name=folder.name), None)
+
+    def _with_mirrors(self, spec: AcquisitionSpec) -> AcquisitionSpec:
+        """With the mirrors of the configuration, where the request says nothing of any. Raises AcquisitionRefused."""
+        if (
+            spec.default_mirrors
+            and not spec.mirrors
+            and spec.tiles is None
+            and not self._resources.views.unavailable_reason
+        ):
+            mirrors = parse_mirrors(self._config.mirrors)
+            settings = {name: chosen for name, chosen in mirrors.items() if chosen}
+            spec = replace(spec, mirrors=tuple(mirrors), mirror_settings=settings)
+        for name in spec.mirrors:
+            try:
+                view_maker(name, spec.mirror_settings.get(name))
+            except ConfigError as error:
+                raise AcquisitionRefused(str(error), code="unsupported") from error
+        return spec
 
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
         """By dataset id for a producer that comes back; by name for one that was started again."""
@@ -90,12 +111,15 @@ class Openings:
         tiles = state.tiles  # they are those of the beginning, so levels are wanted now if they were then
         more = [name for name in spec.mirrors if name != PYRAMID_VIEW or (tiles is not None and tiles.levels != 0)]
         mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *more]))
-        state = replace(state, request={**state.request, "epoch": epoch, "mirrors": mirrors})
+        settings = {**spec.mirror_settings, **(state.request.get("mirror_settings") or {})}
+        request = {**state.request, "epoch": epoch, "mirrors": mirrors, "mirror_settings": settings}
+        state = replace(state, request=request)
         summary = state.request.get("summary")
         stored = replace(
             spec,
             epoch=epoch,
             mirrors=mirrors,
+            mirror_settings=settings,
             dataset_id=state.dataset_id,
             name=state.name,
             summary=summary if isinstance(summary, dict) else {},
@@ -107,7 +131,8 @@ class Openings:
     def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
         share = self._resources.budget.lend(spec.frame_bytes)
         why_no_views = self._resources.views.unavailable_reason
-        views = AcquisitionViews(self._resources.views, () if why_no_views else spec.mirrors, share)
+        names = () if why_no_views else spec.mirrors
+        views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings)
         log = Log(
             folder,
             spec,

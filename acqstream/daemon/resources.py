@@ -20,4 +20,4 @@ class Resources:
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = Space(config, disk, wake)
         settings = {"pyramid": {"memory_bytes": config.pyramid_memory_mb * 2**20}}
-        self.views = ViewProcess(self.budget.memory, settings=settings)
+        self.views = ViewProcess(self.budget.memory, settings=settings, mirror_memory_mb=config.mirror_memory_mb)

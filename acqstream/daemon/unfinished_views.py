@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.errors import CorruptDataset, StorageError
+from acqstream.errors import ConfigError, CorruptDataset, StorageError
 from acqstream.pipeline.state_file import read_state
-from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
+from acqstream.pipeline.views.checkpoint import read_checkpoint
 from acqstream.pipeline.views.pyramid_levels import level_folders
-from acqstream.pipeline.views.registry import VIEWS
+from acqstream.pipeline.views.registry import folder_of
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -28,14 +28,21 @@ def go_on_with_views(process: ViewProcess, folders: Iterable[Path]) -> None:
             state = read_state(str(folder))
         except (FileNotFoundError, NotADirectoryError, CorruptDataset):
             continue
+        all_settings = state.request.get("mirror_settings") or {}
         for name in state.request.get("mirrors") or ():
-            if name == "pyramid" and level_folders(folder) and not view_folder(folder, name).exists():
+            settings = all_settings.get(name)
+            try:
+                own_folder = folder_of(folder, name, settings)
+            except ConfigError as error:
+                logger.warning("view %s of %s cannot be made: %s", name, folder, error)
+                continue
+            if name == "pyramid" and level_folders(folder) and not own_folder.exists():
                 logger.warning(
                     "%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder
                 )
-            elif name in VIEWS and not _is_complete(view_folder(folder, name), state.dataset_id):
+            elif not _is_complete(own_folder, state.dataset_id):
                 logger.info("going on with view %s of %s", name, folder)
-                process.add(str(folder), name)
+                process.add(str(folder), name, settings=settings)
 
 
 def _is_complete(folder: Path, dataset_id: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
-from acqstream.pipeline.views.checkpoint import mark_failed, view_folder
+from acqstream.pipeline.views.checkpoint import mark_failed
 from acqstream.pipeline.views.recent_groups import GroupTable
+from acqstream.pipeline.views.registry import folder_of
 from acqstream.pipeline.views.view import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
@@ -41,6 +42,7 @@ class ViewJob:
     restarts: int = 0
     reason: str = ""
     deaths: int = 0  # of the process, since the view got on
+    settings: dict[str, Any] = field(default_factory=dict)  # of a mirror
     _best: int = -1  # the farthest cursor so far
     _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
 
@@ -93,8 +95,9 @@ class ViewJob:
     def _mark_failed(self) -> None:
         path = Path(self.path)
         try:
-            with DirectoryLock(str(view_folder(path, self.view))):
-                mark_failed(LocalDisk(), path, self.view, self.reason, is_unsure=False)
+            folder = folder_of(path, self.view, self.settings)
+            with DirectoryLock(str(folder)):
+                mark_failed(LocalDisk(), folder, self.reason, is_unsure=False)
         except AcqStreamError as error:
             logger.warning("readers of %s are not told that view %s is given up: %s", path, self.view, error)
 
@@ -120,5 +123,6 @@ class ViewJob:
         has_all = self.state is ViewState.WAITING and self.cursor == count
         if self.state is ViewState.COMPLETE or (has_all and not self.waiting):
             return "complete"
-        tiles = f", {self.waiting} tiles to be written" if self.waiting else ""
+        kind = "tiles" if self.view == "pyramid" else "pieces"
+        tiles = f", {self.waiting} {kind} to be written" if self.waiting else ""
         return f"under way: {self.cursor} of {count} frames{tiles}"

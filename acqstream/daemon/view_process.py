@@ -57,7 +57,7 @@ class ViewProcess:
     """All views of one daemon, and the process that makes them while there are any. memory: the daemon's.
 
     command is what is started, with the number of the socket and of this process added. settings: by view, for its
-    constructor.
+    constructor. mirror_memory_mb is what one mirror may take, in MiB.
     """
 
     def __init__(
@@ -66,8 +66,10 @@ class ViewProcess:
         command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.views.host"),
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
+        mirror_memory_mb: int = 1024,
     ) -> None:
         self._memory = memory
+        self._mirror_memory_mb = mirror_memory_mb
         self._command = command
         self._settings = settings or {}
         self._board: PageMemory | None = None
@@ -95,12 +97,21 @@ class ViewProcess:
         table = GroupTable() if self._memory.descriptor is not None else None
         return table if table is not None and table.descriptor is not None else None
 
-    def add(self, path: str, view: str, *, table: GroupTable | None = None, start: int = 0, length: int = 0) -> ViewJob:
-        """Have a view made of the dataset in folder `path`. table, start and length: see view_host."""
+    def add(
+        self,
+        path: str,
+        view: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        table: GroupTable | None = None,
+        start: int = 0,
+        length: int = 0,
+    ) -> ViewJob:
+        """Have a view made of the dataset in folder `path`. settings: of a mirror. The others: see view_host."""
         for known in list(self._jobs.values()):
             if (known.path, known.view) == (path, view):
                 self._drop(known)
-        job = ViewJob(next(self._numbers), path, view, table, start, length)
+        job = ViewJob(next(self._numbers), path, view, table, start, length, settings=dict(settings or {}))
         self._jobs[job.number] = job
         if self._fault:
             job.fail(self._fault)
@@ -192,6 +203,7 @@ class ViewProcess:
     def _order_view(self, job: ViewJob) -> None:
         order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view, "live": job.is_live}
         order["settings"] = dict(self._settings.get(job.view, {}))
+        order["mirror"] = {"settings": job.settings, "memory_mb": self._mirror_memory_mb}
         descriptor = job.table.descriptor if job.table is not None else None
         if descriptor is not None and self._is_sharing:
             try:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
-VIEW_NAMES = ("null", "pyramid")  # what can be asked for as a mirror; how: acqstream.pipeline.views.registry
+VIEW_NAMES = ("null", "pyramid")  # what can be asked for besides mirrors in chunk formats; how: pipeline.views.registry
 PYRAMID_VIEW = "pyramid"  # what tiled acquisitions ask for by themselves, where it is one of VIEW_NAMES
 MAX_LEVELS = 16
 MAX_OVERLAP_PX = 65_535
@@ -76,7 +76,9 @@ class AcquisitionSpec:
     is the payload of the frames to come, where known. expect is the number of frames to come, where known.
     durability says when journal and
     index are forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
-    epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make.
+    epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make,
+    mirror_settings has "format" and options of those that are more than the name of a format;
+    default_mirrors: nothing was said of mirrors, the daemon decides.
     tiles is None for a flat dataset.
     """
 
@@ -92,4 +94,6 @@ class AcquisitionSpec:
     resume: bool = False
     epoch: int = 0
     mirrors: tuple[str, ...] = ()
+    mirror_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    default_mirrors: bool = True
     tiles: TileSpec | None = None

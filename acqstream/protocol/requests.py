@@ -30,11 +30,11 @@ from acqstream.protocol.fields import (
     take_text,
 )
 from acqstream.protocol.frame_batch import Frames, parse_frames
+from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 
 PROTOCOL_VERSION = 1
 MAX_SKIP_COUNT = 1_000_000
-MAX_MIRRORS = 16
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
 
@@ -198,6 +198,7 @@ def _parse_ping(fields: Mapping[str, Any]) -> Ping:
 
 def _parse_open(fields: Mapping[str, Any]) -> Open:
     tiles = _parse_tiles(fields)
+    mirrors = parse_mirrors(fields.get("mirrors"))
     duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
@@ -211,7 +212,9 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
         resume=fields.get("resume") is True,
         epoch=take_optional_integer(fields, "epoch") or 0,
-        mirrors=_with_pyramid(_parse_mirrors(fields.get("mirrors")), tiles),
+        mirrors=_with_pyramid(tuple(mirrors), tiles),
+        default_mirrors=fields.get("mirrors") is None,
+        mirror_settings={name: settings for name, settings in mirrors.items() if settings},
         tiles=tiles,
     )
     return Open(spec, parse_offer(fields))
@@ -255,18 +258,6 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
         specs.append(AxisSpec(entry["name"], take_optional_integer(entry, "size"), labels=tuple(map(str, labels))))
     check_axes({spec.name: 0 for spec in specs})
     return tuple(specs)
-
-
-def _parse_mirrors(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or len(value) > MAX_MIRRORS:
-        raise ProtocolError(f"field 'mirrors' must be a list of at most {MAX_MIRRORS} names")
-    unknown = [name for name in value if name not in VIEW_NAMES]
-    if unknown:
-        text = f"mirrors {unknown!r:.60} are not supported by this version of the daemon"
-        raise ProtocolError(f"{text}; {', '.join(VIEW_NAMES)} can be asked for", code="unsupported")
-    return tuple(dict.fromkeys(value))
 
 
 def _parse_tiles(fields: Mapping[str, Any]) -> TileSpec | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from acqstream.client.producer import create
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionFailed
+from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
 from acqstream.simulate import pattern, sample
@@ -45,7 +46,7 @@ class CameraPlan:
     axes: AxesCounter
     fps: float | None = None
     bits: int | None = None
-    mirrors: tuple[str, ...] = ()
+    mirrors: tuple[str | Mapping[str, Any], ...] = ()
     number_if_taken: bool = False
     tiles: TileScan | None = None
     levels: int | None = None
@@ -151,7 +152,8 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: Progress | Non
         summary={"Source": "acqstream simulate"} | ({"PixelSizeUm": PIXEL_SIZE_UM} if tiles is not None else {}),
         tiles=None if tiles is None else {"overlap": tiles.overlap},
         levels="auto" if plan.levels is None else plan.levels,
-        mirrors=plan.mirrors,
+        mirrors=plan.mirrors or None,
+        axes=[AxisSpec(axis.name, axis.size, labels=axis.labels) for axis in plan.axes.axes] if tiles is None else None,
         expect=plan.frames,
         frame=(plan.shape, plan.dtype),
         on_exists="number" if plan.number_if_taken else "error",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Sequence
 
@@ -104,3 +105,23 @@ class FolderTree:
         except FileExistsError:  # left by a crash
             self._disk.unlink(path)
             return self._disk.open(path, create=True)
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a folder and all below it; what is gone already is no error. Raises StorageError."""
+    try:
+        for folder, folders, files in os.walk(path, topdown=False, onerror=_raise_unless_gone):
+            for name in files:
+                disk.unlink(f"{folder}/{name}")
+            for name in folders:
+                below = f"{folder}/{name}"
+                disk.unlink(below) if os.path.islink(below) else os.rmdir(below)
+        if os.path.isdir(path):
+            os.rmdir(path)
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot remove") from error
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -58,6 +58,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
                 number_if_taken=True,
                 resume=True,
                 mirrors=("null",),
+                default_mirrors=False,
             )
         ),
     ),
@@ -128,8 +129,17 @@ REFUSED = [
     ({**OPEN, "durability": True}, "bad_header", "'durability'"),
     ({**OPEN, "duplicates": "keep"}, "bad_header", "'duplicates'"),
     ({**OPEN, "on_exists": 3}, "bad_header", "'on_exists'"),
-    ({**OPEN, "mirrors": ["n5", "null"]}, "unsupported", r"mirrors \['n5'\] .*; null.* can be asked for"),
-    ({**OPEN, "mirrors": [["null"], 3, None]}, "unsupported", "mirrors"),
+    ({**OPEN, "mirrors": [["null"], 3, None]}, "bad_header", "is no name of a mirror"),
+    ({**OPEN, "mirrors": ["../n5"]}, "bad_header", "is no name of a mirror"),
+    ({**OPEN, "mirrors": [{"name": "n5"}]}, "bad_header", "has no 'format'"),
+    ({**OPEN, "mirrors": [{"format": "n5", "name": "../a"}]}, "bad_header", "is no name of a mirror"),
+    (
+        {**OPEN, "mirrors": [{"format": "n5", "name": "null"}, "null", {"format": "n5", "name": "null"}]},
+        "bad_header",
+        "two",
+    ),
+    ({**OPEN, "mirrors": [{"format": "n5", "level": float("nan")}]}, "bad_header", "JSON"),
+    ({**OPEN, "mirrors": [{"format": "n5", "note": "x" * 5000}]}, "bad_header", "at most 4096"),
     ({**OPEN, "mirrors": "null"}, "bad_header", "'mirrors' must be a list"),
     ({**OPEN, "mirrors": ["null"] * 17}, "bad_header", "at most 16"),
     ({**OPEN, "tiles": {}}, "bad_header", "'tiles': overlap None"),
@@ -241,3 +251,13 @@ def test_no_damaged_header_raises_anything_else(raw, data):
         parse_request(decode_header(bytes(damaged))[0])
     except (ProtocolError, FrameRefused):
         return
+
+
+def test_mirrors_have_names_and_settings() -> None:
+    gzip = {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}
+    small = {"format": "n5", "name": "small", "levels": 1}
+    request = parse_request({**OPEN, "mirrors": ["n5", gzip, "null", small, {"format": "n5"}]})
+    assert isinstance(request, Open)
+    assert request.spec.mirrors == ("n5", "n5-2", "null", "small", "n5-3")
+    assert request.spec.mirror_settings == {"n5-2": gzip, "small": small, "n5-3": {"format": "n5"}}
+    assert not request.spec.default_mirrors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from acqstream.storage.disk import Disk
 @dataclass(frozen=True, slots=True)
 class ViewSource:
     """What a view is made from, and where. dataset is the container, folder the view's own one beside it; reader is of
-    the full resolution; request is that of acqstream.json, empty in datasets of other writers. is_ours: an earlier run
-    has begun with this dataset."""
+    the full resolution; request and dataset_id are those of acqstream.json, empty in datasets of other writers.
+    is_ours: an earlier run has begun with this dataset. may_use_disk is for threads of the view's own: it says whether
+    a log has a backlog."""
 
     dataset: Path
     folder: Path
@@ -25,6 +26,8 @@ class ViewSource:
     disk: Disk
     request: Mapping[str, Any] = field(default_factory=dict)
     is_ours: bool = False
+    dataset_id: str = ""
+    may_use_disk: Callable[[], bool] = lambda: True
 
 
 class View(ABC):
@@ -59,8 +62,10 @@ class View(ABC):
         del row
         return True
 
-    def make_ready(self, row: int) -> None:  # noqa: B027
-        """Make it so. Uses the disk."""
+    def make_ready(self, row: int) -> bool:
+        """Make it so; False where that takes a while: it is called again. Uses the disk."""
+        del row
+        return True
 
     @abstractmethod
     def take(self, lease: Lease) -> Any:
@@ -78,8 +83,13 @@ class View(ABC):
     def work(self, now_s: float, *, is_idle: bool) -> None:  # noqa: B027
         """Write what is due. is_idle: all published frames are taken. Uses the disk."""
 
-    def finish(self) -> None:  # noqa: B027
-        """All frames are taken, and for now none will come: write the rest. Uses the disk."""
+    def settle(self) -> bool:
+        """Write all that was taken, as it is; False where that takes a while: it is called again. Uses the disk."""
+        return True
+
+    def finish(self) -> bool:
+        """All frames are taken, and for now none will come: write the rest. As `settle`."""
+        return True
 
     @abstractmethod
     def save(self) -> dict[str, Any]:

@@ -108,12 +108,11 @@ def mark_begun(disk: Disk, dataset: Path, name: str, dataset_id: str) -> None:
         write_checkpoint(disk, folder, Checkpoint(name, dataset_id, 0, None, False, {}))
 
 
-def mark_failed(disk: Disk, dataset: Path, name: str, reason: str, *, is_unsure: bool) -> None:
+def mark_failed(disk: Disk, folder: Path, reason: str, *, is_unsure: bool) -> None:
     """Say that a view was given up, where it has begun and is not complete: nobody is to wait for it.
 
-    Only for the holder of the view's lock. Raises StorageError, CorruptDataset.
+    folder is the view's own. Only for the holder of its lock. Raises StorageError, CorruptDataset.
     """
-    folder = view_folder(dataset, name)
     saved = read_checkpoint(folder)
     if saved is not None and not saved.is_complete:
         write_checkpoint(disk, folder, replace(saved, failed=reason, is_unsure=is_unsure or saved.is_unsure))

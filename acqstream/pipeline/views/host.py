@@ -5,8 +5,8 @@ come lines of JSON, with descriptors of shared memory where a line says "fds", i
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
-     "live", "settings"}                      the acquisition's groups, and "start", "length" of its memory, in bytes;
-                                              "settings" are for the view's constructor
+     "live", "settings", "mirror"}            the acquisition's groups, and "start", "length" of its memory, in bytes;
+                                              "settings" are for the view's constructor, "mirror" is for that of mirrors
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -36,7 +36,7 @@ from typing import Any
 
 from acqstream.errors import AcqStreamError
 from acqstream.pipeline.views.recent_groups import RecentGroups
-from acqstream.pipeline.views.registry import VIEWS
+from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
 from acqstream.pipeline.views.view import ViewProgress, ViewRun, ViewState
 from acqstream.storage.memory import map_memory
 
@@ -141,9 +141,13 @@ class ViewHost:
         if maps and self._memory is not None:
             start = order["start"]
             recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
-        name = order["view"]
-        make = partial(VIEWS[name], **order.get("settings", {}))
-        return ViewRun(Path(order["path"]), name, make, recent=recent, may_read=self._may_read)
+        path, name, mirror = Path(order["path"]), order["view"], order.get("mirror", {"settings": {}})
+        if name in VIEWS and not mirror["settings"]:
+            make = partial(VIEWS[name], **order.get("settings", {}))
+            return ViewRun(path, name, make, recent=recent, may_read=self._may_read)
+        mirrored = view_maker(name, mirror["settings"], memory_mb=mirror["memory_mb"])
+        folder = folder_of(path, name, mirror["settings"])
+        return ViewRun(path, name, mirrored, folder=folder, recent=recent, may_read=self._may_read)
 
     def _may_read(self) -> bool:
         return self._board is None or not self._board[0]

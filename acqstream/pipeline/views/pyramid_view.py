@@ -115,7 +115,7 @@ class PyramidView(View):
         except DatasetError:
             return False  # make_ready says so
 
-    def make_ready(self, row: int) -> None:
+    def make_ready(self, row: int) -> bool:
         if self._shape is None:
             self._set_up(row)
         self._check(row)
@@ -125,6 +125,7 @@ class PyramidView(View):
             self._tree.grow(leaf)
             self._begin_levels(row)
         self._tree.make_ready(leaf)
+        return True
 
     def _begin_levels(self, end: int) -> None:
         """The frames so far were in one place, and no level was made of them."""
@@ -157,11 +158,12 @@ class PyramidView(View):
             if self._wait_s is not None and self._reader.writing:
                 self._tree.settle(now_s - self._wait_s)
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         if self._shape is not None:
             self._tree.settle(float("inf"))
             self._levels.finish()
         self._is_finished = True
+        return True
 
     def save(self) -> dict[str, Any]:
         is_remaking = self._is_remade and not self._is_finished

@@ -76,8 +76,8 @@ class ViewProgress:
 class ViewRun:
     """One view of one dataset on its way. Used by one thread at a time.
 
-    path is the dataset; make makes an empty view. recent tells what is in the log's memory, may_read whether the disk
-    may be used now.
+    path is the dataset; make makes an empty view; folder is its own one where it is not the usual. recent tells what is
+    in the log's memory, may_read whether the disk may be used now.
     """
 
     def __init__(
@@ -86,13 +86,14 @@ class ViewRun:
         name: str,
         make: Callable[[], View],
         *,
+        folder: Path | None = None,
         recent: RecentGroups | None = None,
         may_read: Callable[[], bool] = lambda: True,
         disk: Disk | None = None,
     ) -> None:
         self.path = container_of(path)
         self.name = name
-        self.folder = view_folder(self.path, name)
+        self.folder = folder or view_folder(self.path, name)
         self.view = make()
         self.reason = ""  # why it waits, or why it began anew
         self._make = make
@@ -103,7 +104,7 @@ class ViewRun:
         self._feed: FrameFeed | None = None
         self._dataset_id = ""
         self._request: Mapping[str, Any] = {}
-        self._is_held = self._was_full = False
+        self._is_held = self._is_waiting = self._was_full = False
         self._is_ours = False  # view.json is of this view of this dataset
         self._cursor = self._count = 0
         self._saved: tuple[int, bool] | None = None  # cursor and completeness in view.json
@@ -156,34 +157,45 @@ class ViewRun:
             return
         try:
             is_unsure = isinstance(error, StorageError)
-            mark_failed(self._disk, self.path, self.name, self.failure_text(error), is_unsure=is_unsure)
+            mark_failed(self._disk, self.folder, self.failure_text(error), is_unsure=is_unsure)
         except (AcqStreamError, OSError) as again:
             error.add_note(f"and {self.folder / CHECKPOINT_NAME} could not be marked: {again}")
 
     def _step(self, feed: FrameFeed) -> float | None:
         now_s = time.monotonic()
-        self._is_held = False
+        self._is_held = self._is_waiting = False
         was_busy = self._take(feed)
         if self._may_read():
-            self.view.work(now_s, is_idle=not (was_busy or self._is_held))
+            self.view.work(now_s, is_idle=not (was_busy or self._is_held or self._is_waiting))
         if self._was_full:
             self.reason, self._was_full = "", False
-        if was_busy:
-            self._state = ViewState.RUNNING
+        if was_busy or self._is_waiting:
             self._news_at_s = now_s
-            if now_s - self._saved_at_s >= CHECKPOINT_INTERVAL_S and self._may_read():
-                self.save()
-            return 0.0
+            self._go_on_running(now_s)
+            return 0.0 if was_busy else HELD_POLL_S
         if self._is_held:
             self._state = ViewState.HELD
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._state = ViewState.WAITING
             return POLL_S if now_s - self._news_at_s < QUIET_AFTER_S else QUIET_POLL_S
-        self.view.finish()
+        if not self.view.finish():
+            self._go_on_running(now_s)
+            return HELD_POLL_S
         self._state = ViewState.COMPLETE if feed.reader.complete else ViewState.INTERRUPTED
         self.save()
         return None
+
+    def _go_on_running(self, now_s: float) -> None:
+        self._state = ViewState.RUNNING
+        if now_s - self._saved_at_s >= CHECKPOINT_INTERVAL_S and self._may_read():
+            self.save()
+
+    def settle(self) -> None:
+        """Have in the files what was taken so far, where no more is waited for. Raises as `step`."""
+        while self._feed is not None and not self.view.settle():
+            time.sleep(HELD_POLL_S)
+        self.save()
 
     def save(self) -> None:
         """Save cursor and state, if they are news. Raises StorageError."""
@@ -219,7 +231,9 @@ class ViewRun:
                 if not self._may_read():
                     self._is_held = position == 0
                     return position > 0
-                self.view.make_ready(lease.row)
+                if not self.view.make_ready(lease.row):
+                    self._is_waiting = position == 0
+                    return position > 0
             taken = self.view.take(lease)
             if not lease.is_intact():
                 self._overtaken += 1  # the log was there first; the next step reads the stack
@@ -284,7 +298,16 @@ class ViewRun:
         except CorruptDataset as error:
             saved, why_not = None, str(error)
         self._is_ours = saved is not None and self._is_of_dataset(saved, reader)
-        source = ViewSource(self.path, self.folder, reader, self._disk, self._request, is_ours=self._is_ours)
+        source = ViewSource(
+            self.path,
+            self.folder,
+            reader,
+            self._disk,
+            self._request,
+            is_ours=self._is_ours,
+            dataset_id=self._dataset_id,
+            may_use_disk=self._may_read,
+        )
         self.view.open(source)
         had_failed = saved is not None and bool(saved.failed)
         if saved is not None and not saved.state and not why_not:

@@ -1,0 +1,85 @@
+"""The folder of a mirror, and what is noted of it in the view's own folder, before it is made.
+
+`mirror.json` beside the checkpoint says which array was planned, so that a mirror that is gone on with is cut as it
+was, and that the container is ours to remove.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.model.metadata import dump_ascii
+from acqstream.pipeline.mirroring.array_plan import ArrayPlan
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import remove_tree
+
+NOTE_NAME = "mirror.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorNote:
+    """container is the folder of the mirror; settings are the format and its options as they were asked for; plan is
+    None while there is no frame."""
+
+    dataset_id: str
+    container: str
+    settings: Mapping[str, Any]
+    plan: ArrayPlan | None
+
+    def encode(self) -> bytes:
+        plan = None if self.plan is None else self.plan.to_json()
+        return dump_ascii(
+            {
+                "format": "acqstream-mirror",
+                "version": 1,
+                "dataset_id": self.dataset_id,
+                "container": self.container,
+                "settings": self.settings,
+                "plan": plan,
+            }
+        )
+
+
+def read_note(folder: Path) -> MirrorNote | None:
+    """The note in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
+    path = folder / NOTE_NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.wrap(error, str(path), "cannot read") from error
+    try:
+        values = json.loads(content)
+        if values["format"] != "acqstream-mirror" or values["version"] != 1:
+            raise CorruptDataset("is no note of a mirror, version 1", path=str(path))
+        plan = None if values["plan"] is None else ArrayPlan.from_json(values["plan"])
+        return MirrorNote(str(values["dataset_id"]), str(values["container"]), dict(values["settings"]), plan)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
+
+
+def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:
+    """Replace the note. Raises StorageError."""
+    replace_file(disk, os.fspath(folder / NOTE_NAME), note.encode())
+
+
+def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
+    """Remove a mirror that the note says is ours, and the note. Raises DatasetError if there is another folder."""
+    if note is not None and Path(note.container) == container:
+        remove_tree(disk, os.fspath(container))
+        try:
+            disk.unlink(os.fspath(folder / NOTE_NAME))
+        except OSError as error:
+            raise StorageError.wrap(error, str(folder / NOTE_NAME), "cannot remove") from error
+    elif container.exists():
+        raise DatasetError(
+            f"{container} is there already, and is no mirror that was made here: remove it, or name another"
+        )

@@ -1,0 +1,340 @@
+"""A mirror: the view that keeps a copy of the frames in a chunk format."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.axes import AxisValue
+from acqstream.pipeline.mirroring.array_plan import TIME, ArrayPlan, Z, plan_array
+from acqstream.pipeline.mirroring.assembly import Assembly, finished_levels
+from acqstream.pipeline.mirroring.container import MirrorNote, read_note, remove_container, write_note
+from acqstream.pipeline.mirroring.log_frames import LogFrames
+from acqstream.pipeline.mirroring.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.pipeline.mirroring.slab import Slab
+from acqstream.pipeline.mirroring.slab_grid import slab_grids
+from acqstream.pipeline.mirroring.workers import Workers
+from acqstream.pipeline.views.base import View, ViewSource
+from acqstream.pipeline.views.feed import Lease
+
+MEMORY_MB = 1024
+GROW_INTERVAL_S = 0.25
+IDLE_S = 2.0  # without a frame: chunks are stored as they are
+MAX_THREADS = 4
+_TRIMMED = frozenset({TIME, Z})  # a run that ended early has less of these; the others keep what was declared
+
+
+class _Placed(NamedTuple):
+    """A frame that is in its slab already."""
+
+    slab: Slab
+    plane: int
+    place: tuple[int, ...]
+
+
+class MirrorView(View):
+    """settings: what the user asked for: "format", and the options of the format. container: the folder of the mirror,
+    None: beside the dataset. is_remade: one that is there is removed first.
+    """
+
+    marks_first = True
+
+    def __init__(
+        self,
+        found: ChunkFormat[Any],
+        settings: Mapping[str, Any],
+        *,
+        container: Path | None = None,
+        memory_mb: float = MEMORY_MB,
+        threads: int | None = None,
+        is_remade: bool = False,
+    ) -> None:
+        self._format = found
+        self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+        options = {name: value for name, value in settings.items() if name not in ("format", "name")}
+        self._options = found.parse_options(options)
+        self.container = None if container is None else container.absolute()
+        self._budget_bytes = int(memory_mb * MIB)
+        self._threads = threads or max(1, min(MAX_THREADS, os.cpu_count() or 1))
+        self._is_remade = is_remade
+        self._note: MirrorNote | None = None
+        self._plan: ArrayPlan | None = None
+        self._levels: tuple[ArraySpec, ...] = ()
+        self._grown: list[tuple[int, ...]] = []
+        self._grown_s = self._idle_since_s = 0.0
+        self._writer: ChunkWriter | None = None
+        self._assembly: Assembly | None = None
+        self._frames: LogFrames | None = None
+        self._workers: Workers | None = None
+        self._summary: dict[str, Any] = {}
+        self.need: MemoryNeed | None = None
+
+    def open(self, source: ViewSource) -> None:
+        self._source, self._reader = source, source.reader
+        if self.container is None:
+            # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
+            self.container = source.folder.with_suffix("").absolute()
+        try:
+            self._note = read_note(source.folder)
+        except CorruptDataset:
+            self._note = None
+        note = self._note
+        if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
+            raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
+        if note is None and _is_something(self.container):
+            raise DatasetError(f"{self.container} is there already, and is no mirror of {source.dataset.name}")
+
+    def restore(self, state: Mapping[str, Any], cursor: int) -> None:
+        if self._is_remade:
+            raise ValueError("the mirror is made again")
+        note = self._note
+        if note is None:
+            if cursor:
+                raise ValueError("nothing is noted about it")
+            return
+        if note.settings != self._settings or note.container != str(self.container):
+            raise ValueError("it was asked for in another way")
+        if note.plan is not None:
+            if cursor and not _is_something(self._container):
+                raise ValueError("its files are gone")
+            self._begin(note.plan)
+            assembly, frames = self._assembly, self._frames
+            assert assembly is not None
+            assert frames is not None
+            for row in range(cursor):
+                assembly.note_earlier(frames.place(row))
+            frames.taken = cursor
+            if state["open"]:
+                assembly.restore(state["open"])
+        elif cursor:
+            raise ValueError("its array is not noted")
+
+    def clear(self) -> None:
+        remove_container(self._source.disk, self._source.folder, self._note, self._container)
+        self._note = None
+
+    def is_ready(self, row: int) -> bool:
+        if self._assembly is None or self._frames is None:
+            return False
+        try:
+            self._frames.check(row)
+            return self._assembly.find(self._frames.place(row)) is not None
+        except DatasetError:
+            return False  # make_ready says so
+
+    def make_ready(self, row: int) -> bool:
+        if self._plan is None:
+            self._make_plan(row)
+        assembly, frames, workers = self._assembly, self._frames, self._workers
+        assert assembly is not None
+        assert frames is not None
+        assert workers is not None
+        workers.check()
+        frames.check(row)
+        return assembly.prepare(frames.place(row))
+
+    def take(self, lease: Lease) -> _Placed:
+        """Straight into the chunks: a frame that proves overwritten is taken again before anything else is done."""
+        assert self._assembly is not None
+        assert self._frames is not None
+        place = self._frames.place(lease.row)
+        found = self._assembly.find(place)
+        assert found is not None
+        slab, plane = found
+        self._assembly.mark(slab, plane, is_filled=False)
+        slab.buffer.put(plane, self._frames.plane(lease.pixels))
+        self._frames.taken = lease.row
+        return _Placed(slab, plane, place)
+
+    def keep(self, taken: _Placed) -> None:
+        assert self._assembly is not None
+        assert self._frames is not None
+        self._assembly.note(taken.place)
+        self._assembly.mark(taken.slab, taken.plane, is_filled=True)
+        self._frames.taken += 1
+
+    def work(self, now_s: float, *, is_idle: bool) -> None:
+        if self._assembly is None or self._workers is None:
+            return
+        self._workers.check()
+        self._assembly.advance()
+        self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
+        if is_idle and now_s - self._idle_since_s >= IDLE_S:
+            self._assembly.settle()  # whoever looks on sees what there is
+        if now_s - self._grown_s >= GROW_INTERVAL_S:
+            self._grown_s = now_s
+            self._grow()
+
+    def settle(self) -> bool:
+        if self._assembly is None or self._workers is None or self._writer is None:
+            return True
+        self._workers.check()
+        if not self._assembly.settle():
+            return False
+        self._workers.check()
+        self._grow()
+        self._writer.sync()
+        return True
+
+    def finish(self) -> bool:
+        if not self.settle():
+            return False
+        if self._assembly is not None and self._writer is not None and self._reader.complete:
+            assert self._frames is not None
+            shapes = finished_levels(self._assembly, self._levels, self._final_sizes(self._assembly))
+            labels = {**self._levels[0].labels, **self._frames.positions.labels()}
+            self._writer.finish(
+                [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]
+            )
+        return True
+
+    def save(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"open": []}
+        if self._assembly is not None and self._writer is not None:
+            state["open"] = self._assembly.unstored()
+            self._writer.sync()
+        return {**state, "summary": self.summary()}
+
+    def summary(self) -> dict[str, Any]:
+        """container, levels and their shapes, chunks stored by this process, and memory: the most that was computed."""
+        if self._assembly is not None and self.need is not None:
+            shapes = finished_levels(self._assembly, self._levels, self._assembly.shape(0))
+            self._summary = {
+                "container": str(self.container),
+                "axes": list(self._levels[0].axes),
+                "levels": [list(shape) for shape in shapes],
+                "chunk": list(self._levels[0].chunk_shape),
+                "stored_chunks": self._assembly.stored_chunks,
+                "memory_bytes": self.need.most_bytes,
+                "peak_slabs": self._assembly.peak_slabs,
+            }
+        return self._summary
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+        self.summary()
+        if self._writer is not None:
+            self._writer.close()
+        self._workers = self._writer = self._assembly = None
+
+    @property
+    def waiting(self) -> int:
+        """Slabs that are not all in the files."""
+        return self._assembly.count if self._assembly is not None else 0
+
+    @property
+    def _container(self) -> Path:
+        assert self.container is not None
+        return self.container
+
+    def _make_plan(self, row: int) -> None:
+        """From the request, this frame and whatever is published. Nothing is created if it cannot be mirrored."""
+        source, request = self._source, self._source.request
+        declared, expect = request.get("axes"), request.get("expect")
+        plan = plan_array(
+            self._reader.key(row),
+            self._reader.frame_shape(row),
+            self._reader.frame_dtype(row).str,
+            declared=declared if isinstance(declared, list) else (),
+            seen=_values_in_order(self._reader),
+            is_final=not self._reader.writing,
+            expect=expect if isinstance(expect, int) else None,
+            summary=self._reader.summary_metadata,
+        )
+        self._cut(plan)
+        note = MirrorNote(source.dataset_id, str(self.container), self._settings, plan)
+        write_note(source.disk, source.folder, note)
+        self._note = note
+        self._begin(plan)
+
+    def _cut(self, plan: ArrayPlan) -> tuple[ArraySpec, ...]:
+        """Its levels, and the memory they take. Raises ConfigError."""
+        unknown = [axis.name for axis in plan.axes if not axis.size]
+        if unknown and not self._format.grows:
+            raise DatasetError(
+                f"{self._format.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their "
+                "sizes, or make the mirror afterwards"
+            )
+        labels = {axis.name: [str(value) for value in axis.values] for axis in plan.axes if axis.values}
+        names = self._reader.summary_metadata.get("ChNames")
+        if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
+            labels["channel"] = names
+        levels = self._format.plan(plan.spec(dict(self._reader.summary_metadata), labels), self._options)
+        self.need = memory_need(
+            slab_grids(levels), self._encode_bytes, threads=self._threads, budget_bytes=self._budget_bytes
+        )
+        return levels
+
+    def _encode_bytes(self, spec: ArraySpec) -> int:
+        return self._format.encode_bytes(spec, self._options)
+
+    def _begin(self, plan: ArrayPlan) -> None:
+        self._levels = self._cut(plan)
+        assert self.need is not None
+        disk, levels = self._source.disk, self._levels
+        self._writer = self._format.create(self._container, levels, self._options, disk)
+        self._workers = Workers(self._threads, f"mirror-{self._format.name}", self._source.may_use_disk)
+        self._frames = LogFrames(self._reader, plan, levels[0])
+        self._assembly = Assembly(
+            slab_grids(levels),
+            self._writer,
+            self._frames,
+            self._workers,
+            slabs=self.need.slabs,
+            byte_order=self._format.byte_order,
+        )
+        self._plan = plan
+        self._grown = _shapes_there(self._format.open, self._container, levels)
+
+    def _grow(self) -> None:
+        """Announce what has been stored along axes that grow."""
+        assert self._assembly is not None
+        assert self._writer is not None
+        for level, (known, extent) in enumerate(zip(self._grown, self._assembly.stored_extents, strict=True)):
+            shape = list(known)
+            for axis, size in zip(self._assembly.grids[level].outer, extent, strict=True):
+                shape[axis] = max(shape[axis], size)
+            if tuple(shape) != known:
+                self._writer.grow(level, tuple(shape))
+                self._grown[level] = tuple(shape)
+
+    def _final_sizes(self, assembly: Assembly) -> list[int]:
+        grid = assembly.grids[0]
+        return [
+            come if grid.spec.axes[axis] in _TRIMMED else size
+            for axis, size, come in zip(grid.outer, assembly.shape(0), assembly.extents[0], strict=True)
+        ]
+
+
+def _values_in_order(reader: NDTiffReader) -> dict[str, list[AxisValue]]:
+    """Values by axis as they first arrived; those of integer axes from 0 on in any order."""
+    values = reader.axis_values()
+    for name, found in values.items():
+        if any(isinstance(value, int) and value < 0 for value in found):
+            values[name] = list(dict.fromkeys(key[name] for key in map(reader.key, range(len(reader))) if name in key))
+    return values
+
+
+def _is_something(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def _shapes_there(
+    open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
+) -> list[tuple[int, ...]]:
+    """The shapes that the container announces now: an earlier process may have been farther than its checkpoint."""
+    readers = open_readers(container)
+    try:
+        found = [reader.spec.shape for reader in readers]
+    finally:
+        for reader in readers:
+            reader.close()
+    return found if len(found) == len(levels) else [level.shape for level in levels]

@@ -1,0 +1,125 @@
+"""How a level is cut into slabs: the chunks that the same frames go to. Pure geometry.
+
+A slab is whole in y, x and c, and as deep along the other axes as a chunk; deeper where the next level takes more
+positions together than a chunk has. So it can be reduced by itself. A plane is what of it one frame fills.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acqstream.formats.chunk_format import ArraySpec, Position
+
+PICTURE = ("y", "x", "c")
+
+
+@dataclass(frozen=True, slots=True)
+class SlabGrid:
+    """Of one level. outer and picture are the places of the axes in the level's; step is the depth of a slab along the
+    outer ones, ratios how many items of this level go into one of the next, per axis of the level (1 on the last one).
+    """
+
+    spec: ArraySpec
+    outer: tuple[int, ...]
+    picture: tuple[int, ...]
+    step: tuple[int, ...]
+    ratios: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many chunks a slab has along each axis."""
+        found = list(self.spec.grid_shape)
+        for axis, step in zip(self.outer, self.step, strict=True):
+            found[axis] = step // self.spec.chunk_shape[axis]
+        return tuple(found)
+
+    @property
+    def slab_bytes(self) -> int:
+        return math.prod(self.counts) * self.spec.chunk_bytes
+
+    @property
+    def planes(self) -> int:
+        """How many planes a slab has."""
+        return math.prod(self.step)
+
+    @property
+    def plane_shape(self) -> tuple[int, ...]:
+        """Of a plane, its axes in the order of the level's."""
+        return tuple(self.spec.shape[axis] for axis in self.picture)
+
+    @property
+    def outer_ratios(self) -> tuple[int, ...]:
+        return tuple(self.ratios[axis] for axis in self.outer)
+
+    @property
+    def picture_ratios(self) -> tuple[int, ...]:
+        return tuple(self.ratios[axis] for axis in self.picture)
+
+    def locate(self, place: Sequence[int]) -> tuple[Position, int]:
+        """The slab, and the number of the plane in it, at a place along the outer axes."""
+        key = tuple(at // step for at, step in zip(place, self.step, strict=True))
+        number = 0
+        for at, step in zip(place, self.step, strict=True):
+            number = number * step + at % step
+        return key, number
+
+    def place(self, key: Position, plane: int) -> tuple[int, ...]:
+        """The place along the outer axes: the inverse of `locate`."""
+        local = self.local(plane)
+        return tuple(at * step + more for at, step, more in zip(key, self.step, local, strict=True))
+
+    def local(self, plane: int) -> tuple[int, ...]:
+        """The place of a plane in its slab."""
+        return tuple(map(int, np.unravel_index(plane, self.step))) if self.step else ()
+
+    def expected(self, key: Position, shape: Sequence[int]) -> int:
+        """The planes, as bits, that lie inside `shape`: sizes along the outer axes, 0 for one that is not known."""
+        sides = [
+            range(step if not size else max(0, min(step, size - at * step)))
+            for at, step, size in zip(key, self.step, shape, strict=True)
+        ]
+        if all(len(side) == step for side, step in zip(sides, self.step, strict=True)):
+            return (1 << self.planes) - 1
+        return sum(1 << self._number(local) for local in itertools.product(*sides))
+
+    def chunks(self, key: Position) -> Iterator[tuple[Position, Position, int]]:
+        """The chunks of a slab: position in the level's grid, position in the slab, and its planes as bits."""
+        for local in itertools.product(*map(range, self.counts)):
+            position = list(local)
+            sides = []
+            for axis, at, step in zip(self.outer, key, self.step, strict=True):
+                depth = self.spec.chunk_shape[axis]
+                position[axis] += at * (step // depth)
+                sides.append(range(local[axis] * depth, (local[axis] + 1) * depth))
+            planes = sum(1 << self._number(places) for places in itertools.product(*sides))
+            yield tuple(position), local, planes
+
+    def _number(self, local: Sequence[int]) -> int:
+        number = 0
+        for at, step in zip(local, self.step, strict=True):
+            number = number * step + at
+        return number
+
+
+def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
+    """Of all levels of an array, level 0 first."""
+    axes = levels[0].axes
+    outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE)
+    picture = tuple(n for n, name in enumerate(axes) if name in PICTURE)
+    grids: list[SlabGrid] = []
+    before: tuple[int, ...] = (1,) * len(outer)  # what the slabs of the level above become here
+    for number, level in enumerate(levels):
+        ratios = (1,) * len(axes)
+        if number + 1 < len(levels):
+            ratios = tuple(below // here for below, here in zip(levels[number + 1].factors, level.factors, strict=True))
+        step = tuple(
+            math.lcm(level.chunk_shape[axis], ratios[axis], least) for axis, least in zip(outer, before, strict=True)
+        )
+        grids.append(SlabGrid(level, outer, picture, step, ratios))
+        before = tuple(depth // ratios[axis] for axis, depth in zip(outer, step, strict=True))
+    return tuple(grids)

@@ -1,0 +1,43 @@
+"""Means of blocks, against numpy's own mean of each block."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from acqstream.grid.block_mean import block_mean, reduced_size
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "uint32", "float32"])
+@pytest.mark.parametrize("ratios", [(1, 1), (2, 2), (2, 1), (1, 2), (3, 4)])
+@pytest.mark.parametrize("shape", [(8, 12), (7, 5), (1, 1), (1, 6), (9, 1)])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("is_rounded_up", [False, True])
+def test_blocks_are_means(
+    dtype: str, ratios: Sequence[int], shape: Sequence[int], depth: int, is_rounded_up: bool
+) -> None:
+    chance = np.random.default_rng(3)
+    planes = [(chance.random(shape) * 255).astype(dtype) for _ in range(depth)]
+    if dtype == "uint16":
+        planes = [plane + np.uint16(65_280) for plane in planes]  # sums of these need more bits
+    before = [plane.copy() for plane in planes]
+    sizes = [
+        -(-size // ratio) if is_rounded_up else reduced_size(size, ratio)
+        for size, ratio in zip(shape, ratios, strict=True)
+    ]
+    found = block_mean(planes, ratios, sizes)
+    assert (found.shape, found.dtype) == (tuple(sizes), np.dtype(dtype))
+    for y, x in itertools.product(*map(range, sizes)):
+        rows, columns = slice(y * ratios[0], (y + 1) * ratios[0]), slice(x * ratios[1], (x + 1) * ratios[1])
+        items = np.stack([plane[rows, columns] for plane in planes]).astype(np.float64)
+        right = items.mean() if dtype == "float32" else np.floor(items.mean() + 0.5)
+        assert found[y, x] == pytest.approx(right, rel=1e-6)
+    assert all(np.array_equal(plane, old) for plane, old in zip(planes, before, strict=True))
+
+
+def test_no_plane_is_no_mean() -> None:
+    with pytest.raises(ValueError, match="no plane"):
+        block_mean([], (2, 2), (1, 1))

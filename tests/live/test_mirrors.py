@@ -1,0 +1,228 @@
+"""Mirrors of a real daemon: equal to the log in the end, whatever happens to their process or to their disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+from numpy.typing import NDArray
+
+import acqstream
+from acqstream.cli.main import main
+from acqstream.client.run import Run
+from acqstream.client.status import fetch_status
+from tests.live.daemon_process import DaemonProcess
+from tests.live.small_disk import fill, small_disk
+from tests.live.stored import image_of, until
+
+SHAPE = (120, 200)
+SIZES = {"time": 3, "channel": 2, "z": 8}
+AXES = [{"name": name, "size": size} for name, size in SIZES.items()]
+PLAIN = {"format": "n5", "layout": "array", "compression": "raw", "blocks": [4, 64, 64]}
+
+
+def places() -> list[dict[str, int]]:
+    return [
+        {"time": time, "channel": channel, "z": z}
+        for time in range(SIZES["time"])
+        for channel in range(SIZES["channel"])
+        for z in range(SIZES["z"])
+    ]
+
+
+def put(run: Run, first: int = 0, stop: int | None = None, interval_s: float = 0.002) -> None:
+    for number, place in list(enumerate(places()))[first:stop]:
+        run.put(image_of(number, SHAPE), place)
+        time.sleep(interval_s)
+
+
+def mirror_of(daemon: DaemonProcess, name: str) -> Mapping[str, Any] | None:
+    found = [one for one in fetch_status(daemon.endpoint).views["mirrors"] if one["path"].endswith(f"/{name}")]
+    return found[0] if found else None
+
+
+def wait_for(daemon: DaemonProcess, name: str, state: str) -> Mapping[str, Any]:
+    """Until the mirror is in this state."""
+
+    def look() -> Mapping[str, Any] | None:
+        found = mirror_of(daemon, name)
+        return found if found is not None and found["state"] == state else None
+
+    found: Mapping[str, Any] = until(look, f"the mirror of {name} is {state}")
+    return found
+
+
+def wait_for_another(daemon: DaemonProcess, pid: int) -> None:
+    until(lambda: fetch_status(daemon.endpoint).views["pid"] not in (pid, None), "the process was started again")
+
+
+def wait_until_done(daemon: DaemonProcess, name: str) -> None:
+    """Until the mirror is complete: it is not listed any more."""
+    until(lambda: mirror_of(daemon, name) is None, f"the mirror of {name} is complete")
+
+
+def plain_array(container: Path, level: int = 0) -> NDArray[Any]:
+    kvstore = {"driver": "file", "path": f"{container}/s{level}"}
+    found: NDArray[Any] = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result().read().result()
+    return found.T
+
+
+def check(container: Path) -> None:
+    right = np.stack([image_of(number, SHAPE) for number in range(len(places()))])
+    assert np.array_equal(plain_array(container), right.reshape(*SIZES.values(), *SHAPE))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("mirrors") / "data") as daemon:
+        yield daemon
+
+
+def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
+    small = {**PLAIN, "name": "small", "compression": "gzip"}
+    with acqstream.create("two", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, small, "null"]) as run:
+        put(run)
+    assert run.receipt is not None
+    assert run.receipt.complete
+    assert set(run.receipt.mirrors) == {"n5", "small", "null"}
+    wait_until_done(shared, "two")
+    check(shared.data / "two.n5")
+    check(shared.data / "two.small.n5")
+    with acqstream.open(shared.data / "two.n5") as mirror:
+        assert mirror.complete
+        assert dict(zip(mirror.levels[0].axes, mirror.shape, strict=True)) == {**SIZES, "y": 120, "x": 200}
+
+
+def test_killed_again_and_again_it_ends_the_same(shared: DaemonProcess) -> None:
+    chance = random.Random(5)
+    with acqstream.create("killed", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+        for first in range(0, len(places()), 12):
+            put(run, first, first + 12, chance.choice([0.0, 0.005]))
+            pid = until(lambda: fetch_status(shared.endpoint).views["pid"], "the views' process runs")
+            time.sleep(chance.uniform(0.0, 0.3))
+            os.kill(pid, signal.SIGKILL)
+            wait_for_another(shared, pid)
+    assert run.receipt is not None
+    assert run.receipt.complete
+    wait_until_done(shared, "killed")
+    check(shared.data / "killed.n5")
+
+
+def test_its_disk_is_full_for_a_while(shared: DaemonProcess) -> None:
+    with small_disk(shared.data / "full.n5", 1) as place:
+        with acqstream.create("full", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+            put(run, 0, 4)
+            until((place / "s0").exists, "the container is there")
+            filler = fill(place, 200_000)
+            put(run, 4)
+            held = wait_for(shared, "full", "held")
+            assert "No space left" in held["reason"]
+            assert run.warnings == ()
+        assert run.receipt is not None
+        assert run.receipt.complete
+        remount(place, "size=8m")
+        filler.unlink()
+        wait_until_done(shared, "full")
+        check(place)
+
+
+@pytest.mark.parametrize("how", ["removed", "read-only"])
+def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(shared: DaemonProcess, how: str) -> None:
+    name = f"gone-{how}"
+    container = shared.data / f"{name}.n5"
+    with small_disk(container, 16) as place:
+        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+            put(run, 0, 16)
+            until((place / "s0" / "0").exists, "the first chunks are stored")
+            if how == "removed":
+                for entry in place.iterdir():
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                (place / "s0").write_text("something else")
+            else:
+                remount(place, "ro")
+            put(run, 16)
+            failed = wait_for(shared, name, "failed")
+        assert run.receipt is not None
+        assert run.receipt.complete
+        assert run.warnings == ()
+        assert failed["reason"] in run.receipt.mirrors["n5"]
+        remount(place, "rw")
+        if how == "removed":
+            (place / "s0").unlink()
+    assert not any(container.iterdir())
+    told = mirror(str(shared.data / name), "--to", "n5", "--rebuild", *options(PLAIN))
+    assert told == 0
+    check(container)
+
+
+def remount(place: Path, how: str) -> None:
+    command = ["mount", "-o", f"remount,{how}", str(place)]
+    until(
+        lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, how
+    )  # busy while it writes
+
+
+def options(settings: Mapping[str, Any]) -> Sequence[str]:
+    blocks = ",".join(map(str, settings["blocks"]))
+    return ("--compression", settings["compression"], "--blocks", blocks, "--option", f"layout={settings['layout']}")
+
+
+def mirror(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["mirror", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_a_live_reader_never_reads_a_torn_block(shared: DaemonProcess) -> None:
+    container = shared.data / "read.n5"
+    right = np.stack([image_of(number, SHAPE) for number in range(len(places()))]).reshape(*SIZES.values(), *SHAPE)
+    reads = 0
+    with acqstream.create(
+        "read", endpoint=shared.endpoint, axes=AXES, mirrors=[{**PLAIN, "compression": "zstd"}]
+    ) as run:
+        put(run, 0, 4)
+        until((container / "s0" / "attributes.json").exists, "the container is there")
+        for number in range(4, len(places())):
+            put(run, number, number + 1)
+            found = plain_array(container)
+            planes = found.reshape(-1, *SHAPE)
+            expected = right.reshape(-1, *SHAPE)
+            written = planes.any(axis=(1, 2))
+            for tile in np.argwhere(written)[:, 0]:
+                blocks = planes[tile] != 0
+                assert np.array_equal(planes[tile][blocks], expected[tile][blocks])
+            reads += 1
+    assert reads
+    wait_until_done(shared, "read")
+    check(container)
+
+
+def test_mirrors_of_the_configuration(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", mirrors=["n5"], mirror_memory_mb=64) as daemon:
+        with acqstream.create("one", endpoint=daemon.endpoint, axes=AXES) as run:
+            put(run, interval_s=0.0)
+        with acqstream.create("none", endpoint=daemon.endpoint, mirrors=[]) as plain:
+            put(plain, interval_s=0.0)
+        with pytest.raises(acqstream.AcquisitionRefused, match="N5 has no option 'level'"):
+            acqstream.create("wrong", endpoint=daemon.endpoint, mirrors=[{"format": "n5", "level": 3}])
+        with pytest.raises(acqstream.AcquisitionRefused, match="'n6' is not known; null, pyramid, n5"):
+            acqstream.create("unknown", endpoint=daemon.endpoint, mirrors=["n6"])
+        wait_until_done(daemon, "one")
+    assert run.receipt is not None
+    assert set(run.receipt.mirrors) == {"n5"}
+    assert plain.receipt is not None
+    assert plain.receipt.mirrors == {}
+    with acqstream.open(tmp_path / "data" / "one.n5") as found:
+        right = np.stack([image_of(number, SHAPE) for number in range(len(places()))])
+        assert np.array_equal(found.levels[0].read(), right.reshape(*SIZES.values(), *SHAPE))
+    assert mirror(str(tmp_path / "data" / "one"), "--to", "n5") == 0

@@ -1,0 +1,100 @@
+"""Datasets of other programs, mirrored and compared frame by frame with what our reader reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.errors import AcqStreamError
+from acqstream.formats.ndtiff.folders import container_of
+from acqstream.pipeline.mirroring.comparison import compare
+from acqstream.pipeline.mirroring.container import read_note
+from acqstream.pipeline.views.view import ViewState
+from tests.pipeline.mirroring.mirror_cases import finish, run_of
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
+REFUSED = {"pyramid": "tiles", "stitched": "tiles"}
+
+
+def dataset_in(folder: Path) -> Path | None:
+    """The dataset of a golden set, if it can be read whole."""
+    found = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    for path in [*found, folder]:
+        try:
+            with acqstream.open(path) as dataset:
+                frames = [dataset.read_frame(key) for key in dataset.keys()]  # noqa: SIM118
+        except AcqStreamError:
+            continue
+        return path if frames else None
+    return None
+
+
+SETS = [folder.name for folder in sorted(GOLDEN.iterdir()) if folder.is_dir()]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_golden_datasets(tmp_path: Path, name: str) -> None:
+    source = dataset_in(GOLDEN / name)
+    if source is None:
+        pytest.skip("cannot be read whole")
+    path = Path(shutil.copytree(source, tmp_path / "data"))
+    with acqstream.open(path) as dataset:
+        is_growing = dataset.writing  # as torn ones look
+    run = run_of(path)
+    try:
+        if is_growing:
+            while run.progress().state is not ViewState.WAITING:
+                run.step()
+            run.settle()
+            run.close()
+        else:
+            finish(run)
+    except AcqStreamError as error:
+        assert any(word in name for word in REFUSED), error  # noqa: PT017
+        assert "tiles make up larger images" in str(error)  # noqa: PT017
+        return
+    with acqstream.open(path) as dataset, acqstream.open(tmp_path / "data.n5") as mirror:
+        axes = [axis for axis in mirror.levels[0].axes if axis not in ("y", "x", "c")]
+        array = mirror.levels[0].read()
+        order = [mirror.levels[0].axes.index(axis) for axis in ("y", "x", "c") if axis in mirror.levels[0].axes]
+        named = {axis: list(mirror.axes[axis]) for axis in axes}
+        note = read_note(run.folder)
+        assert note is not None
+        assert note.plan is not None
+        named_axes = {axis.name for axis in note.plan.axes if axis.is_named}
+        count = 0
+        for key in dataset.keys():  # noqa: SIM118
+            spot: list[object] = []
+            for axis in mirror.levels[0].axes:
+                value = key.get(axis, 0)
+                known = named.get(axis)
+                if known is None:
+                    spot.append(slice(None))
+                else:
+                    spot.append(known.index(str(value)) if axis in named_axes else value)
+            plane = array[tuple(spot)]  # type: ignore[arg-type]
+            rank = sorted(order)
+            assert np.array_equal(plane.transpose([rank.index(axis) for axis in order]), dataset.read_frame(key)), key
+            count += 1
+    assert count
+    assert container_of(path) == path
+    compared = compare(path, run.folder, run.progress().cursor)
+    assert (compared.different, compared.text) == (0, "all equal")
+
+
+def test_a_wrong_block_is_found_at_the_end(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(GOLDEN / "py_uint16" / "data", tmp_path / "data"))
+    run = finish(run_of(path))
+    block = max(
+        (file for file in (tmp_path / "data.n5").rglob("*") if file.is_file()), key=lambda file: file.stat().st_size
+    )
+    content = bytearray(block.read_bytes())
+    content[-1] ^= 1
+    block.write_bytes(content)
+    compared = compare(path, run.folder, run.progress().cursor)
+    assert compared.different == 1
+    assert "1 DIFFERENT: frame" in compared.text
