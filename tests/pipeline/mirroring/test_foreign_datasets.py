@@ -11,10 +11,12 @@ import pytest
 import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.folders import container_of
+from acqstream.formats.registry import chunk_formats
 from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.container import read_note
 from acqstream.pipeline.views.view import ViewState
-from tests.pipeline.mirroring.mirror_cases import finish, run_of
+from tests.pipeline.make_frames import write_log
+from tests.pipeline.mirroring.mirror_cases import finish, frames_at, places_of, run_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 REFUSED = {"pyramid": "tiles", "stitched": "tiles"}
@@ -98,3 +100,14 @@ def test_a_wrong_block_is_found_at_the_end(tmp_path: Path) -> None:
     compared = compare(path, run.folder, run.progress().cursor)
     assert compared.different == 1
     assert "1 DIFFERENT: frame" in compared.text
+
+
+@pytest.mark.parametrize("name", list(chunk_formats()))
+def test_every_format_is_mirrored_to(tmp_path: Path, name: str) -> None:
+    frames = frames_at(places_of(("time", "channel", "z"), {"time": 2, "channel": 2, "z": 37}), (70, 90))
+    write_log(tmp_path / "cells", frames)
+    run = finish(run_of(tmp_path / "cells", {"format": name}, name=name))
+    compared = compare(tmp_path / "cells", run.folder, len(frames))
+    assert (compared.frames, compared.text) == (len(frames), "all equal")
+    with acqstream.open(tmp_path / f"cells{chunk_formats()[name].suffix}") as mirror:
+        assert mirror.complete
