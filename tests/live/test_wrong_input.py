@@ -114,7 +114,7 @@ def test_names_that_lead_elsewhere_are_refused(client: WireClient, shared_daemon
 
 
 def test_what_this_version_does_not_have_is_refused_at_once(client: WireClient) -> None:
-    assert client.open("copies", new_dataset_id(), mirrors=["n5"])["code"] == "unsupported"
+    assert client.open("copies", new_dataset_id(), mirrors=["bmp"])["code"] == "unsupported"
     client.send("hello", v=2)
     assert client.wait_for("error")["code"] == "bad_version"
     assert client.open("full", new_dataset_id(), frame={"dt": "<u2", "sh": [2**20, 2**20]}, expect=10**9)["code"] in (
