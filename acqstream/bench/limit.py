@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,31 +31,39 @@ def measure_limit(directory: Path, payload_bytes: int) -> Measurement:
     return max(runs, key=lambda run: run.bytes_per_s)
 
 
-def measure_paced_limit(directory: Path, payload_bytes: int, bytes_per_s: float, file_bytes: int) -> Measurement:
+def measure_paced_limit(
+    directory: Path, payload_bytes: int, bytes_per_s: float, file_bytes: int
+) -> tuple[Measurement, float]:
     """The same writes, one in flight, each when it is due at this rate; a new file after `file_bytes`.
 
-    A file is deleted when the next one begins. Files are created, reserved and forced between the writes.
+    Beside the measurement: by how many seconds a write began too late, at most. Files are created, reserved and forced
+    between the writes, and deleted at the end.
     """
     memory = _prefaulted_memory()
     durations_ns = array("q")
+    most_behind_s = 0.0
     cpu_started_s, started = time.process_time(), time.perf_counter()
-    for first in range(0, payload_bytes, file_bytes):
-        length = min(file_bytes, payload_bytes - first)
-        with _fresh_file(directory / f"limit-{first}", length, memory) as (target, how):
+    with ExitStack() as files:
+        for first in range(0, payload_bytes, file_bytes):
+            length = min(file_bytes, payload_bytes - first)
+            target, how = files.enter_context(_fresh_file(directory / f"limit-{first}", length, memory))
             for offset in range(0, target.length, WRITE_BYTES):
                 early_s = started + (first + offset) / bytes_per_s - time.perf_counter()
+                most_behind_s = max(most_behind_s, -early_s)
                 if early_s > 0:
                     time.sleep(early_s)
                 durations_ns.append(_write_part(target, offset))
             target.disk.fdatasync(target.fd)
-    return Measurement(
+        seconds = time.perf_counter() - started
+    measurement = Measurement(
         payload_bytes=payload_bytes,
         frames=len(durations_ns),
-        seconds=time.perf_counter() - started,
+        seconds=seconds,
         latency=latency_of(durations_ns),
         processes={"producer": ProcessCost(time.process_time() - cpu_started_s, None)},
         note=f"{how}, paced",
     )
+    return measurement, most_behind_s
 
 
 def _prefaulted_memory() -> Sequence[memoryview]:

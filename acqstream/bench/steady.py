@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,11 +22,11 @@ from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET, ROWS
 from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
-from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.pipeline.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
 from acqstream.storage.read_file import ReadFile
 
-_KEPT_FILES = 3  # the one that is written, the one prepared behind it, the one just finished
+_USED_SHARE = 0.85  # of the free space: below, the daemon begins to warn
 _WINDOW_NS = 10**9
 
 
@@ -43,8 +42,7 @@ class SteadyPlan:
 def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: SteadyPlan | None = None) -> BenchReport:
     """Over each transport of settings.rows: the sustainable rate, the paced run, and the limit paced alike.
 
-    settings.payload_bytes is for the sustainable rate. Stack files are deleted while the paced run goes on, all but the
-    last ones: it may write more than the disk has room for.
+    settings.payload_bytes is for the sustainable rate. The paced run is shorter where the disk has no room for it.
     """
     plan = plan or SteadyPlan()
     transports = transports_of(settings.rows, "--steady")
@@ -58,7 +56,8 @@ def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: St
     title = f"{sides} uint16 for {plan.seconds:g} s at {plan.share:g} of the sustainable rate, buffer of 256 MB"
     note = (
         "roll-over: from the first frame of a new stack file on, for one second; extra: the slowest way from `put` to "
-        "published in that second less that of other seconds, medians; limit: its slowest write of 8 MiB, paced alike"
+        "published in that second less that of other seconds, medians; limit: its slowest write of 8 MiB, paced "
+        "alike, and how late one began at most"
     )
     return bench_report(settings, tables=[Table(title=title, rows=tuple(rows), note=note)])
 
@@ -80,22 +79,33 @@ class _Steady:
             workload = workload_of(self._plan.shape, "uint16", self._settings.payload_bytes)
             sustained = ROWS[transport].run(place, workload, self._settings.daemon_memory_mb)
         frames_per_s = self._plan.share * sustained.frames_per_s
-        paced = Workload(self._plan.shape, "uint16", max(2, math.ceil(frames_per_s * self._plan.seconds)))
-        check_space(self._folder, min(paced.payload_bytes, (_KEPT_FILES + 1) * STACK_LIMIT_BYTES))
-        self._tell(f"{transport}: {self._plan.seconds:g} s at {frames_per_s:,.0f} frames/s")
+        paced = self.paced_workload(frames_per_s)
+        check_space(self._folder, paced.payload_bytes)
+        self._tell(f"{transport}: {paced.frames / frames_per_s:.0f} s at {frames_per_s:,.0f} frames/s")
         with self._place(transport) as place:
             times, stacks = self._paced_run(place, transport, paced, frames_per_s)
         self._tell(f"{transport}: limit, paced alike")
         rate = paced.frame_bytes * frames_per_s
-        limit = measure_paced_limit(self._folder, paced.payload_bytes, rate, STACK_LIMIT_BYTES)
+        limit, limit_behind_s = measure_paced_limit(self._folder, paced.payload_bytes, rate, STACK_LIMIT_BYTES)
         return {
             "sustainable_gb_per_s": sustained.bytes_per_s / 1e9,
             "paced_gb_per_s": rate / 1e9,
             "frames": paced.frames,
+            "seconds": paced.frames / frames_per_s,
             **put_figures(times),
             **roll_over_figures(times, stacks),
             "limit_slowest_ms": limit.latency.max_ms,
+            "limit_behind_ms": 1e3 * limit_behind_s,
         }
+
+    def paced_workload(self, frames_per_s: float) -> Workload:
+        """For so many seconds, or as many as the disk has room for.
+
+        Nothing is deleted meanwhile: freeing gigabytes can hold up a file system for a second.
+        """
+        one = Workload(self._plan.shape, "uint16", 1).frame_bytes
+        room = int(shutil.disk_usage(self._folder).free * _USED_SHARE) // one
+        return Workload(self._plan.shape, "uint16", max(2, min(math.ceil(frames_per_s * self._plan.seconds), room)))
 
     def _paced_run(
         self, place: Path, transport: str, workload: Workload, frames_per_s: float
@@ -104,10 +114,7 @@ class _Steady:
         timeout_s = timeout_for(workload.payload_bytes) + self._plan.seconds
         with serving(transport, place, self._settings.daemon_memory_mb) as daemon:
             arguments = [daemon.endpoint, DATASET, workload.as_argument(), transport, str(frames_per_s)]
-            with (
-                started_child("acqstream.bench.paced_producer", arguments, timeout_s=timeout_s) as producer,
-                _few_stacks(daemon.data / DATASET),
-            ):
+            with started_child("acqstream.bench.paced_producer", arguments, timeout_s=timeout_s) as producer:
                 producer.wait_until_ready()
                 producer.go()
                 times = PacedTimes.from_document(producer.result())
@@ -128,12 +135,14 @@ class _Steady:
 
 
 def put_figures(times: PacedTimes) -> dict[str, float]:
-    """Percentiles of `put`, and how many frames came more than an interval late because of others before them."""
+    """Percentiles of `put`, how many frames came more than an interval late because of others before them, and how late
+    at most."""
     began, due = np.array(times.began_ns), np.array(times.due_ns)
     put = latency_of((np.array(times.ended_ns) - began).tolist())
     interval_ns = (due[-1] - due[0]) / (len(due) - 1)
     return {
         "late_frames": int(np.count_nonzero(began - due > interval_ns)),
+        "behind_ms": float((began - due).max()) / 1e6,
         "put_p50_ms": put.p50_ms,
         "put_p99_ms": put.p99_ms,
         "put_p99.9_ms": put.p999_ms,
@@ -177,25 +186,3 @@ def stack_numbers(dataset: Path) -> NDArray[np.int64]:
     with closing(ReadFile(dataset / JOURNAL_NAME)) as file:
         records = decode_records(file.read(HEADER_BYTES, file.size() - HEADER_BYTES))
     return records["stack"].astype(np.int64)
-
-
-@contextmanager
-def _few_stacks(dataset: Path) -> Iterator[None]:
-    """While the block runs, finished stack files are deleted, so that a long run fits on the disk."""
-    ended = threading.Event()
-    name = NDTiffLayout(DATASET, {}).stack_name
-
-    def delete() -> None:
-        oldest = 0
-        while not ended.wait(0.2):
-            while (dataset / name(oldest + _KEPT_FILES)).exists():
-                (dataset / name(oldest)).unlink()
-                oldest += 1
-
-    thread = threading.Thread(target=delete, name="delete finished stacks")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -35,8 +35,9 @@ def test_says_when_the_page_cache_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_paced_writes_come_when_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "WRITE_BYTES", 64 * 1024)
-    measured = measure_paced_limit(tmp_path, 5 * 65536, 20 * 65536.0, 2 * 65536)
+    measured, behind_s = measure_paced_limit(tmp_path, 5 * 65536, 20 * 65536.0, 2 * 65536)
     assert measured.frames == 5
     assert measured.seconds >= 4 / 20  # the last one is due then
+    assert behind_s == pytest.approx(max(0, measured.seconds - 4 / 20), abs=0.2)
     assert measured.note.endswith("paced")
     assert list(tmp_path.iterdir()) == []

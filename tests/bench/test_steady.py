@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from acqstream.bench import steady
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.paced_producer import PacedTimes
-from acqstream.bench.steady import SteadyPlan, put_figures, roll_over_figures, run_steady_benchmark
+from acqstream.bench.steady import SteadyPlan, _Steady, put_figures, roll_over_figures, run_steady_benchmark
 
 SECOND = 10**9
 FRAMES = 60  # ten a second
@@ -49,18 +50,16 @@ def test_late_frames_are_those_that_began_an_interval_late() -> None:
     assert put_figures(on_time)["put_max_ms"] == 30
     began = list(on_time.began_ns)
     began[7] += SECOND // 5
-    assert put_figures(PacedTimes(on_time.due_ns, began, began, on_time.published_ns))["late_frames"] == 1
+    late = put_figures(PacedTimes(on_time.due_ns, began, began, on_time.published_ns))
+    assert (late["late_frames"], late["behind_ms"]) == (1, 200)
 
 
-def test_only_the_last_stack_files_are_kept(tmp_path: Path) -> None:
-    names = ["bench_NDTiffStack.tif", *(f"bench_NDTiffStack_{number}.tif" for number in range(1, 6))]
-    for name in names:
-        (tmp_path / name).touch()
-    (tmp_path / "NDTiff.index").touch()
-    with steady._few_stacks(tmp_path):
-        while len(list(tmp_path.glob("*.tif"))) > 3:
-            pass
-    assert {path.name for path in tmp_path.iterdir()} == {*names[3:], "NDTiff.index"}
+def test_a_run_is_as_long_as_the_disk_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = BenchSettings(directory=tmp_path, payload_bytes=3_000_000, pairs=1, rows=("ipc",))
+    run = _Steady(settings, SteadyPlan(shape=(256, 256), seconds=10), tmp_path, lambda *news: None, 1)
+    assert run.paced_workload(100.0).frames == 1000
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=500 * 131072))
+    assert run.paced_workload(100.0).frames == 425
 
 
 @pytest.mark.slow
