@@ -359,6 +359,15 @@ class Run:
         self._ask_for_end("error", open_runs.EXIT_REASON)  # first of all: a put that waits holds the order
         self._close("error", open_runs.EXIT_REASON, wait)
 
+    def __repr__(self) -> str:
+        session = self._session  # without its lock: a debugger may ask while that is held
+        state = "at work" if not session.ended else "ended"
+        if session.receipt is not None:
+            state = session.receipt.status
+        if session.failure is not None:
+            state = f"failed: {type(session.failure).__name__}"
+        return f"<Run {self.name!r}, {self.next} frames put, {session.cursors.published} published, {state}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -165,6 +165,9 @@ class ChunkLevel:
         )
         return made
 
+    def __repr__(self) -> str:
+        return f"<ChunkLevel {str(self.path)!r}, {', '.join(self.axes)}: {self.shape} {self.dtype}>"
+
     def _grid(self) -> Iterator[Position]:
         grid = self._reader.spec.grid_shape
         for number in range(math.prod(grid)):  # itertools.product would make lists of the sides first

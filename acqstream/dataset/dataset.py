@@ -164,7 +164,7 @@ class Dataset:
         """A level as a lazy array with named axes and coordinates, see `xarray_arrays.to_xarray`."""
         from acqstream.dataset.xarray_arrays import to_xarray
 
-        return to_xarray(self, level)
+        return to_xarray(self.levels[level])
 
     def follow(
         self,

@@ -21,6 +21,7 @@ from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:
     import dask.array
+    import xarray
 
 _ROW, _COLUMN = "row", "column"
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
@@ -167,6 +168,12 @@ class Level:
 
         return to_dask(self)
 
+    def to_xarray(self) -> xarray.DataArray:
+        """The same with named axes and coordinates, see `xarray_arrays.to_xarray`."""
+        from acqstream.dataset.xarray_arrays import to_xarray
+
+        return to_xarray(self)
+
     def missing(self, selection: Selection = ..., *, limit: int | None = None) -> list[dict[str, AxisValue]]:
         """The axes of the frames or tiles in a part of the array that are not there; no more than `limit`."""
         plan = self._plan()
@@ -181,6 +188,23 @@ class Level:
         plan = self._plan()
         tiles = plan.canvas.y.count * plan.canvas.x.count
         return math.prod(map(len, plan.values.values())) * tiles - self._reader.count_full_keys()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The summary metadata; and path of the dataset, level, whether it is complete, number of missing frames."""
+        reader = self._reader
+        return {
+            **reader.summary_metadata,
+            "path": str(reader.container),
+            "level": reader.level,
+            "complete": reader.complete and not reader.making_levels,
+            "missing_frames": self.missing_count,
+        }
+
+    def __repr__(self) -> str:
+        if not len(self._reader):
+            return f"<Level {str(self.path)!r}, no frame yet>"
+        return f"<Level {str(self.path)!r}, {', '.join(self.axes)}: {self.shape} {self.dtype}>"
 
     def _read_part(
         self, piece: _Piece, frame_shape: tuple[int, ...], dtype: np.dtype[np.generic]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,28 +17,25 @@ from acqstream.model.axes import AxisValue
 if TYPE_CHECKING:
     import xarray
 
-    from acqstream.dataset.dataset import Dataset
     from acqstream.dataset.level import Level
 
 
-def to_xarray(dataset: Dataset, level: int = 0) -> xarray.DataArray:
+def to_xarray(level: Level) -> xarray.DataArray:
     """A level as it is now, as an array of dask chunks; nothing is read before it is computed.
 
     Dimensions are the axes. Coordinates: the values of the frame axes (integers or strings); `y` and `x` where the
     middle of each pixel lies, in um, or in pixels of the level where the size of a pixel is not known; `z_um` beside
-    the values of `z` where the step is known. attrs: the summary metadata, path, level, whether it is complete, and
-    how many frames are missing (they are zeros). Raises ConfigError without xarray and dask, DatasetError while there
-    is no frame.
+    the values of `z` where the step is known. attrs: `Level.attributes`. Frames that are missing are zeros. Raises
+    ConfigError without xarray and dask, DatasetError while there is no frame.
     """
-    shown = dataset.levels[level]
-    array = LevelArray(shown)
-    data = dask_array_of(array, chunk_shape(array, shown.chunk_shape))
+    array, attributes = LevelArray(level), level.attributes
+    data = dask_array_of(array, chunk_shape(array, level.chunk_shape))
     made: xarray.DataArray = needed("xarray", "xarray").DataArray(
         data,
         dims=dimension_names(array),
-        coords=coordinates(shown, array),
-        name=dataset.path.name,
-        attrs=attributes(dataset, level),
+        coords=coordinates(level, array),
+        name=PurePath(attributes["path"]).name,
+        attrs=attributes,
     )
     return made
 
@@ -62,17 +60,6 @@ def coordinates(level: Level, array: LevelArray) -> dict[str, Any]:
     if step_um is not None and z is not None and all(isinstance(value, int) for value in z):
         found["z_um"] = ("z", np.asarray(z, np.float64) * step_um, {"units": "um"})
     return found
-
-
-def attributes(dataset: Dataset, level: int) -> dict[str, Any]:
-    """The summary metadata, and what else is known about a level."""
-    return {
-        **dataset.summary_metadata,
-        "path": str(dataset.path),
-        "level": level,
-        "complete": dataset.complete,
-        "missing_frames": dataset.levels[level].missing_count,
-    }
 
 
 def _axis_coordinate(values: Sequence[AxisValue]) -> NDArray[Any]:

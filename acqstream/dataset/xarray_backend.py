@@ -19,7 +19,7 @@ from xarray.core import indexing
 from acqstream.dataset.dask_arrays import chunk_shape
 from acqstream.dataset.dataset import Dataset, open_frames
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.xarray_arrays import attributes, coordinates, dimension_names
+from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.registry import FRAME_FORMATS
 
@@ -92,7 +92,7 @@ def _level_dataset(dataset: Dataset, number: int, drop: str | Iterable[str] | No
     encoding = {"preferred_chunks": dict(zip(names, chunks, strict=True))}
     variables = {IMAGE: xarray.Variable(names, indexing.LazilyIndexedArray(_Pixels(array)), encoding=encoding)}
     dropped = [drop] if isinstance(drop, str) else list(drop or ())
-    made = xarray.Dataset(variables, coordinates(level, array), attributes(dataset, number))
+    made = xarray.Dataset(variables, coordinates(level, array), level.attributes)
     return made.drop_vars([name for name in dropped if name in made.variables])
 
 

@@ -55,7 +55,7 @@ def test_it_says_why_it_began_anew(data: Path, capsys: pytest.CaptureFixture[str
 
 def test_an_unknown_view_is_wrong_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(data), "--to", "n6") == 2
-    assert "'n6' is not known; null, pyramid, n5" in capsys.readouterr().err
+    assert "'n6' is not known; pyramid, n5" in capsys.readouterr().err
     assert not data.with_name("data.n6").exists()
 
 

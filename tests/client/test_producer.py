@@ -429,6 +429,20 @@ def test_any_other_error_in_the_thread_reaches_the_caller(daemon, monkeypatch):
         run.close()
 
 
+def test_a_run_says_how_far_it_is(daemon):
+    with start(daemon) as run:
+        run.put(GRAY, time=0)
+        with run._condition:  # also while others hold its lock, as in a debugger
+            run._condition.wait_for(lambda: run._session.cursors.published == 1, 5)
+            assert repr(run) == "<Run 'cells', 1 frames put, 1 published, at work>"
+    assert repr(run) == "<Run 'cells', 1 frames put, 1 published, completed>"
+    run = start(daemon)
+    daemon.say(fatal("internal"), Closed(replace(daemon._receipt(daemon_close(daemon)), status="failed")))
+    with pytest.raises(AcquisitionFailed):
+        run.close()
+    assert repr(run).endswith(", failed: AcquisitionFailed>")
+
+
 def test_warnings_are_kept(daemon):
     with start(daemon) as run:
         daemon.say(Warn(daemon.dataset_id, "disk_low", "2 GB left"), Error("bad_header", "odd patch"))

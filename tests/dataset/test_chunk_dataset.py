@@ -112,6 +112,7 @@ def test_xarray_has_names_and_places(made):
     pytest.importorskip("xarray")
     with acqstream.open(made[0]) as ds:
         half = ds.to_xarray(1)
+        assert repr(ds.levels[1]) == f"<ChunkLevel {str(made[0])!r}, {', '.join(AXES)}: {half.shape} {half.dtype}>"
         assert (half.dims, half.name) == (AXES, "a.n5")
         assert half.coords["x"].values[:2] == pytest.approx([0.05, 0.25])
         assert half.coords["x"].attrs == {"units": "um"}

@@ -154,3 +154,11 @@ def test_without_a_pixel_size_the_frame_is_asked(tmp_path: Path, size: Any) -> N
     with acqstream.open(folder.path) as ds:
         assert ds.levels[0].pixel_size_um == (None if size in (0, -1) and size is not True else 0.25)
         assert ds.levels[0].z_step_um is None
+
+
+def test_a_level_says_what_it_is(whole: tuple[Level, NDArray[Any]], tmp_path: Path) -> None:
+    level, array = whole
+    assert repr(level) == f"<Level {str(level.path)!r}, time, channel, y, x: {array.shape} uint16>"
+    folder = Folder(tmp_path / "empty")
+    with acqstream.open(folder.path) as ds:
+        assert repr(ds.levels[0]) == f"<Level {str(folder.path)!r}, no frame yet>"

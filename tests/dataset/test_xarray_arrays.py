@@ -65,6 +65,18 @@ def test_levels_lie_over_each_other() -> None:
             assert np.array_equal(array.values, ds.levels[number].read())
 
 
+def test_a_level_makes_the_same_array() -> None:
+    with acqstream.open(PYRAMID) as ds:
+        for number, level in enumerate(ds.levels):
+            array = level.to_xarray()
+            assert array.identical(ds.to_xarray(number))
+            assert (array.name, array.attrs["level"], array.attrs["path"]) == ("data", number, str(PYRAMID))
+            assert array.attrs["missing_frames"] == level.missing_count
+    with acqstream.open(PYRAMID / "Downsampled_x4") as ds:
+        array = ds.levels[0].to_xarray()
+        assert (array.attrs["level"], array.attrs["path"]) == (2, str(PYRAMID))
+
+
 def test_axes_of_frames_that_are_called_like_those_of_pixels(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "odd")
     folder.add({"y": 3, "c": 1}, image(1))

@@ -215,7 +215,7 @@ def test_mirrors_of_the_configuration(tmp_path: Path) -> None:
             put(plain, interval_s=0.0)
         with pytest.raises(acqstream.AcquisitionRefused, match="N5 has no option 'level'"):
             acqstream.create("wrong", endpoint=daemon.endpoint, mirrors=[{"format": "n5", "level": 3}])
-        with pytest.raises(acqstream.AcquisitionRefused, match="'n6' is not known; null, pyramid, n5"):
+        with pytest.raises(acqstream.AcquisitionRefused, match="'n6' is not known; pyramid, n5"):
             acqstream.create("unknown", endpoint=daemon.endpoint, mirrors=["n6"])
         wait_until_done(daemon, "one")
     assert run.receipt is not None
