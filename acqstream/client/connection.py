@@ -215,12 +215,15 @@ class Connection:
         return None
 
     def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
-        answer = joined.answer
+        answer, warning = joined.answer, None
         try:
             if isinstance(answer, Error):
                 raise error_of(answer)
             with self.condition:
                 if isinstance(answer, Opened):
+                    if self.settings.transport == "shm" and joined.memory_why and not self.transport_why:
+                        text = f"frames are sent as messages from now on: {joined.memory_why}"
+                        warning = self.session.warn("no_shared_memory", text, time.time())
                     self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
                     self._generation, self.transport_why = answer.memory, joined.memory_why
                     self.session.open(answer, same_machine=joined.same_machine, now=time.monotonic())
@@ -230,6 +233,7 @@ class Connection:
         except AcqStreamError:
             joined.link.close()
             raise
+        self._log(warning)
         if isinstance(answer, Closed):
             joined.link.close()
             return None

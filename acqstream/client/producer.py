@@ -71,7 +71,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
 
     transport says how frames get to the daemon: "auto" takes the fastest way there is, which for a daemon on the same
     machine is memory that it shares with this program, then "ipc", then "tcp"; each can be insisted on ("shm" for the
-    memory, for which the local buffer serves). `run.transport` tells which one it became, `run.transport_why` why.
+    memory, for which the local buffer serves). `run.transport` tells which one it became, `run.transport_why` why; if
+    "shm" is insisted on and lost in mid-run, `run.warnings` tells.
 
     A daemon on another machine wants keys: server_key is its public key, a file or the text itself, keys the secret key
     file of this client; without them ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS are taken. Wrong keys get no answer.

@@ -9,6 +9,7 @@ import errno
 import os
 from collections import deque
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from acqstream.client.daemon_errors import failure
 from acqstream.client.outbox import HeldMessage, Outbox
@@ -28,7 +29,7 @@ SHUTTING_DOWN = "shutting_down"
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
-    """Something the daemon reported while going on; time is seconds since 1970."""
+    """Something the daemon reported while going on; time is when it noted it, in seconds since 1970."""
 
     code: str
     text: str
@@ -150,7 +151,7 @@ class Session:
         elif isinstance(reply, StatusReply):
             self._note_status(reply, now)
         elif isinstance(reply, Warn):
-            return self.warn(reply.code, reply.text, wall_time)
+            return self._note_warning(reply, wall_time)
         elif isinstance(reply, Closed):
             self._finish(reply.receipt)
         elif isinstance(reply, Error):
@@ -196,6 +197,11 @@ class Session:
         self._lost_in_a_row += 1
         if self._lost_in_a_row > MAX_LOST_IN_A_ROW:  # opening again does not help
             self.fail(failure(error, self.opened.path if self.opened else ""))
+
+    def _note_warning(self, reply: Warn, wall_time: float) -> RunWarning | None:
+        """Keep the daemon's warning; None if it is told again, as after a lost contact, and is known."""
+        known = RunWarning(reply.code, reply.text, _seconds_of(reply.time, wall_time))
+        return None if known in self.warnings else self.warn(known.code, known.text, known.time)
 
     def warn(self, code: str, text: str, wall_time: float) -> RunWarning:
         """Keep a warning; the oldest give way."""
@@ -311,3 +317,11 @@ class Session:
             self.free_bytes,
             self.seconds_left,
         )
+
+
+def _seconds_of(text: str, default: float) -> float:
+    """Seconds since 1970 of a time in ISO 8601; the default for a daemon that tells none, or no time."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return default

@@ -18,6 +18,8 @@ from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
 
+MAX_TOLD_AGAIN = 100  # of the latest warnings, to a producer that is back; `status` has them too
+
 
 class Announcer:
     """send answers a peer and says whether it can be reached; a producer that cannot has grace_s to come back."""
@@ -45,10 +47,15 @@ class Announcer:
 
     def tell_warnings(self, acquisition: Acquisition) -> None:
         """Pass on what the log has noted since the last time."""
-        for code, text, _ in acquisition.log.warnings[acquisition.warnings_told :]:
+        for code, text, noted_at in acquisition.log.warnings[acquisition.warnings_told :]:
             acquisition.warnings_told += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)
-            self.tell(acquisition, Warn(acquisition.dataset_id, code, text))
+            self.tell(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
+
+    def tell_warnings_again(self, acquisition: Acquisition) -> None:
+        """To a producer that is back: which of them have reached it nobody can tell. It knows them by their time."""
+        for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_TOLD_AGAIN:]:
+            self.tell(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
     def tell_error(self, acquisition: Acquisition, error: AcqStreamError) -> None:
         """The log has failed: its producer learns it with the number of the first frame that is not stored."""

@@ -193,6 +193,7 @@ class Office:
         if acquisition.session.state is not AcquisitionState.OPENING:
             self._announcer.tell(acquisition, self._opened(acquisition))
             self.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
+            self._announcer.tell_warnings_again(acquisition)
 
     def _opened(self, acquisition: Acquisition) -> Opened:
         log = acquisition.log

@@ -105,12 +105,15 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
+    """Something to know. time is when it was noted, ISO 8601, or empty: one that is told again has the same."""
+
     dataset_id: str
     code: str
     text: str
+    time: str = ""
 
     def fields(self) -> dict[str, Any]:
-        return {"t": "warn", "ds": self.dataset_id, "code": self.code, "text": self.text}
+        return {"t": "warn", "ds": self.dataset_id, "code": self.code, "text": self.text, "time": self.time}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ def _parse_ack(f: Mapping[str, Any]) -> Ack:
 
 
 def _parse_warn(f: Mapping[str, Any]) -> Warn:
-    return Warn(f["ds"], f["code"], f["text"])
+    return Warn(f["ds"], f["code"], f["text"], str(f.get("time", "")))
 
 
 def _parse_error(f: Mapping[str, Any]) -> Error:

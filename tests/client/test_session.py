@@ -11,7 +11,7 @@ from acqstream.errors import AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
 from acqstream.protocol.request_fields import FrameFields
 
 WIDE = Limit(1000, 10**9)
@@ -79,6 +79,23 @@ def test_the_end_of_the_daemon_is_not_the_end_of_the_run():
     assert session.contact_lost
     assert (session.ended, session.failure, session.receipt) == (False, None, None)
     assert "the daemon was stopped" in session.why_lost
+
+
+def test_a_warning_that_is_told_again_is_kept_once():
+    session = session_of()
+    early, late = "2026-11-21T04:12:02.000+00:00", "2026-11-21T04:12:03.500+00:00"
+    told = [("disk_low", early), ("disk_low", late), ("disk_low", early), ("disk_full", early)]
+    kept = [session.receive(Warn("stored", code, "2 GB", at), 2.0, 5.0) is not None for code, at in told]
+    assert kept == [True, True, False, True]
+    assert [one.time - session.warnings[0].time for one in session.warnings] == [0.0, 1.5, 0.0]
+
+
+def test_a_warning_without_its_time_has_that_of_its_arrival():
+    session = session_of()
+    for wall_time, at in ((5.0, ""), (6.0, "yesterday"), (7.0, "9999-12-31T23:59:59+00:00")):
+        session.receive(Warn("stored", "disk_low", "2 GB", at), 2.0, wall_time)
+    assert [one.time for one in session.warnings][:2] == [5.0, 6.0]
+    assert len(session.warnings) == 3
 
 
 def test_a_close_is_sent_again_after_the_daemon_was_interrupted():

@@ -6,6 +6,7 @@ import functools
 import json
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,21 @@ SHAPE = (128, 128)  # as in programs.PRODUCER
 GRACE_S = 1.0
 PATIENCE_S = 2.0  # a third of it without a word, and the connection is made anew
 BY_TCP: dict[str, Any] = {"transport": "tcp", "buffer_mb": 16}  # not beside the forwarder, by ipc
+NOTES_WHILE_LOST = """
+from acqstream.daemon.announcer import Announcer
+
+plain = Announcer.tell
+
+def tell(self, acquisition, reply):
+    was_there = acquisition.session.lost_at_s is None
+    plain(self, acquisition, reply)
+    if was_there and acquisition.session.lost_at_s is not None:
+        for number in range(150):
+            acquisition.log.notes.warn("test", f"noted {number}")
+        self.tell_warnings(acquisition)  # at once: nobody hears it
+
+Announcer.tell = tell
+"""
 
 
 def acquisition(daemon: DaemonProcess) -> AcquisitionStatus | None:
@@ -104,6 +120,25 @@ def test_a_connection_that_is_cut_again_and_again_costs_nothing(daemon: DaemonPr
 
 def has_connected(forwarder: Forwarder, times: int) -> bool:
     return forwarder.connections >= times
+
+
+def test_what_was_noted_while_contact_was_lost_is_told_when_it_is_back(tmp_path: Path) -> None:
+    """The latest of it; what had been told before is not told twice."""
+    with DaemonProcess(tmp_path / "data", prelude=NOTES_WHILE_LOST) as daemon, Forwarder(daemon.port) as forwarder:
+        way = {**BY_TCP, "patience_s": 20.0}  # it asks for a sign of life later than the daemon gives one
+        with acqstream.create("cells", endpoint=forwarder.endpoint, **way) as run:
+            run.put(image_of(0, SHAPE), time=0)
+            run.put(image_of(1, (64, 64)), time=1)
+            until(lambda: run.warnings, "the first warning")
+            forwarder.cut()
+            until(lambda: "noted 149" in daemon.output(), "the daemon has noticed")
+            run.put(image_of(2, SHAPE), time=2)
+            until(lambda: "noted 149" in [one.text for one in run.warnings], "the producer was told")
+            told = fetch_status(daemon.endpoint).acquisitions[0].warnings[-1]
+        first, *others = run.warnings
+    assert first.code == "shape_changed"
+    assert [one.text for one in others] == [f"noted {number}" for number in range(50, 150)]
+    assert others[-1].time == datetime.fromisoformat(told[2]).timestamp()
 
 
 def test_a_connection_cut_at_the_close_costs_nothing(daemon: DaemonProcess) -> None:

@@ -350,6 +350,22 @@ def test_a_daemon_that_takes_none(tmp_path: Path) -> None:
         assert check_frames(run.path, lambda _: LARGE) == 1
 
 
+def test_memory_that_was_insisted_on_and_is_lost_is_a_warning(tmp_path: Path) -> None:
+    first = DaemonProcess(tmp_path / "data").start()
+    with acqstream.create("cells", endpoint=first.endpoint, transport="shm", buffer_mb=4, patience_s=30) as run:
+        run.put(image_of(0, LARGE), time=0)
+        first.kill()
+        with DaemonProcess(first.data, port=first.port, shared_memory=False):
+            run.put(image_of(1, LARGE), time=1)
+            until(lambda: run.progress.published == 2, "it goes on")
+            assert run.transport == "ipc"
+            (warning,) = run.warnings
+            assert warning.code == "no_shared_memory"
+            assert warning.text.endswith(run.transport_why)
+            assert run.close().complete
+    assert check_frames(run.path, lambda _: LARGE) == 2
+
+
 def test_two_producers_and_shapes_of_all_kinds(tmp_path: Path) -> None:
     shapes = [(512, 512), (400, 401), (16, 16), (40, 41), (1, 400_000), (700, 401)]
     with DaemonProcess(tmp_path / "data") as daemon:

@@ -40,6 +40,7 @@ REPLIES = [
     Opened("b0e1", "x", "/data/x", 7, Limit(10, 2**40), 2**20, True, "direct", memory_why="another machine"),
     Ack("b0e1", Cursors(5, 4, 3), Limit(10, 2**40)),
     Warn("b0e1", "disk_low", "2 GB"),
+    Warn("b0e1", "disk_low", "2 GB", "2026-11-21T04:12:02.000+00:00"),
     Error("disk_full", "no space", "b0e1", 4, 28, fatal=True),
     Error("bad_header", "what?"),
     Closed(RECEIPT),
