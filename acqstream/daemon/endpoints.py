@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.memory_desk import MemoryDesk
 from acqstream.errors import ConfigError
@@ -28,7 +29,7 @@ _QUEUE_OUT = 1000
 class Endpoints:
     """A ROUTER for producers on every endpoint, an XPUB for events, and the desk that takes shared memory.
 
-    Raises ConfigError naming the endpoint that cannot be bound.
+    Raises ConfigError naming the endpoint that cannot be bound, and then leaves nothing behind.
     """
 
     def __init__(self, config: DaemonConfig) -> None:
@@ -41,15 +42,16 @@ class Endpoints:
         self.desk: MemoryDesk | None = None
         self.remote: list[str] = []
         self._access: ClientAccess | None = None
+        self._names: list[Path] = []  # of local sockets
         try:
-            self.bound = [_bind(self.producers, endpoint) for endpoint in config.endpoints]
+            self.bound = [self._bind(endpoint) for endpoint in config.endpoints]
             if config.ipc and zmq.has("ipc"):
                 self._bind_ipc(config)
             if config.shared_memory and MemoryDesk.is_possible():
                 self.desk = MemoryDesk(self._local_path(config, MEMORY_SUFFIX))
             self._bind_remote(config)  # last: it changes what later listeners ask of clients
             self.events_endpoint = _bind(self.events, "tcp://127.0.0.1:*")
-        except ConfigError:
+        except BaseException:
             self.close()
             raise
 
@@ -59,14 +61,15 @@ class Endpoints:
         return [*self.bound, *self.remote, *([self.ipc] if self.ipc else [])]
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close all sockets, waiting up to linger_ms for last messages to leave."""
+        """Close all sockets, waiting up to linger_ms for last messages to leave. Again is harmless."""
+        while self._names:  # first: once tcp is closed, these names may be those of the next daemon
+            socket_names.remove(self._names.pop())
+        desk, self.desk = self.desk, None
+        if desk is not None:
+            desk.close()
         if self._access is not None:
             self._access.stop()
         self._context.destroy(linger=linger_ms)
-        if self.desk is not None:
-            self.desk.close()
-        if self.ipc:
-            Path(self.ipc.removeprefix("ipc://")).unlink(missing_ok=True)
 
     def _router(self, config: DaemonConfig) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.ROUTER)
@@ -94,8 +97,18 @@ class Endpoints:
         self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
 
     def _bind_ipc(self, config: DaemonConfig) -> None:
-        self.ipc = f"ipc://{self._local_path(config, IPC_SUFFIX)}"
-        _bind(self.producers, self.ipc)
+        self.ipc = self._bind(f"ipc://{self._local_path(config, IPC_SUFFIX)}")
+
+    def _bind(self, endpoint: str) -> str:
+        """Bind the socket of the producers, to a name in the file system too; the endpoint with its real port."""
+        name = endpoint.removeprefix("ipc://")
+        is_name = name != endpoint and name != "*" and not name.startswith("@")
+        if is_name:
+            socket_names.take_over(Path(name))
+        bound = _bind(self.producers, endpoint)
+        if is_name:
+            self._names.append(Path(name))
+        return bound
 
     def _local_path(self, config: DaemonConfig, suffix: str) -> Path:
         """Of a socket in the runtime directory, which is made where it is missing."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.shared_memory import map_shared_memory
@@ -84,9 +85,9 @@ class MemoryDesk:
         self.path = path
         self._numbers = count(1)
         self._visitors: dict[int, _Visitor] = {}
+        socket_names.take_over(path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            path.unlink(missing_ok=True)  # left by a daemon that was killed
             self._listener.bind(str(path))
             path.chmod(SOCKET_MODE)  # nobody can connect before it listens
             self._group = path.stat().st_gid
@@ -106,11 +107,11 @@ class MemoryDesk:
         return self._ready.fileno()
 
     def close(self) -> None:
+        socket_names.remove(self.path)
         for descriptor in list(self._visitors):
             self._dismiss(descriptor)
         self._ready.close()
         self._listener.close()
-        self.path.unlink(missing_ok=True)
 
     def take(self, token: str) -> ProducersMemory:
         """The memory that was handed over with this token. Raises ProtocolError."""

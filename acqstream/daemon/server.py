@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
+from contextlib import ExitStack
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import zmq
@@ -49,15 +52,19 @@ class Server:
     """One daemon. `run` until `stop` (any thread, or a signal handler)."""
 
     def __init__(self, config: DaemonConfig, disk: Disk | None = None) -> None:
-        self.directory = DataDirectory(config.data)
-        self._service = Service()
-        try:
+        with ExitStack() as undo:
+            self.directory = DataDirectory(config.data)
+            undo.callback(self.directory.close)
+            self._service = Service()
+            undo.callback(self._service.close)
             recover_all(self._service.starting(self.directory.folders()))
             self.endpoints = Endpoints(config)
-        except BaseException:
-            self._service.close()
-            self.directory.close()
-            raise
+            undo.callback(self.endpoints.close)
+            self._prepare(config, disk or LocalDisk(), undo)
+            undo.pop_all()  # from here on `close` does it
+
+    def _prepare(self, config: DaemonConfig, disk: Disk, undo: ExitStack) -> None:
+        """What serves those who come to the endpoints."""
         self._wakeup = Wakeup()
         self._socket = self.endpoints.producers
         self._guard = ConnectionGuard(
@@ -65,7 +72,8 @@ class Server:
             max_connections=config.max_connections,
             max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
         )
-        resources = Resources(config, disk or LocalDisk(), self._wakeup.wake)
+        resources = Resources(config, disk, self._wakeup.wake)
+        undo.callback(resources.space.close, is_disk_well=True)
         resources.space.start()
         go_on_with_views(resources.views, self.directory.folders())
         self._office = Office(config, self.directory, self.endpoints, resources, self._send)
@@ -196,12 +204,18 @@ def serve(config: DaemonConfig) -> Outcome:
     """Run a daemon until SIGTERM or SIGINT; how it went. Raises ConfigError or DatasetLocked before it starts."""
     keep_large_blocks(KEPT_HEAP_BYTES)
     raise_descriptor_limit()
+    signal.signal(signal.SIGTERM, _give_up_starting)
     server = Server(config)
-    threading.excepthook = partial(_note_thread_error, server)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda _number, _frame: server.stop())
+    threading.excepthook = partial(_note_thread_error, server)
     logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
     return server.run()
+
+
+def _give_up_starting(_number: int, _frame: FrameType | None) -> None:
+    """Stopped before it was ready: nothing runs yet, and recovery can be cut short at any place."""
+    sys.exit()
 
 
 def _note_thread_error(server: Server, fault: threading.ExceptHookArgs) -> None:

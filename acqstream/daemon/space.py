@@ -96,7 +96,8 @@ class Space:
         """The daemon ends: the space is everybody's again. A disk that stands still is not asked."""
         self._ended.set()
         if is_disk_well:
-            self._thread.join()
+            if self._thread.is_alive():
+                self._thread.join()
             self.ballast.give_up()
 
     def text(self) -> str:

@@ -1,0 +1,52 @@
+"""Names of local sockets in the file system: whose they are, and when they go.
+
+A name stays when its process is killed, and binding would take it even from a process that lives. So a name is taken
+over only where nobody listens, and removed only while its owner listens: it is never that of another daemon.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import stat
+from pathlib import Path
+
+from acqstream.errors import ConfigError
+
+logger = logging.getLogger("acqstream.daemon")
+
+
+def take_over(path: Path) -> None:
+    """Free the name, where a daemon that was killed has left it. Raises ConfigError if it is anything else."""
+    if not hasattr(socket, "AF_UNIX"):
+        return  # nobody can be asked here
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConfigError(f"cannot listen on {path}: there is a file, which is no socket")
+        if _is_listened_at(path):
+            raise ConfigError(f"cannot listen on {path}: another process does; is another daemon running there?")
+        path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {path}: {error}") from error
+
+
+def remove(path: Path) -> None:
+    """For its owner, before it ends to listen there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("cannot remove the socket %s: %s", path, error)
+
+
+def _is_listened_at(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # it is busy, or for another kind of socket, or not for us
+    return True
