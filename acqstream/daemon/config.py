@@ -18,6 +18,7 @@ from acqstream.pipeline.views.registry import view_maker
 from acqstream.protocol.mirrors import parse_mirrors
 
 MAX_PORT = 65535
+PROGRAM_MB = 1024  # what daemon and views' process take besides: the programs, indexes, copies on their way
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 _REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[0-9]{1,5}|\*)")
 _LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0-9]{1,5}|\*)|ipc://.+")
@@ -92,6 +93,11 @@ class DaemonConfig(BaseModel):
     grace_s: float = Field(
         default=60.0, ge=0, le=86400, description="How long a lost producer may stay away before its run is finished."
     )
+
+    @property
+    def most_memory_mb(self) -> int:
+        """What a service manager should allow, in MiB: frames, one pyramid and one mirror at a time, the program."""
+        return self.memory_mb + self.pyramid_memory_mb + self.mirror_memory_mb + PROGRAM_MB
 
     @field_validator("endpoints")
     @classmethod

@@ -24,6 +24,7 @@ from acqstream.daemon.crashed_datasets import recover_all
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.memory_limit import memory_limit_bytes
 from acqstream.daemon.office import Office
 from acqstream.daemon.outcome import Outcome
 from acqstream.daemon.reception import Reception
@@ -209,6 +210,10 @@ def serve(config: DaemonConfig) -> Outcome:
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda _number, _frame: server.stop())
     threading.excepthook = partial(_note_thread_error, server)
+    limit_bytes = memory_limit_bytes()
+    if limit_bytes is not None and limit_bytes < config.most_memory_mb * 2**20:
+        text = "this service may take %d MiB of memory (MemoryMax); with its configuration it should be %d at least"
+        logger.warning(text, limit_bytes // 2**20, config.most_memory_mb)
     logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
     return server.run()
 

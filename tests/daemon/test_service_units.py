@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from acqstream.cli.exit_code import ExitCode
-from acqstream.daemon.config import DaemonConfig, load_config
+from acqstream.daemon.config import PROGRAM_MB, DaemonConfig, load_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"
 SYSTEM, USER = FOLDER / "acqstream.service", FOLDER / "user" / "acqstream.service"
@@ -80,6 +81,19 @@ def test_the_configuration_and_its_examples_can_be_loaded(tmp_path: Path) -> Non
     path = tmp_path / "everything.toml"
     path.write_text(everything, encoding="utf-8")
     load_config(path)
+
+
+def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**50))
+    config = DaemonConfig()
+    assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.most_memory_mb}M"
+    numbers = (config.memory_mb, config.pyramid_memory_mb, config.mirror_memory_mb, PROGRAM_MB)
+    page = (FOLDER / "README.md").read_text("utf-8")
+    assert f"{' + '.join(map(str, numbers))} = {sum(numbers)}M" in page
+    sum_text = f"memory_mb + pyramid_memory_mb + mirror_memory_mb + {PROGRAM_MB}"
+    others = (FOLDER / "acqstream.toml", SYSTEM, FOLDER.parent / "docs" / "configuration.md")
+    assert all(sum_text in text for text in (page, *(path.read_text("utf-8") for path in others)))
+    assert DaemonConfig(mirror_memory_mb=5000).most_memory_mb == config.most_memory_mb + 5000 - config.mirror_memory_mb
 
 
 def test_the_page_tells_every_exit_code_of_the_daemon() -> None:

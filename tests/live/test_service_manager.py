@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +68,14 @@ def test_the_group_can_change_what_was_written(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o770
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
     assert set(modes.values()) == {0o660}, modes
+
+
+@pytest.mark.parametrize("is_enough", [True, False])
+def test_memory_that_may_not_do_is_told(tmp_path: Path, is_enough: bool) -> None:
+    needed_mb = 64 + 30 + 200 + 1024
+    limit = f"lambda: {needed_mb if is_enough else needed_mb - 1} * 2**20"
+    prelude = f"import acqstream.daemon.server as server; server.memory_limit_bytes = {limit}"
+    options: dict[str, Any] = {"memory_mb": 64, "pyramid_memory_mb": 30, "mirror_memory_mb": 200}
+    with DaemonProcess(tmp_path / "data", prelude=prelude, **options) as daemon:
+        text = f"may take {needed_mb - 1} MiB of memory (MemoryMax); with its configuration it should be {needed_mb}"
+        assert (text in daemon.output()) is not is_enough
