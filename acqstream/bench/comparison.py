@@ -74,11 +74,8 @@ def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> I
     Raises ConfigError if the disk has too little space.
     """
     check_space(settings.directory, settings.payload_bytes if payload_bytes is None else payload_bytes)
-    folder = Path(tempfile.mkdtemp(prefix="acqstream-bench-", dir=settings.directory))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="acqstream-bench-", dir=settings.directory) as name:
+        yield Path(name)
 
 
 def bench_report(

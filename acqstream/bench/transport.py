@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -54,10 +53,8 @@ def serving(transport: str, folder: Path, memory_mb: int | None) -> Iterator[Ser
         with running_daemon(data, endpoint, memory_mb) as pid:
             yield Served(endpoint, pid, data)
         return
-    sockets = Path(tempfile.mkdtemp(prefix="acqs-"))  # not below `folder`: the path of a socket has at most 107 bytes
-    endpoint = f"ipc://{sockets}/d.sock"
-    try:
-        with running_daemon(data, endpoint, memory_mb, runtime=sockets if transport == "shm" else None) as pid:
+    # Not below `folder`: the path of a socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="acqs-") as sockets:
+        endpoint, runtime = f"ipc://{sockets}/d.sock", Path(sockets) if transport == "shm" else None
+        with running_daemon(data, endpoint, memory_mb, runtime=runtime) as pid:
             yield Served(endpoint, pid, data)
-    finally:
-        shutil.rmtree(sockets)

@@ -57,6 +57,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
     from acqstream.bench.comparison import MOST_FRAMES, BenchSettings
+    from acqstream.bench.interruption import cleaned_up_if_interrupted
     from acqstream.bench.row import ROWS, USUAL_ROWS
 
     names = "--reading, --latency, --steady, --growth, --pyramid and --plot"
@@ -74,7 +75,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     wanted = seconds or (10.0 if quick else None)
     chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}
     run = _benchmark(next((name for name, is_chosen in chosen.items() if is_chosen), ""), plot=plot, seconds=wanted)
-    with progress_bar() as bar:
+    with cleaned_up_if_interrupted(), progress_bar() as bar:
         task = bar.add_task("starting", total=None)
         report = run(
             settings, lambda text, done, total: bar.update(task, description=text, completed=done, total=total)

@@ -23,9 +23,9 @@ for number in range(frames):
 while run.progress.published < frames:
     time.sleep(0.005)
 print(run.progress.published, flush=True)
-if ending == "wait":
+if ending.startswith("wait"):
     sys.stdin.read()
-elif ending == "close":
+if ending.endswith("close"):
     run.close()
 """
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from tests.live.stored import image_of, state_of, until
 
 SHAPE = (400, 401)
 PATIENCE_S = 0.5
+Producer = subprocess.Popen[str]
 
 
 def traces(*pids: int) -> Counter[str]:
@@ -176,7 +181,7 @@ def test_after_a_daemon_that_ended(tmp_path: Path, transport: Any, number: signa
     way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport, "buffer_mb": 4}
     with acqstream.create("first", **way) as run:  # for what pyzmq makes once
         run.put(image_of(0, SHAPE), time=0)
-    memory, before = set(os.listdir("/dev/shm")), traces(os.getpid())
+    before = traces(os.getpid()) + in_memory()
     run = acqstream.create("goes-on", **way, patience_s=20)
     for time in range(30):
         run.put(image_of(time, SHAPE), time=time)
@@ -194,8 +199,194 @@ def test_after_a_daemon_that_ended(tmp_path: Path, transport: Any, number: signa
     with pytest.raises(AcqStreamError):
         run.close()
     del run
-    check_no_more(lambda: traces(os.getpid()), before)
+    check_no_more(lambda: traces(os.getpid()) + in_memory(), before)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("acqstream")]
     if number is signal.SIGTERM:
         assert list(daemon.runtime.iterdir()) == []
-    assert set(os.listdir("/dev/shm")) == memory
+
+
+# --- what is on the machine before and after --------------------------------------------------------------------------
+
+
+def close_in_order(daemon: DaemonProcess, producer: Producer) -> None:
+    assert programs.end(producer)[0] == 0
+    assert daemon.stop() == 0
+
+
+def kill_producer(daemon: DaemonProcess, producer: Producer) -> None:
+    programs.kill(producer)
+    until(lambda: state_of(daemon.data / NAME)["state"] == "INTERRUPTED", "it is interrupted")
+    assert daemon.stop() == 0
+
+
+def kill_daemon(daemon: DaemonProcess, producer: Producer) -> None:
+    daemon.kill()
+    programs.end(producer)
+
+
+def stop_daemon(daemon: DaemonProcess, producer: Producer) -> None:
+    assert daemon.stop() == 0
+    programs.end(producer)
+
+
+def kill_both(daemon: DaemonProcess, producer: Producer) -> None:
+    daemon.signal(signal.SIGKILL)
+    programs.kill(producer)
+    daemon.wait()
+
+
+def stop_both(daemon: DaemonProcess, producer: Producer) -> None:
+    producer.terminate()
+    daemon.signal(signal.SIGTERM)
+    programs.kill(producer)
+    assert daemon.wait() == 0
+
+
+WAYS: list[tuple[str, Callable[[DaemonProcess, Producer], None]]] = [
+    ("wait and close", close_in_order),
+    ("wait", close_in_order),  # that is, without `close`
+    ("wait", kill_producer),
+    ("wait", kill_daemon),
+    ("wait", stop_daemon),
+    ("wait", kill_both),
+    ("wait", stop_both),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(120)
+@pytest.mark.parametrize(("ending", "end"), WAYS)
+def test_the_machine_after_every_way_of_ending(
+    tmp_path: Path, ending: str, end: Callable[[DaemonProcess, Producer], None]
+) -> None:
+    """Files, sockets, shared memory and processes, with a view beside the run; after a kill the next daemon tidies."""
+    before = on_the_machine(tmp_path)
+    daemon = DaemonProcess(tmp_path / "data", grace_s=0.1, mirrors=["null"]).start()
+    producer = programs.start(programs.PRODUCER, daemon.endpoint, NAME, "20", ending, "shm")
+    try:
+        programs.line_of(producer)
+        assert programs.line_of(producer) == "20"
+        until(lambda: psutil.Process(daemon.pid).children(), "a view is made")
+        processes = [psutil.Process(producer.pid), *psutil.Process().children(recursive=True)]
+        memory = memory_file_of(producer.pid)
+        assert sorted(holders_of(memory)) == sorted([producer.pid, daemon.pid])
+        end(daemon, producer)
+    finally:
+        programs.kill(producer)
+        daemon.kill_if_running()
+    until(lambda: not [one for one in processes if is_alive(one)], "all processes are gone")
+    assert not holders_of(memory)
+    if end in (kill_daemon, kill_both):
+        with DaemonProcess(daemon.data, port=daemon.port):
+            assert (daemon.data / ".acqstream.ballast").exists()
+    left = set(on_the_machine(tmp_path) - before)
+    log = {f"file {path.relative_to(tmp_path)}" for path in (daemon.config_path, daemon.log_path)}
+    dataset = {f"file data/{NAME}/{file}" for file in DATASET}
+    views = {f"file data/{NAME}.null/{file}" for file in ("view.json", ".acqstream.lock")}
+    assert left >= dataset
+    assert left <= log | dataset | views | {"file data/.acqstream.lock", f"file data/{NAME}/receipt.json"}
+
+
+NAME = "cells"
+DATASET = (f"{NAME}_NDTiffStack.tif", "NDTiff.index", "acqstream.journal", "acqstream.json")
+
+
+def on_the_machine(folder: Path) -> Counter[str]:
+    """What producers and daemons can leave: files, sockets below `folder`, shared memory, processes of this one's."""
+    found = in_memory()
+    found.update(f"file {path.relative_to(folder)}" for path in folder.rglob("*") if not path.is_dir())
+    found.update(f"temporary file {name}" for name in os.listdir(tempfile.gettempdir()))
+    sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    found.update(f"socket {line.split()[-1]}" for line in sockets if f"{folder}/" in line)
+    found.update(f"process {child.pid}" for child in psutil.Process().children(recursive=True))
+    return found
+
+
+def in_memory() -> Counter[str]:
+    return Counter(f"shared memory {name}" for name in os.listdir("/dev/shm"))
+
+
+def memory_file_of(pid: int) -> int:
+    """The inode of the memory that a producer shares."""
+    places = [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+    (inode,) = {os.stat(place).st_ino for place in places if "memfd:acqstream-producer" in os.readlink(place)}
+    return inode
+
+
+def holders_of(inode: int) -> list[int]:
+    """The processes of the whole machine that have that memory mapped or open."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # it has ended
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+            is_mapped = any("memfd:" in line and line.split()[4] == str(inode) for line in maps)
+            if is_mapped or inode in _memory_files_of(pid):
+                found.append(pid)
+    return found
+
+
+def _memory_files_of(pid: int) -> Iterator[int]:
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "memfd:" in os.readlink(f"/proc/{pid}/fd/{name}"):
+                yield os.stat(f"/proc/{pid}/fd/{name}").st_ino
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path / "data", memory_mb=256)
+    for _ in range(3):
+        daemon.launch()
+        until(lambda: daemon.runtime.exists() and list(daemon.runtime.iterdir()), "its first socket", every_s=0.0005)
+        assert daemon.stop() == 0
+        assert list(daemon.runtime.iterdir()) == []
+        assert [path.name for path in daemon.data.iterdir()] == [".acqstream.lock"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(120)
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGTERM, ""),  # while the limit of the disk is measured
+        (signal.SIGTERM, "serve"),
+        (signal.SIGTERM, "acqstream.bench.producer"),
+        (signal.SIGINT, "acqstream.bench.producer"),
+    ],
+)
+def test_a_benchmark_that_is_interrupted(tmp_path: Path, number: signal.Signals, moment: str) -> None:
+    before = on_the_machine(tmp_path)
+    options = ["--rows", "shm", "--bytes", "100MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
+    command = [sys.executable, "-m", "acqstream", "bench", *options]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: list(tmp_path.iterdir()), "it has begun")
+        of_it: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            assert bench.poll() is None, bench.communicate()
+            of_it[:] = psutil.Process(bench.pid).children(recursive=True)
+            return not moment or any(moment in command_of(one) for one in of_it)
+
+        until(is_there, f"{moment} runs", 40.0, every_s=0.02)
+        bench.send_signal(number)
+        _, errors = bench.communicate(timeout=30)
+    finally:
+        bench.kill()
+        bench.communicate()
+    assert bench.returncode == 128 + number, errors
+    assert not [one for one in of_it if is_alive(one)]
+    assert not on_the_machine(tmp_path) - before
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
