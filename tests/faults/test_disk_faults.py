@@ -15,7 +15,8 @@ from tests.pipeline.make_frames import Frame, frame_of, log_threads, start_log
 from tests.pipeline.read_back import check_dataset, check_ndstorage, check_ours
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
-PATIENCE_S = 0.05  # with a full disk
+PATIENCE_S = 0.05  # with a disk that fails
+WELL_S = 20.0  # with one that does not: however slow the machine is
 LIMIT_BYTES = 7_600_000  # seven of the large frames in a stack file
 FRAMES = [frame_of(number, (320, 512) if number % 3 else (9, 11)) for number in range(13)]
 
@@ -27,18 +28,18 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acqstream.pipeline.writer.BATCH_INTERVAL_S", 0.002)  # lone frames wait for no timer
 
 
-def run_log(folder: Path, disk: ScriptedDisk) -> tuple[int, bool]:
+def run_log(folder: Path, disk: ScriptedDisk, patience_s: float = WELL_S) -> tuple[int, bool]:
     """A run with a roll-over, in step with the disk; how many frames were published, and whether it went well."""
     log = start_log(folder, disk=disk, limit=LIMIT_BYTES, memory_bytes=2**21, durability="batch")
     told: AcqStreamError | None = None
     try:
         log.wait_until_open()
         for frame in FRAMES:
-            log.append(frame.header, frame.image, timeout_s=PATIENCE_S)
+            log.append(frame.header, frame.image, timeout_s=patience_s)
             if frame.header.number % 4 == 3:
-                log.wait_for_published(frame.header.number + 1, PATIENCE_S)
+                log.wait_for_published(frame.header.number + 1, patience_s)
         log.set_display({"Gamma": 1})
-        log.close(patience_s=PATIENCE_S)
+        log.close(patience_s=patience_s)
     except AcqStreamError as error:
         told = error
         log.begin_close("error", "given up")
@@ -78,7 +79,7 @@ def check_readable(folder: Path, frames: list[Frame]) -> None:
 
 def survive(folder: Path, disk: ScriptedDisk, place: str) -> None:
     """One run on a disk with faults; what is there afterwards is right, and recovery agrees."""
-    published, is_well = run_log(folder, disk)
+    published, is_well = run_log(folder, disk, PATIENCE_S)
     assert not log_threads(), place
     assert not disk._names, f"{place}: left open"
     check_readable(folder, FRAMES[:published])
@@ -116,6 +117,7 @@ def test_every_call_fails_in_turn(tmp_path: Path, code: int, for_good: bool) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout_s(240)
 @pytest.mark.parametrize("for_good", [False, True])
 def test_every_write_is_short_in_turn(tmp_path: Path, for_good: bool) -> None:
     """A short write is no error: the rest is written."""

@@ -171,18 +171,18 @@ def test_killed_again_and_again_it_takes_every_frame_once(shared: DaemonProcess)
 
 
 def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
-    images = images_of(400)  # three times the memory of an acquisition
-    with acqstream.create("first", endpoint=shared.endpoint, mirrors=["null"]):
-        pid = child_of(shared)
-    result_of(shared, "first")
+    images = images_of(401)  # three times the memory of an acquisition
+    run = acqstream.create("stopped", endpoint=shared.endpoint, mirrors=["null"])
+    put(run, images[:1])
+    wait_for(shared, "stopped", state="waiting", cursor=1)  # with a view to make it is not ended for idleness
+    pid = child_of(shared)
     os.kill(pid, signal.SIGSTOP)
     try:
-        run = acqstream.create("stopped", endpoint=shared.endpoint, mirrors=["null"])
-        put(run, images, interval_s=0.0)
+        put(run, images[1:], 1, interval_s=0.0)
         status = wire_status(shared, "stopped")
         receipt = run.close()
         assert receipt.complete
-        assert receipt.mirrors == {"null": "under way: 0 of 400 frames"}
+        assert receipt.mirrors == {"null": "under way: 1 of 401 frames"}
         assert views_of(shared)["pid"] == pid
         assert mirror_of(shared, "stopped") is not None
     finally:
