@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import NoReturn
 
 from acqstream.client.connection import Connection
 from acqstream.client.local_memory import LocalMemory
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
-from acqstream.protocol.request_fields import FrameFields
+from acqstream.protocol.request_fields import FrameFields, FrameKind
 
 
 class Admission:
     """Of one run. Room is given to one thread at a time: the run holds its order meanwhile.
 
-    largest_frame: bytes of a payload that the daemon takes; set when the acquisition is open.
+    largest_frame: bytes of a payload that the daemon takes and the buffer holds; set when the acquisition is open.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory) -> None:
@@ -54,30 +55,38 @@ class Admission:
     def check_caller(self) -> None:
         """As `check_process`; also in the thread that holds a place: it would wait for itself."""
         self.check_process()
-        if self._held_by == threading.get_ident():
+        if self._held_by is not None and self._held_by == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
 
-    def add(self, frame: FrameFields, start: int, payload_bytes: int, header_bytes: int) -> None:
-        """The next frame, whose pixels are at `start`, where room was."""
+    def add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+        """The next frame, whose pixels are at `start`, where room was; its number."""
         with self._lock:
             self.raise_if_over()
-            self._session.outbox.add_frame(frame, start, payload_bytes, header_bytes)
+            number = self._session.outbox.add_frame(kind, frame, start, metadata_bytes)
             self._connection.wake()
+            return number
 
     def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
         """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
         outbox = self._session.outbox
+        self.raise_if_over()
+        if payload_bytes > self.largest_frame:
+            self._refuse_size(payload_bytes)
+        if self._held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
+            start = self._wait_for_place(payload_bytes, header_bytes)
+        assert self._memory is not None  # it goes when the run is over
+        return start, self._memory
+
+    def _wait_for_place(self, payload_bytes: int, header_bytes: int) -> int:
+        outbox = self._session.outbox
+        since = time.monotonic()
         with self._lock:
-            self.raise_if_over()
-            self._check_size(payload_bytes)
-            waiting_since = None
             while self._held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
-                waiting_since = waiting_since or time.monotonic()
-                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
-                self.wait_for_progress(waiting_since, why)
                 self.raise_if_over()
-            assert self._memory is not None  # it goes when the run is over
-            return start, self._memory
+                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
+                self.wait_for_progress(since, why)
+            self.raise_if_over()
+            return start
 
     def wait_for_progress(self, since: float, why: str) -> None:
         """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
@@ -90,10 +99,8 @@ class Admission:
         # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
         self._condition.wait(left if left > 0 else self._settings.silence_s)
 
-    def _check_size(self, payload_bytes: int) -> None:
+    def _refuse_size(self, payload_bytes: int) -> NoReturn:
         capacity = self._session.outbox.ring.capacity
-        if payload_bytes <= capacity and payload_bytes <= self.largest_frame:
-            return
         number = self._session.outbox.next
         if payload_bytes > capacity:
             text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
@@ -102,7 +109,7 @@ class Admission:
         raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
 
     def raise_if_over(self) -> None:
-        """Raise the run's first error; the caller holds the condition."""
+        """Raise the run's first error, or that it is closed."""
         if self._session.failure is not None:
             raise self._session.failure.with_traceback(None)  # else it would grow with every raise
         if self.closed or self._session.ending is not None or self._session.ended:

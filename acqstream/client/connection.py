@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +16,21 @@ from acqstream.client.joining import Joined, Joiner, no_daemon
 from acqstream.client.keys import CurveKeys
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
-from acqstream.client.outbox import BATCH_BYTES, HeldMessage, batches
+from acqstream.client.outbox import BATCH_BYTES, HeldMessage
 from acqstream.client.session import RunWarning, Session, is_interrupted
 from acqstream.client.waker import Waker
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Closed, Error, Opened, Welcome
-from acqstream.protocol.request_fields import FrameEncoder, encode_request
+from acqstream.protocol.request_fields import FrameEncoder, FrameKind, encode_request
 from acqstream.protocol.shared_memory import MemoryPlace
 
 log = logging.getLogger(__name__)
 
 SILENCE_S = 3.0
 """A daemon that says nothing for so long is contacted anew (or a third of the patience, if that is less)."""
-_SEND_BURST = 256
+_SEND_BURST = 64
+"""Messages between two looks at what the daemon says."""
 _LONGEST_WAIT_S = 1.0
 _PAUSE_S = 1.0
 """A turn of the thread that takes so much longer than it may: the program was stopped, or did not let threads run."""
@@ -118,9 +119,9 @@ class Connection:
 
     def wake(self) -> None:
         """Tell the thread that something is due; the caller holds the condition."""
-        if self._idle and not self.session.ended and self.session.has_due():
-            if self._lingers and self.session.can_wait:
-                return
+        if not self._idle or (self._lingers and self.session.can_wait):
+            return
+        if not self.session.ended and self.session.has_due():
             self._idle = False
             self._waker.wake()
 
@@ -226,6 +227,7 @@ class Connection:
                         warning = self.session.warn("no_shared_memory", text, time.time())
                     self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
                     self._generation, self.transport_why = answer.memory, joined.memory_why
+                    self.session.outbox.message_bytes = min(BATCH_BYTES, joined.welcome.max_payload)
                     self.session.open(answer, same_machine=joined.same_machine, now=time.monotonic())
                 else:
                     self.session.receive(answer, time.monotonic(), time.time())
@@ -313,15 +315,15 @@ class Connection:
             if not link.send(header):
                 with self.condition:
                     self.session.add_patch(kind, header)
-        sent = self._send_messages(link, messages)
-        if sent:
+        left = self._send_messages(link, messages)
+        if messages and left != messages[0].number:
             self._sent_at = time.monotonic()
         with self.condition:
-            if sent < len(messages):
-                self.session.outbox.put_back(messages[sent:])
+            if left is not None:
+                self.session.outbox.put_back(left)
             ending = self.session.ending if self.session.close_is_due else None
             number = self.session.outbox.next
-        self._blocked = sent < len(messages)
+        self._blocked = left is not None
         if ending is not None:
             header = encode_request(
                 "close", ds=self.dataset_id, n=number, status=ending.wire_status, reason=ending.reason
@@ -329,42 +331,31 @@ class Connection:
             self._blocked = not link.send(header)
             self.session.ending_sent = not self._blocked
 
-    def _send_messages(self, link: Link, messages: Sequence[HeldMessage]) -> int:
-        """How many of the messages the socket took."""
-        assert self.welcome is not None
-        count = 0
-        for batch in batches(messages, min(BATCH_BYTES, self.welcome.max_payload)):
-            taken = self._send_batch(link, batch)
-            count += taken
-            if taken < len(batch):
-                break
-        return count
+    def _send_messages(self, link: Link, messages: Iterable[HeldMessage]) -> int | None:
+        """The number of the first frame or skip that the socket did not take; None if it took all."""
+        for message in messages:
+            if message.kind is None:
+                left = None if link.send(message.header) else message.number
+            else:
+                left = self._send_frames(link, message, message.kind)
+            if left is not None:
+                return left
+        return None
 
-    def _send_batch(self, link: Link, batch: Sequence[HeldMessage]) -> int:
-        """As `_send_messages`, for those that may go in one message."""
-        first, pages, generation = batch[0], self._memory.pages, self._generation
+    def _send_frames(self, link: Link, message: HeldMessage, kind: FrameKind) -> int | None:
+        """As `_send_messages`."""
+        pages, generation, start = self._memory.pages, self._generation, message.start
         assert pages is not None
-        if first.frame is None:
-            return int(link.send(first.header))
-        place = MemoryPlace(generation, first.start) if generation is not None else None
-        header = self._header_of(batch, place)
-        if len(header) > MAX_HEADER_BYTES and len(batch) > 1:  # axes and metadata need two messages
-            half = len(batch) // 2
-            taken = self._send_batch(link, batch[:half])
-            return taken if taken < half else half + self._send_batch(link, batch[half:])
-        size = sum(message.payload_bytes for message in batch)
-        is_taken = link.send(header) if place is not None else link.send_frame(header, pages, first.start, size)
-        return len(batch) if is_taken else 0
-
-    def _header_of(self, batch: Sequence[HeldMessage], place: MemoryPlace | None = None) -> bytes:
-        """The header of one frame, or of several in one message; place: of the pixels in shared memory."""
         if self._encoder is None:
             self._encoder = FrameEncoder(self.dataset_id)
-        frames = [message.frame for message in batch if message.frame is not None]
-        number = batch[0].number
-        if len(frames) > 1:
-            return self._encoder.frames(number, frames, place)
-        return self._encoder.frame(number, frames[0], place)
+        place = MemoryPlace(generation, start) if generation is not None else None
+        header = self._encoder.header(message.number, kind, message.frames, place)
+        if len(header) > MAX_HEADER_BYTES and message.numbers > 1:  # axes and metadata need two messages
+            half = message.numbers // 2
+            return self._send_messages(link, (message.part(0, half), message.part(half, message.numbers)))
+        size = message.payload_bytes
+        is_taken = link.send(header) if place is not None else link.send_frame(header, pages, start, size)
+        return None if is_taken else message.number
 
     def _out_of_contact(self) -> DaemonUnavailable:
         first = self.session.outbox.first_held

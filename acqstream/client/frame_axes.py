@@ -7,7 +7,7 @@ from typing import Any
 
 from acqstream.client.plain_metadata import plain_scalar
 from acqstream.errors import ConfigError, ProtocolError
-from acqstream.model.axes import AxisValue, check_axes
+from acqstream.model.axes import AxisValue, are_good_axes, check_axes
 
 _PLAIN = frozenset({int, str})  # most values are: not worth a call
 CHANNEL_AXIS = "channel"
@@ -16,6 +16,8 @@ CHANNEL_NAMES_KEY = "ChNames"
 
 def plain_axes(axes: Mapping[Any, Any] | None, axis_values: Mapping[str, Any]) -> dict[str, AxisValue]:
     """The axes of a frame from one mapping and from keywords, checked. Raises ProtocolError naming the axis."""
+    if axes is None and are_good_axes(axis_values):
+        return dict(axis_values)
     merged: Mapping[Any, Any] = axis_values
     if axes is not None:
         if not isinstance(axes, Mapping):

@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-from collections import deque
-
-SLOT_ALIGNMENT = 64  # a cache line: neighbouring frames never share one
+ALIGNMENT = 64  # a cache line
 PAGE_BYTES = 4096
 LARGE_FRAME_BYTES = 256 * 2**10
 """Frames of this size start on a page: a daemon that shares this memory writes them to the disk from where they are."""
 
 
 class FrameRing:
-    """Hands out byte ranges of a buffer of `capacity` bytes. A slot never crosses the end of the buffer."""
+    """Hands out byte ranges of a buffer of `capacity` bytes. None crosses the end of the buffer.
+
+    Small frames lie back to back with those of the same size before them, so that they can share a message; others
+    begin on a cache line.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.used_bytes = 0
-        self.peak_bytes = 0
-        self._slots: deque[tuple[int, int]] = deque()  # (start, length), oldest first
-        self._head = 0
+        self._head = 0  # behind the youngest frame
+        self._tail: int | None = None  # of the oldest frame; None where there is none
+        self._last_size = 0
 
-    def __len__(self) -> int:
-        return len(self._slots)
+    @property
+    def used_bytes(self) -> int:
+        """From the oldest frame to the youngest, gaps included."""
+        if self._tail is None:
+            return 0
+        used = self._head - self._tail
+        return used if used > 0 else used + self.capacity
 
     def place(self, size: int) -> int | None:
-        """Where `size` bytes would go now, or None while there is no room. Takes nothing: see `take`."""
-        length = _slot_length(size)
-        if not self._slots:
-            return 0 if length <= self.capacity else None
-        tail = self._slots[0][0]
-        start = _round_up(self._head, PAGE_BYTES) if size >= LARGE_FRAME_BYTES else self._head
-        if self._head <= tail:  # the free range lies between the youngest and the oldest slot
-            return start if start + length <= tail else None
-        if start + length <= self.capacity:
+        """Where `size` bytes would go now, or None while there is no room. Takes nothing: see `take`.
+
+        May be asked while another thread gives back: at worst the answer does not know of it yet.
+        """
+        tail = self._tail
+        if tail is None:
+            return 0 if size <= self.capacity else None
+        start = self._head
+        if size >= LARGE_FRAME_BYTES:
+            start = _round_up(start, PAGE_BYTES)
+        elif size != self._last_size:
+            start = _round_up(start, ALIGNMENT)
+        if self._head <= tail:  # the free range lies between the youngest and the oldest frame
+            return start if start + size <= tail else None
+        if start + size <= self.capacity:
             return start
-        return 0 if length <= tail else None
+        return 0 if size <= tail else None
 
     def take(self, start: int, size: int) -> None:
-        """Make the range that `place` returned the youngest slot."""
-        length = _slot_length(size)
-        self._slots.append((start, length))
-        self._head = start + length
-        self.used_bytes += length
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        """Make the range that `place` returned the youngest frame; size is above 0."""
+        if self._tail is None:
+            self._tail = start
+        self._head = start + size
+        self._last_size = size
 
-    def give_back(self) -> None:
-        """Free the oldest slot."""
-        _, length = self._slots.popleft()
-        self.used_bytes -= length
-
-
-def _slot_length(size: int) -> int:
-    return -(-max(size, 1) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+    def give_back(self, end: int) -> None:
+        """Free the oldest frames up to the one that ends at `end`."""
+        self._tail = None if end == self._head else end
 
 
 def _round_up(size: int, step: int) -> int:

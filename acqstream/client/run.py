@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -19,7 +18,7 @@ from acqstream.client.admission import Admission
 from acqstream.client.completeness import DeclaredGaps, what_is_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.images import as_image, copy_pixels, pixel_type_of_buffer, pixel_type_of_image
+from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
@@ -33,19 +32,10 @@ from acqstream.errors import (
 )
 from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.request_fields import FrameFields, encode_request, metadata_bytes
+from acqstream.protocol.request_fields import encode_request, metadata_bytes
 from acqstream.protocol.requests import CLOSE_STATUSES, MAX_SKIP_COUNT
 
 _MOST_REASON_CHARACTERS = 1000
-
-
-class _Words(NamedTuple):
-    """What is said of a frame beside its pixels; the first three as in FrameFields."""
-
-    axes: Mapping[str, AxisValue]
-    metadata: Mapping[str, Any] | None
-    time_ns: int | None
-    replaced: int  # numbers in the metadata that are none in JSON
 
 
 class Run:
@@ -86,7 +76,8 @@ class Run:
             raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
         self.name, self.path = opened.name, opened.path
         self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
-        self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload)
+        capacity = self._session.outbox.ring.capacity
+        self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload, capacity)
         open_runs.enter(self)
 
     @property
@@ -145,20 +136,19 @@ class Run:
         not taken.
         """
         self._admission.check_caller()
-        words = self._words_of(axes, axis_values, meta, time_ns)
+        plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
         array = as_image(image)
         with self._order:
-            number = self.next
             try:
-                pixel_type = pixel_type_of_image(array, None if bits is None else int(bits))
+                kind = kind_of_image(array.dtype, array.shape, tuple(plain), None if bits is None else int(bits))
             except ValueError as error:
-                raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
-            size = metadata_bytes(number, words.metadata) if words.metadata else 0
-            start, memory = self._admission.wait_for_room(array.nbytes, size)
-            checksum = copy_pixels(array, pixel_type, memory, start)
-            self._admission.add(FrameFields(pixel_type, array.shape, *words[:3], checksum), start, array.nbytes, size)
-        if words.replaced:
-            self.warn_of_replaced_numbers(words.replaced, f"the metadata of frame {number}")
+                raise self._no_image(error) from error
+            size = metadata_bytes(self.next, metadata) if metadata else 0
+            start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
+            checksum = copy_pixels(array, kind.pixel_type, memory, start)
+            number = self._admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
+        if replaced:
+            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 
     @contextmanager
     def reserve(
@@ -182,28 +172,26 @@ class Run:
         Raises as `put` does.
         """
         self._admission.check_caller()
-        words = self._words_of(axes, axis_values, meta, time_ns)
+        plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
         with self._order:
             number = self.next
             try:
-                pixel_type = pixel_type_of_buffer(shape, dtype, None if bits is None else int(bits))
+                kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
             except ValueError as error:
-                raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
-            image_shape = tuple(int(side) for side in shape)
-            length = math.prod(image_shape) * pixel_type.sample_bytes
-            size = metadata_bytes(number, words.metadata) if words.metadata else 0
-            start, memory = self._admission.wait_for_room(length, size)
+                raise self._no_image(error) from error
+            size = metadata_bytes(number, metadata) if metadata else 0
+            start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
             self._admission.hold()
-        image: NDArray[Any] = np.ndarray(image_shape, pixel_type.dtype, memory, start)
+        image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
         try:
             yield image
             image.flags.writeable = False
             checksum = xxhash.xxh3_64_intdigest(image.data)
-            self._admission.add(FrameFields(pixel_type, image_shape, *words[:3], checksum), start, length, size)
+            self._admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
         finally:
             self._admission.let_go()
-        if words.replaced:
-            self.warn_of_replaced_numbers(words.replaced, f"the metadata of frame {number}")
+        if replaced:
+            self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 
     def _words_of(
         self,
@@ -211,15 +199,19 @@ class Run:
         axis_values: Mapping[str, Any],
         meta: Mapping[str, Any] | None,
         time_ns: int | None,
-    ) -> _Words:
-        """What is said of a frame beside its pixels. Raises ProtocolError."""
+    ) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
+        """Axes, metadata and capture time of a frame; how many numbers in them became null. Raises ProtocolError."""
         plain = plain_axes(axes, axis_values)
         if self._micromanager is not None:
             plain = self._micromanager.convert(plain)
         metadata, replaced = plain_metadata(meta) if meta else (None, 0)
         if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
             raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
-        return _Words(plain, metadata, time_ns, replaced)
+        return plain, metadata, time_ns, replaced
+
+    def _no_image(self, error: ValueError) -> FrameRefused:
+        number = self.next
+        return FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number)
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels."""

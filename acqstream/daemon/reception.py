@@ -9,7 +9,7 @@ from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.office import Office
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.model.frame_header import FrameHeader
-from acqstream.pipeline.slot import RunSlot, Slot
+from acqstream.pipeline.slot import Slot
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.requests import Frame
 from acqstream.protocol.session import Verdict
@@ -126,7 +126,7 @@ class Reception:
             self._office.acknowledge(acquisition)
         return verdict is Verdict.STORE
 
-    def _take(self, slot: Slot | RunSlot, first: FrameHeader) -> None:
+    def _take(self, slot: Slot, first: FrameHeader) -> None:
         """The payload into its place: the daemon's one copy."""
         try:
             self._fill(slot.pixels, first.number, f"shape {first.shape} of {first.pixel_type.dtype}")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.state import AcquisitionState
 
 BLOCK_BYTES = 4096
@@ -30,28 +31,28 @@ def align_up(offset: int, step: int = BLOCK_BYTES) -> int:
 
 
 class Placement(NamedTuple):
-    """Where one frame lies in a stack file. All offsets are bytes from the start of the file.
+    """Where a frame, or several back to back, lie in a stack file. All offsets are bytes from the start of the file.
 
     Frames are placed in groups: a group starts and ends on a block boundary and is written as one run of bytes. The
     offsets of directory and metadata of a packed frame are known when its group is closed (`FrameLayout.close`).
     """
 
-    header: FrameHeader
+    frames: FrameRun
     group_start: int
-    position: int  # in the group, from 0
-    pixels: int
-    tail_bytes: int  # what directories and metadata behind the pixels of the group take, this frame included
-    group_end: int  # block boundary where the group ends if this frame is its last
+    position: int  # of the first frame in the group, from 0
+    pixels: int  # of the first frame
+    tail_bytes: int  # what directories and metadata behind the pixels of the group take, these frames included
+    group_end: int  # block boundary where the group ends if these frames are its last
     packed: bool  # more frames of the same kind may follow in the group
 
     @property
     def pixels_end(self) -> int:
-        return self.pixels + self.header.payload_bytes
+        return self.pixels + self.frames.payload_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RollOver:
-    """The frame does not fit into this stack file any more."""
+    """The frames do not fit into this stack file any more."""
 
 
 class Page(NamedTuple):
@@ -61,6 +62,28 @@ class Page(NamedTuple):
     directory: int
     pixels: int
     metadata: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The frames of a closed group: an offset per frame, as in `Page`, which it gives as a sequence."""
+
+    frames: FrameRun
+    directories: NDArray[np.int64]
+    pixels: NDArray[np.int64]
+    metadata: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, position: int) -> Page:
+        offsets = (self.directories[position], self.pixels[position], self.metadata[position])
+        return Page(self.frames[position], *map(int, offsets))
+
+    def first(self, count: int) -> Pages:
+        """The first `count` of them."""
+        columns = (self.directories[:count], self.pixels[:count], self.metadata[:count])
+        return Pages(self.frames.first(count), *columns)
 
 
 class FrameLayout(Protocol):
@@ -75,25 +98,25 @@ class FrameLayout(Protocol):
     def check(self, header: FrameHeader) -> None:
         """Raise FrameRefused if no stack file can hold this frame."""
 
-    def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
-        """Where the frame goes: behind `previous` in its group, or as a new group at `end` (a block boundary)."""
+    def place(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | RollOver:
+        """Where a frame goes: behind `previous` in its group, or as a new group at `end` (a block boundary)."""
 
-    def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
+    def place_run(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | None:
         """As `place`, for frames back to back in one group; None where they cannot lie so. Raises as `check`."""
 
     def fits(self, end: int) -> bool:
         """Whether a stack file may have a group that ends at byte `end`."""
 
-    def close(self, group: Sequence[Placement]) -> list[Page]:
+    def close(self, group: Sequence[Placement]) -> Pages:
         """Offsets of directories and metadata of a group that gets no more frames."""
 
-    def fill(self, block: memoryview, group: Sequence[Placement], pages: Sequence[Page]) -> None:
+    def fill(self, block: memoryview, group: Sequence[Placement], pages: Pages) -> None:
         """Write directories, metadata and gaps of a closed group into `block`, its bytes from group_start on.
 
         The block of a group that is one large frame may end where its pixels begin.
         """
 
-    def index_entries(self, pages: Sequence[Page], stack_name: str) -> bytes:
+    def index_entries(self, pages: Pages, stack_name: str) -> bytes:
         """The index entries that publish these frames."""
 
     def finish(self, last: Page | None) -> tuple[Sequence[tuple[int, bytes]], int | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from acqstream.errors import ProtocolError
 
@@ -39,11 +39,32 @@ def check_axes(axes: object) -> dict[str, AxisValue]:
     return dict(axes)
 
 
+def are_good_axes(axes: Mapping[str, object]) -> bool:
+    """Whether `check_axes` would take these, in less time; it says what is wrong with those that it does not."""
+    if not _are_names(tuple(axes)):
+        return False
+    for value in axes.values():
+        if value.__class__ is int:
+            if not -(2**31) <= value < 2**31:
+                return False
+        elif value.__class__ is not str or not _is_text(value):
+            return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)  # a run has few sets of names, and asks for one with every frame
+def _are_names(names: tuple[str, ...]) -> bool:
+    return len(names) <= MAX_AXES and all(name.__class__ is str and _is_name(name) for name in names)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_text(value: str) -> bool:
+    return len(value) <= MAX_STRING and value.isprintable()
+
+
 def are_good_columns(columns: Mapping[str, Sequence[AxisValue]]) -> bool:
     """Whether `check_axes` would take every row of these columns; it says what is wrong with one that it does not."""
-    if len(columns) > MAX_AXES or not all(name.__class__ is str and _is_name(name) for name in columns):
-        return False
-    return all(map(_is_good_column, columns.values()))
+    return _are_names(tuple(columns)) and all(map(_is_good_column, columns.values()))
 
 
 def _is_good_column(column: Sequence[AxisValue]) -> bool:
@@ -77,10 +98,23 @@ def axes_json(axes: Axes) -> bytes:
 
 def axes_json_rows(columns: Mapping[str, Sequence[AxisValue]], count: int) -> list[bytes]:
     """`axes_json` of each of the `count` rows of these columns (good ones)."""
-    values = [column if column[0].__class__ is int else map(_quoted, column) for column in columns.values()]
-    template = _template(tuple(columns))
-    rows = zip(*values, strict=True) if values else [()] * count
-    return [(template % row).encode("ascii") for row in rows]
+    texts = []
+    varying: list[Iterable[object]] = []
+    for name, column in columns.items():
+        first = column[0]
+        if column.count(first) == count:
+            value = str(first) if first.__class__ is int else _quoted(first).replace("%", "%%")
+        elif first.__class__ is int:
+            value = "%d"
+            varying.append(column)
+        else:
+            value = "%b"
+            varying.append([_quoted(text).encode("ascii") for text in column])
+        texts.append(f'"{name}":{value}')
+    template = ("{" + ",".join(texts) + "}").encode("ascii")
+    if not varying:
+        return [template % ()] * count
+    return [template % row for row in zip(*varying, strict=True)]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -5,11 +5,11 @@ Readers sort the values of an axis; one that mixes both breaks them (NDTiff: an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from acqstream.errors import FrameRefused
 from acqstream.model.axes import Axes
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 
 MAX_NAMES = 4096  # axis names of one dataset; a run has a few
 _WORDS: Mapping[type, str] = {int: "an integer", str: "a string"}
@@ -32,13 +32,15 @@ class AxisKinds:
             if kind is not value.__class__:
                 self._check_new(name, kind, value, number)
 
-    def check_run(self, headers: Sequence[FrameHeader]) -> None:
+    def check_run(self, frames: FrameRun) -> None:
         """`check` for each of these frames."""
         kinds = self._kinds
-        for header in headers:
-            for name, value in header.axes.items():
+        for name, column in frames.axes.items():
+            if set(map(type, column)) == {kinds.get(name)}:
+                continue
+            for number, value in enumerate(column, frames.number):
                 if kinds.get(name) is not value.__class__:
-                    self._check_new(name, kinds.get(name), value, header.number)
+                    self._check_new(name, kinds.get(name), value, number)
 
     def learn(self, axes: Axes) -> None:
         """The axes of a frame that is in the dataset already; what was known before stays as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import xxhash
 
@@ -66,13 +66,21 @@ class ChecksumWorker:
 
 def _check(group: Group) -> None:
     digest = xxhash.xxh3_64_intdigest
-    for position, placement in enumerate(group.placements):
-        header = placement.header
-        found = digest(group.pixels_of(placement))
-        group.checksums.append(found)
-        if header.checksum is not None and header.checksum != found:
-            text = f"frame {header.number}: pixels have checksum {found:016x}, the producer sent {header.checksum:016x}"
+    for placement in group.placements:
+        pixels, sent, size = group.pixels_of(placement), placement.frames.checksums, placement.frames.frame_bytes
+        found = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
+        group.checksums += found
+        if found != sent and (wrong := _first_difference(found, sent)) is not None:
+            number, told = placement.frames.number + wrong, sent[wrong]
+            text = f"frame {number}: pixels have checksum {found[wrong]:016x}, the producer sent {told:016x}"
             if group.outside is not None:
                 text += "; its place in shared memory was changed before it was acknowledged"
-            group.mismatch = (position, FrameRefused(text, code="checksum", number=header.number))
+            refused = FrameRefused(text, code="checksum", number=number)
+            group.mismatch = (number - group.first_number, refused)
             return
+
+
+def _first_difference(found: Sequence[int], sent: Sequence[int | None]) -> int | None:
+    """Position of the first checksum that is not the one sent with its frame, where there was one."""
+    pairs = enumerate(zip(found, sent, strict=True))
+    return next((position for position, (ours, theirs) in pairs if theirs is not None and ours != theirs), None)

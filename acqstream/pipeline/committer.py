@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acqstream.errors import FrameRefused, StorageError
-from acqstream.formats.base import FrameLayout, Page
+from acqstream.formats.base import FrameLayout, Pages
 from acqstream.formats.ndtiff.layout import index_pixel_type
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.pipeline import journal
@@ -175,13 +175,14 @@ class Committer:
         journal_end = self._journal.end
         self._gate.run(lambda: self._journal.append(records))
         if pages and batch.stack is not None:
-            entries = self._layout().index_entries(pages, batch.stack.name)
+            layout = self._layout()
+            entries = b"".join(layout.index_entries(some, batch.stack.name) for some in pages)
             try:
                 self._gate.run(lambda: self._index.append(entries))
             except StorageError:
                 self._journal.cut(journal_end)
                 raise
-            batch.stack.last_page = pages[-1]
+            batch.stack.last_page = pages[-1][-1]
         self.records_hash.update(records)
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
@@ -221,29 +222,25 @@ def _wait_for_checksums(batch: Batch) -> FrameRefused | None:
         group.checked.wait()
         if group.mismatch is not None:
             position, refused = group.mismatch
-            del group.placements[position:], group.pages[position:], group.checksums[position:]
+            group.cut(position)
             batch.entries = batch.entries[: number + (position > 0)]
             return refused
     return None
 
 
-def _records(batch: Batch) -> tuple[bytes, list[Page]]:
+def _records(batch: Batch) -> tuple[bytes, list[Pages]]:
     """Journal records of the batch, and the pages to publish in the index."""
     records: list[bytes] = []
-    pages: list[Page] = []
+    pages: list[Pages] = []
     for entry in batch.entries:
         if isinstance(entry, Gap):
             records.append(journal.encode_gap(range(entry.first_number, entry.next_number), journal.SKIP))
             continue
         assert batch.stack is not None
-        pages += entry.pages
-        kind = entry.pages[0].header  # all frames of a group are of one kind
+        assert entry.pages is not None
+        pages.append(entry.pages)
+        pixel_type = index_pixel_type(entry.pages.frames.pixel_type)
         records.append(
-            journal.encode_frames(
-                zip(entry.pages, entry.checksums, strict=True),
-                stack=batch.stack.number,
-                length=kind.payload_bytes,
-                pixel_type=index_pixel_type(kind.pixel_type),
-            )
+            journal.encode_frames(entry.pages, entry.checksums, stack=batch.stack.number, pixel_type=pixel_type)
         )
     return b"".join(records), pages

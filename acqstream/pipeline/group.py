@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Page, Placement
+from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Pages, Placement
 from acqstream.pipeline.ring import Span
 
 
@@ -24,7 +24,7 @@ class Group:
     stack: int
     span: Span
     placements: list[Placement] = field(default_factory=list)
-    pages: list[Page] = field(default_factory=list)
+    pages: Pages | None = None  # set by `fill`
     checksums: list[int] = field(default_factory=list)
     checked: threading.Event = field(default_factory=threading.Event)
     mismatch: tuple[int, FrameRefused] | None = None
@@ -46,22 +46,22 @@ class Group:
 
     @property
     def first_number(self) -> int:
-        return self.placements[0].header.number
+        return self.placements[0].frames.number
 
     @property
     def next_number(self) -> int:
-        return self.placements[-1].header.number + 1
+        return self.placements[-1].frames.next_number
 
     @property
     def payload_bytes(self) -> int:
-        return sum(placement.header.payload_bytes for placement in self.placements)
+        return sum(placement.frames.payload_bytes for placement in self.placements)
 
     def pixels_of(self, placement: Placement) -> memoryview:
-        """The memory of one frame's pixels."""
+        """The memory of the pixels, back to back."""
         if self.outside is not None:
             return self.outside
         start = placement.pixels - placement.group_start
-        return self.span.memory[start : start + placement.header.payload_bytes]
+        return self.span.memory[start : start + placement.frames.payload_bytes]
 
     def close(self) -> None:
         """No more frames: fix the bytes to write."""
@@ -72,6 +72,17 @@ class Group:
         """Write directories, metadata and gaps around the pixels."""
         self.pages = layout.close(self.placements)
         layout.fill(self.memory, self.placements, self.pages)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` frames only: the next one was refused. The bytes stay as they are."""
+        kept = []
+        for placement in self.placements:
+            left = self.first_number + count - placement.frames.number
+            if left > 0:
+                kept.append(placement._replace(frames=placement.frames.first(left)))
+        self.placements = kept
+        self.pages = self.pages.first(count) if self.pages is not None else None
+        del self.checksums[count:]
 
     def pieces(self) -> Sequence[memoryview]:
         """What to write, from `start` to `end`: whole blocks of block-aligned memory."""

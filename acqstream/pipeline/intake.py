@@ -15,12 +15,13 @@ from acqstream.errors import FrameRefused
 from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Placement, RollOver
 from acqstream.model.cursors import Limit
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.pipeline.axis_kinds import AxisKinds
 from acqstream.pipeline.continuation import Continuation
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.ring import Ring
-from acqstream.pipeline.slot import RunSlot, Slot
+from acqstream.pipeline.slot import Slot
 
 MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
 _UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame tells its real cost
@@ -90,7 +91,7 @@ class Intake:
         """
         with self.condition:
             self._check(header)
-            return self._slot_at(self._place(header))
+            return self._slot_at(self._place(FrameRun.of([header])))
 
     def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None]) -> None:
         """Take the next frame as it lies in memory of the producer's; see `Log.adopt`.
@@ -100,7 +101,7 @@ class Intake:
         """
         with self.condition:
             self._check(header)
-            placement = self._place(header)
+            placement = self._place(FrameRun.of([header]))
             # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
             if placement.packed or header.checksum is None or _address(pixels) % BLOCK_BYTES:
                 slot = self._slot_at(placement)
@@ -122,7 +123,7 @@ class Intake:
     def _slot_at(self, placement: Placement) -> Slot:
         if placement.position > 0 and not self._extend_group(placement):
             self.close_group()  # no room behind it in the ring: the frame starts a new group
-            placement = self._place(placement.header)
+            placement = self._place(placement.frames)
         group = self._open
         if placement.position == 0 or group is None:
             group = self._begin_group(placement)
@@ -135,57 +136,42 @@ class Intake:
             self._slot = None
             first = not self.has_frames or self._is_wanted
             group.placements.append(placement)
-            self.received += 1
-            self.received_payload_bytes += placement.header.payload_bytes
+            self.received += len(placement.frames)
+            self.received_payload_bytes += placement.frames.payload_bytes
             self._note_cost(group, placement)
             if not placement.packed:
                 self.close_group()
             elif first:
                 self.condition.notify_all()  # the writer sets its deadline
 
-    def reserve_run(self, headers: Sequence[FrameHeader]) -> RunSlot | None:
+    def reserve_run(self, frames: FrameRun) -> Slot | None:
         """One slot for frames whose pixels come back to back; None if they cannot all be stored so.
 
         Then nothing has changed, and `reserve` tells frame by frame what stands in the way.
         """
         with self.condition:
-            self._check_turn(headers[0].number)
+            self._check_turn(frames.number)
             if self._ring.beside_bytes > self._ring.size_bytes * _MOST_BESIDE:
                 return None
             try:
-                self._kinds.check_run(headers)
+                self._kinds.check_run(frames)
             except FrameRefused:
                 return None
-            if self._keys is not None and not self._keys.add_run(headers):
+            if self._keys is not None and not self._keys.add_run(frames):
                 return None
             try:
-                run = self._place_run(headers) or self._place_run(headers)  # once more, in a group of its own
+                slot = self._place_run(frames) or self._place_run(frames)  # once more, in a group of its own
             except FrameRefused:
-                run = None
-            if run is None:
-                self._withdraw(headers)
-                return None
-            group, placements = run
-            self._slot = placements[-1]
-            return RunSlot(self, group, placements)
+                slot = None
+            if slot is None:
+                self._withdraw(frames)
+            return slot
 
-    def commit_run(self, group: Group, placements: Sequence[Placement]) -> None:
-        """Take a filled run into its group."""
-        with self.condition:
-            self._slot = None
-            first = not self.has_frames or self._is_wanted
-            group.placements += placements
-            self.received += len(placements)
-            self.received_payload_bytes += len(placements) * placements[0].header.payload_bytes
-            self._note_cost(group, max(placements, key=_metadata_bytes))
-            if first:
-                self.condition.notify_all()
-
-    def abandon(self, group: Group, *placements: Placement) -> None:
+    def abandon(self, group: Group, placement: Placement) -> None:
         """Forget a slot as if it had never been asked for."""
         with self.condition:
             self._slot = None
-            self._withdraw([placement.header for placement in placements])
+            self._withdraw(placement.frames)
             if not group.placements:
                 self._ring.release(group.span)
                 self._open = None
@@ -285,11 +271,10 @@ class Intake:
             text = f"frame {header.number}: a frame with axes {header.axes} is stored already"
             raise FrameRefused(text, code="duplicate_axes", number=header.number)
 
-    def _withdraw(self, headers: Sequence[FrameHeader]) -> None:
+    def _withdraw(self, frames: FrameRun) -> None:
         """These were admitted, and are not stored."""
         if self._keys is not None:
-            for header in reversed(headers):
-                self._keys.discard(header.axes)
+            self._keys.discard_run(frames)
 
     def _check_turn(self, number: int) -> None:
         if self._slot is not None:
@@ -299,33 +284,34 @@ class Intake:
         if number != self.received:
             raise _gap(number, self.received)
 
-    def _place(self, header: FrameHeader) -> Placement:
+    def _place(self, frames: FrameRun) -> Placement:
         if not self.stack_header:
-            self.axis_order = self.axis_order or tuple(header.axes)
+            self.axis_order = self.axis_order or tuple(frames.axes)
             self.stack_header = self.layout.stack_header(self.axis_order)
             self._end = len(self.stack_header)
-        placement = self.layout.place(header, self._end, self._previous())
+        placement = self.layout.place(frames, self._end, self._previous())
         if isinstance(placement, RollOver):
             self.close_group()
             self._stack += 1
             self._end = len(self.stack_header)
-            placement = self.layout.place(header, self._end, None)
+            placement = self.layout.place(frames, self._end, None)
             if isinstance(placement, RollOver):
-                if self._keys is not None:
-                    self._keys.discard(header.axes)
-                raise FrameRefused("the frame fits no stack file", code="payload_size", number=header.number)
+                self._withdraw(frames)
+                raise FrameRefused("the frame fits no stack file", code="payload_size", number=frames.number)
         return placement
 
-    def _place_run(self, headers: Sequence[FrameHeader]) -> tuple[Group, list[Placement]] | None:
+    def _place_run(self, frames: FrameRun) -> Slot | None:
         """All frames in one group, back to back; None, with the open group closed, if that does not go."""
-        self._place(headers[0])  # in the next stack file, where this one is full
-        placements = self.layout.place_run(headers, self._end, self._previous())
-        if placements is not None and placements[0].position == 0:
-            return self._begin_group(placements[-1]), placements
-        if placements is None or self._open is None or not self._extend_group(placements[-1]):
+        self._place(frames.first(1))  # in the next stack file, where this one is full
+        placement = self.layout.place_run(frames, self._end, self._previous())
+        if placement is not None and placement.position == 0:
+            self._begin_group(placement)
+        elif placement is None or not self._extend_group(placement):
             self.close_group()
             return None
-        return self._open, placements
+        assert self._open is not None
+        self._slot = placement
+        return Slot(self, self._open, placement)
 
     def _previous(self) -> Placement | None:
         return self._open.placements[-1] if self._open is not None else None
@@ -340,9 +326,9 @@ class Intake:
         return self._open
 
     def _note_cost(self, group: Group, placement: Placement) -> None:
-        payload = placement.header.payload_bytes
+        payload = placement.frames.frame_bytes
         if placement.packed:
-            cost = payload + 256 + len(placement.header.metadata)
+            cost = payload + 256 + max(map(len, placement.frames.metadata))
         else:  # also outside: small frames, which are copied, may come next into the window that is granted now
             cost = placement.group_end - placement.group_start
         self._last_span_bytes = max(group.span.length, self._last_span_bytes // 2)
@@ -354,10 +340,6 @@ def _address(memory: memoryview) -> int:
     """Of its first byte."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address
-
-
-def _metadata_bytes(placement: Placement) -> int:
-    return len(placement.header.metadata)
 
 
 def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:

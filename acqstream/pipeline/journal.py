@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.base import Page
+from acqstream.formats.base import Pages
 
 JOURNAL_NAME = "acqstream.journal"
 HEADER_BYTES = 4096
@@ -62,6 +62,8 @@ RECORD_DTYPE = np.dtype(
         "itemsize": RECORD_BYTES,
     }
 )
+
+_COVERED = np.dtype([("fields", f"V{_RECORD.size}"), ("crc", "<u4")])  # a record: the bytes that the CRC is of
 
 assert _RECORD.size + _CRC.size == RECORD_BYTES
 assert HEADER_BYTES % RECORD_BYTES == 0
@@ -110,15 +112,22 @@ def encode_frame(
     return fields + _CRC.pack(zlib.crc32(fields))
 
 
-def encode_frames(pages: Iterable[tuple[Page, int]], *, stack: int, length: int, pixel_type: int) -> bytes:
+def encode_frames(pages: Pages, checksums: Sequence[int], *, stack: int, pixel_type: int) -> bytes:
     """The records of frames of one kind: their pages in stack number `stack`, with the checksums of their pixels."""
-    parts: list[bytes] = []
-    for (header, directory, pixels, _), checksum in pages:
-        own_checksum = header.checksum is None
-        sums = (checksum, directory, pixel_type, own_checksum, xxhash.xxh3_64_intdigest(header.metadata))
-        fields = _RECORD.pack(header.number, FRAME, stack, pixels, length, *sums)
-        parts += (fields, _CRC.pack(zlib.crc32(fields)))
-    return b"".join(parts)
+    frames = pages.frames
+    records = np.zeros(len(frames), RECORD_DTYPE)
+    records["number"] = np.arange(frames.number, frames.next_number)
+    records["flags"] = FRAME
+    records["stack"] = stack
+    records["offset"], records["directory"] = pages.pixels, pages.directories
+    records["length"] = frames.frame_bytes
+    records["checksum"] = np.fromiter(checksums, np.uint64, len(frames))
+    records["pixel_type"] = pixel_type
+    records["own_checksum"] = [checksum is None for checksum in frames.checksums]
+    records["metadata_checksum"] = np.fromiter(map(xxhash.xxh3_64_intdigest, frames.metadata), np.uint64, len(frames))
+    covered = records.view(_COVERED)["fields"].tolist()
+    records["crc"] = np.fromiter(map(zlib.crc32, covered), np.uint32, len(frames))
+    return records.tobytes()
 
 
 def encode_gap(numbers: Iterable[int], flag: int) -> bytes:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.model.axes import Axes, axes_json
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.axes import Axes, axes_json, axes_json_rows
+from acqstream.model.frame_run import FrameRun
 
 _RECENT = 65536
 _MAX_ORDERS = 1024  # sets of axis names; a run has one or a few
@@ -42,9 +40,9 @@ class KeySet:
         self._recent.add(digest)
         return True
 
-    def add_run(self, headers: Sequence[FrameHeader]) -> bool:
+    def add_run(self, frames: FrameRun) -> bool:
         """Add the keys of these frames; False, and none is added, if one is there already or comes twice."""
-        digests = self._digests(headers)
+        digests = self._digests(frames)
         new = set(digests)
         if len(new) < len(digests) or not self._recent.isdisjoint(new):
             return False
@@ -60,12 +58,17 @@ class KeySet:
         """Take back a key added just now (its frame was not stored)."""
         self._recent.discard(self._digest(axes))
 
-    def _digests(self, headers: Sequence[FrameHeader]) -> list[int]:
-        names = tuple(headers[0].axes)
+    def discard_run(self, frames: FrameRun) -> None:
+        """Take back what `add_run` has added just now."""
+        self._recent.difference_update(self._digests(frames))
+
+    def _digests(self, frames: FrameRun) -> list[int]:
+        names = tuple(frames.axes)
         order = self._canonical.get(names) or self._order_of(names)
-        if order == names and all(header.axes_text and tuple(header.axes) == names for header in headers):
-            return [xxhash.xxh3_64_intdigest(header.axes_text) for header in headers]
-        return [self._digest(header.axes) for header in headers]
+        texts = frames.axes_texts
+        if order != names:
+            texts = axes_json_rows({name: frames.axes[name] for name in order}, len(frames))
+        return list(map(xxhash.xxh3_64_intdigest, texts))
 
     def _digest(self, axes: Axes) -> int:
         names = tuple(axes)

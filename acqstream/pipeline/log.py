@@ -23,12 +23,13 @@ from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.ending import Ending
 from acqstream.pipeline.notes import stall_text
 from acqstream.pipeline.recording import Recording
-from acqstream.pipeline.slot import RunSlot, Slot
+from acqstream.pipeline.slot import Slot
 from acqstream.pipeline.space_gate import RETRY_S
 from acqstream.pipeline.state_file import DatasetState
 from acqstream.pipeline.views.log_views import NO_VIEWS, LogViews
@@ -92,10 +93,10 @@ class Log:
         self._raise_error()
         return self._intake.reserve(header)
 
-    def reserve_run(self, headers: Sequence[FrameHeader]) -> RunSlot | None:
+    def reserve_run(self, frames: FrameRun) -> Slot | None:
         """One place for the pixels of several small frames, back to back; None if they must be reserved one by one."""
         self._raise_error()
-        return self._intake.reserve_run(headers)
+        return self._intake.reserve_run(frames)
 
     def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None] = _ignore) -> None:
         """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.

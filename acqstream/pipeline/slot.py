@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from acqstream.formats.base import Placement
@@ -13,50 +12,24 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """The place of one frame: fill `pixels` (its payload, C order), then `commit`, or `abandon` it.
+    """The place of a frame, or of several small ones: fill `pixels` (payloads in C order, back to back), then `commit`,
+    or `abandon` it.
 
     Until then it holds back the publication of small frames before it, and no other slot can be had.
     """
 
-    __slots__ = ("_group", "_intake", "header", "pixels", "placement")
+    __slots__ = ("_group", "_intake", "_placement", "pixels")
 
     def __init__(self, intake: Intake, group: Group, placement: Placement) -> None:
         self._intake = intake
         self._group = group
-        self.placement = placement
-        self.header = placement.header
+        self._placement = placement
         self.pixels = group.pixels_of(placement)
 
     def commit(self) -> None:
-        """The pixels are there: the frame counts as received and will be written."""
-        self._intake.commit(self._group, self.placement)
-
-    def abandon(self) -> None:
-        """The pixels will not come; the frame number stays free."""
-        self._intake.abandon(self._group, self.placement)
-
-
-class RunSlot:
-    """The place of several small frames of one kind, whose pixels lie back to back in `pixels`.
-
-    As `Slot`: fill it, then `commit` or `abandon` all of them.
-    """
-
-    __slots__ = ("_group", "_intake", "headers", "pixels", "placements")
-
-    def __init__(self, intake: Intake, group: Group, placements: Sequence[Placement]) -> None:
-        self._intake = intake
-        self._group = group
-        self.placements = placements
-        self.headers = [placement.header for placement in placements]
-        first, last = placements[0], placements[-1]
-        start = first.pixels - first.group_start
-        self.pixels = group.span.memory[start : start + last.pixels_end - first.pixels]
-
-    def commit(self) -> None:
-        """All pixels are there."""
-        self._intake.commit_run(self._group, self.placements)
+        """The pixels are there: the frames count as received and will be written."""
+        self._intake.commit(self._group, self._placement)
 
     def abandon(self) -> None:
         """The pixels will not come; the frame numbers stay free."""
-        self._intake.abandon(self._group, *self.placements)
+        self._intake.abandon(self._group, self._placement)

@@ -27,9 +27,9 @@ class Tally:
                 if len(self.gaps) < MAX_GAPS_NOTED:
                     self.gaps.append(MissingFrames(entry.first_number, entry.count, entry.reason))
             else:
-                self.stored += len(entry.placements)
+                self.stored += entry.next_number - entry.first_number
                 self.payload_bytes += entry.payload_bytes
-                self.without_checksum += sum(one.header.checksum is None for one in entry.placements)
+                self.without_checksum += sum(one.frames.checksums.count(None) for one in entry.placements)
 
     def missing(self, published: int, end: int, reason: str) -> tuple[MissingFrames, ...]:
         """All numbers below `end` without pixels: the declared ones, and those that were not published."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,20 +17,18 @@ from acqstream.protocol.shared_memory import MemoryPlace
 _HEADER_RESERVE_BYTES = 8192  # for everything in a frame's header but its metadata: axes are bounded
 
 
-class FrameFields(NamedTuple):
-    """What a header says of one frame, apart from its number. checksum is the XXH3-64 of its pixels."""
+class FrameKind(NamedTuple):
+    """What all frames of one message have in common. axes are the names, frame_bytes the payload of each frame."""
 
     pixel_type: PixelType
     shape: tuple[int, ...]
-    axes: Mapping[str, AxisValue]
-    metadata: Mapping[str, Any] | None
-    time_ns: int | None
-    checksum: int
+    axes: tuple[str, ...]
+    frame_bytes: int
 
-    def is_like(self, other: FrameFields) -> bool:
-        """True if both may stand in one `frames` message."""
-        same_kind = self.pixel_type is other.pixel_type and self.shape == other.shape
-        return same_kind and self.axes.keys() == other.axes.keys()
+
+FrameFields = tuple[tuple[AxisValue, ...], int, Mapping[str, Any] | None, int | None]
+"""What a header says of one frame, apart from its number and kind: a value for each axis, the XXH3-64 of the pixels,
+metadata, capture time. A bare tuple: one is made for every frame, and more would be felt."""
 
 
 def metadata_bytes(number: int, metadata: Mapping[str, Any]) -> int:
@@ -52,46 +51,60 @@ class FrameEncoder:
         self._dataset_id = dataset_id
         self._packer = msgpack.Packer(use_bin_type=True)
 
-    def frame(self, number: int, frame: FrameFields, place: MemoryPlace | None = None) -> bytes:
-        """The header of one frame. place: of its pixels in shared memory, if they are there."""
-        fields = self._kind("frame", number, frame, place)
-        fields["ax"] = frame.axes
-        if frame.time_ns is not None:
-            fields["tns"] = frame.time_ns
-        if frame.metadata:
-            fields["meta"] = frame.metadata
-        fields["sum"] = {"xxh3": f"{frame.checksum:016x}"}
-        header: bytes = self._packer.pack(fields)
-        return header
-
-    def frames(self, number: int, frames: Sequence[FrameFields], place: MemoryPlace | None = None) -> bytes:
-        """The header of several frames that are like the first one, from `number` on; place as in `frame`."""
-        first = frames[0]
-        fields = self._kind("frames", number, first, place)
-        fields["count"] = len(frames)
-        fields["ax"] = {name: [frame.axes[name] for frame in frames] for name in first.axes}
-        fields["sums"] = [f"{frame.checksum:016x}" for frame in frames]
-        if any(frame.time_ns is not None for frame in frames):
-            fields["tns"] = [frame.time_ns for frame in frames]
-        if any(frame.metadata for frame in frames):
-            fields["meta"] = [frame.metadata for frame in frames]
-        header: bytes = self._packer.pack(fields)
-        return header
-
-    def _kind(self, kind: str, number: int, frame: FrameFields, place: MemoryPlace | None) -> dict[str, Any]:
-        pixel_type = frame.pixel_type
+    def header(
+        self, number: int, kind: FrameKind, frames: Sequence[FrameFields], place: MemoryPlace | None = None
+    ) -> bytes:
+        """The header of these frames, from `number` on. place: of their pixels in shared memory, if they are there."""
         fields: dict[str, Any] = {
-            "t": kind,
+            "t": "frame" if len(frames) == 1 else "frames",
             "ds": self._dataset_id,
             "n": number,
-            "dt": pixel_type.dtype,
-            "sh": frame.shape,
+            "dt": kind.pixel_type.dtype,
+            "sh": kind.shape,
         }
-        if pixel_type.bits != 8 * pixel_type.sample_bytes:
-            fields["bits"] = pixel_type.bits
+        if kind.pixel_type.bits != 8 * kind.pixel_type.sample_bytes:
+            fields["bits"] = kind.pixel_type.bits
         if place is not None:
             fields["mem"] = place
-        return fields
+        fields.update(_of_one(kind, frames[0]) if len(frames) == 1 else _of_many(kind, frames))
+        header: bytes = self._packer.pack(fields)
+        return header
+
+
+def _of_one(kind: FrameKind, frame: FrameFields) -> dict[str, Any]:
+    axes, checksum, metadata, time_ns = frame
+    fields: dict[str, Any] = {"ax": dict(zip(kind.axes, axes, strict=True)), "sum": {"xxh3": f"{checksum:016x}"}}
+    if time_ns is not None:
+        fields["tns"] = time_ns
+    if metadata:
+        fields["meta"] = metadata
+    return fields
+
+
+def _of_many(kind: FrameKind, frames: Sequence[FrameFields]) -> dict[str, Any]:
+    axes, checksums, metadata, times_ns = zip(*frames, strict=True)
+    fields: dict[str, Any] = {
+        "count": len(frames),
+        "ax": {name: _column(values) for name, values in zip(kind.axes, zip(*axes, strict=True), strict=True)},
+        "sums": struct.pack(f">{len(frames)}Q", *checksums).hex(),
+    }
+    if times_ns.count(None) < len(frames):
+        fields["tns"] = times_ns
+    if any(metadata):
+        fields["meta"] = metadata
+    return fields
+
+
+def _column(values: tuple[AxisValue, ...]) -> tuple[AxisValue, ...] | dict[str, int]:
+    """The values of an axis: where they are evenly spaced, as the first one and the step."""
+    first, second = values[:2]
+    if not isinstance(first, int) or not isinstance(second, int):
+        return values
+    step = second - first
+    if not -(2**31) <= step < 2**31:
+        return values
+    even = range(first, first + len(values) * step, step) if step else [first] * len(values)
+    return {"start": first, "step": step} if values == tuple(even) else values
 
 
 def encode_request(kind: str, **fields: Any) -> bytes:

@@ -7,11 +7,12 @@ lead. Frames do not change the state: `judge` says whether one is to be stored.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from acqstream.model.cursors import Limit
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState as State
 
@@ -104,12 +105,12 @@ class Session:
         is_waited_for = self.state in (State.ORPHANED, State.CLOSING) and self.lost_at_s is not None
         return is_waited_for and now_s - (self.lost_at_s or 0.0) >= self._grace_s
 
-    def takes_run(self, headers: Sequence[FrameHeader], received: int, received_bytes: int) -> bool:
+    def takes_run(self, frames: FrameRun, received: int, received_bytes: int) -> bool:
         """True if all of these frames are due and inside the window; else each is to be judged."""
-        if self.state not in (State.RUNNING, State.ORPHANED) or not headers or headers[0].number != received:
+        if self.state not in (State.RUNNING, State.ORPHANED) or not len(frames) or frames.number != received:
             return False
-        total = received_bytes + len(headers) * headers[0].payload_bytes
-        return headers[-1].number < self.limit.number and total <= self.limit.payload_bytes
+        total = received_bytes + frames.payload_bytes
+        return frames.next_number <= self.limit.number and total <= self.limit.payload_bytes
 
     def judge(self, header: FrameHeader, received: int, received_bytes: int) -> tuple[Verdict, Refusal | None]:
         """Whether a frame is to be stored, given what the log has received so far."""

@@ -7,9 +7,9 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.client.frame_ring import LARGE_FRAME_BYTES, PAGE_BYTES, SLOT_ALIGNMENT, FrameRing
+from acqstream.client.frame_ring import ALIGNMENT, LARGE_FRAME_BYTES, PAGE_BYTES, FrameRing
 
-CAPACITY = 16 * SLOT_ALIGNMENT
+CAPACITY = 16 * ALIGNMENT
 LARGE_CAPACITY = 3 * LARGE_FRAME_BYTES
 
 
@@ -19,20 +19,19 @@ def test_slots_lie_apart_and_inside(steps):
     for size in steps:
         if size is None:
             if held:
-                held.popleft()
-                ring.give_back()
+                ring.give_back(sum(held.popleft()))
             continue
         start = ring.place(size)
         if start is None:
             assert held or size > CAPACITY
             continue
         ring.take(start, size)
-        assert start % SLOT_ALIGNMENT == 0
+        assert start % ALIGNMENT == 0 or (held and (start - size, size) == held[-1])
         assert start + size <= CAPACITY
         assert all(start + size <= other or other + length <= start for other, length in held)
         held.append((start, size))
-    assert len(ring) == len(held)
-    assert sum(size for _, size in held) <= ring.used_bytes <= ring.peak_bytes <= CAPACITY
+    assert (ring.used_bytes == 0) == (not held)
+    assert sum(size for _, size in held) <= ring.used_bytes <= CAPACITY
 
 
 @given(st.lists(st.one_of(st.integers(1, 2 * LARGE_FRAME_BYTES), st.none()), max_size=40))
@@ -41,15 +40,14 @@ def test_large_frames_start_on_a_page(steps):
     for size in steps:
         if size is None:
             if held:
-                held.popleft()
-                ring.give_back()
+                ring.give_back(sum(held.popleft()))
             continue
         start = ring.place(size)
         if start is None:
             assert held
             continue
         ring.take(start, size)
-        assert start % (PAGE_BYTES if size >= LARGE_FRAME_BYTES else SLOT_ALIGNMENT) == 0
+        assert size < LARGE_FRAME_BYTES or start % PAGE_BYTES == 0
         assert start + size <= LARGE_CAPACITY
         assert all(start + size <= other or other + length <= start for other, length in held)
         held.append((start, size))
@@ -67,6 +65,17 @@ def test_a_full_ring_has_room_again_for_what_was_given_back():
         assert ring.place(CAPACITY // 2) == start
         ring.take(start, CAPACITY // 2)
     assert ring.place(1) is None
-    ring.give_back()
+    ring.give_back(CAPACITY // 2)
     assert ring.place(CAPACITY // 2) == 0
     assert ring.place(CAPACITY // 2 + 1) is None
+
+
+def test_frames_of_one_size_lie_back_to_back():
+    ring = FrameRing(CAPACITY)
+    starts = []
+    for size in (100, 100, 100, 30, 30):
+        start = ring.place(size)
+        assert start is not None
+        ring.take(start, size)
+        starts.append(start)
+    assert starts == [0, 100, 200, 320, 350]

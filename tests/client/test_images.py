@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from acqstream.client.images import copy_pixels, pixel_type_of_buffer, pixel_type_of_image
+from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image
+from acqstream.model.pixel_type import PixelType
 from acqstream.storage.memory import PageMemory
 
 BASE = np.arange(2048 * 1024 + 7, dtype=np.uint32).astype("<u2") * np.uint16(40503)
@@ -27,7 +28,7 @@ IMAGES = {
 @pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
 def test_a_copy_and_its_checksum(image: np.ndarray) -> None:
     memory = PageMemory(8 * 2**20).view
-    found = copy_pixels(image, pixel_type_of_image(image, None), memory, 64)
+    found = copy_pixels(image, kind_of_image(image.dtype, image.shape, ()).pixel_type, memory, 64)
     expected = np.ascontiguousarray(image).astype(image.dtype.newbyteorder("<")).tobytes()
     assert memory[64 : 64 + len(expected)] == expected
     rest = bytes(memory[:64]) + bytes(memory[64 + len(expected) :])
@@ -36,8 +37,8 @@ def test_a_copy_and_its_checksum(image: np.ndarray) -> None:
 
 
 def test_buffers_of_images_to_come() -> None:
-    assert pixel_type_of_buffer((4, 5), np.uint16, 12).bits == 12
-    assert pixel_type_of_buffer([4, 5, 3], "uint8", None).samples == 3
+    assert kind_of_buffer((4, 5), np.uint16, ("time",), 12) == (PixelType("<u2", 1, 12), (4, 5), ("time",), 40)
+    assert kind_of_buffer([4, 5, 3], "uint8", ()) == (PixelType("|u1", 3, 8), (4, 5, 3), (), 60)
     for shape, dtype in (((4, 5), ">u2"), ((4, 5), "float32"), ((4,), "uint8"), ((4, 5), "nonsense"), ("xy", "uint8")):
         with pytest.raises(ValueError):  # noqa: PT011 - texts are those of the pixel types
-            pixel_type_of_buffer(shape, dtype, None)  # type: ignore[arg-type]
+            kind_of_buffer(shape, dtype, ())  # type: ignore[arg-type]

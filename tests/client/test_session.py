@@ -12,7 +12,7 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
-from acqstream.protocol.request_fields import FrameFields
+from acqstream.protocol.request_fields import FrameKind
 
 WIDE = Limit(1000, 10**9)
 GRAY = PixelType("|u1", 1, 8)
@@ -26,16 +26,20 @@ def closed(status: str) -> Closed:
     return Closed(Receipt(dataset_id="stored", path="/data/cells", status=status))  # type: ignore[arg-type]
 
 
+def put(session: Session, size: int, start: int) -> None:
+    kind = FrameKind(GRAY, (1, size), ("time",), size)
+    session.outbox.add_frame(kind, ((session.outbox.next,), 0, None, None), start)
+
+
 def session_of(*sizes: int, published: int = 0) -> Session:
     """An open session that has sent frames of these sizes, so many of them published."""
     session = Session(Outbox(4096), 0.0)
+    session.outbox.message_bytes = 0  # each in a message of its own
     session.open(opened(), same_machine=True, now=0.0)
     for size in sizes:
         start = session.outbox.place(size, 5)
         assert start is not None
-        session.outbox.add_frame(
-            FrameFields(GRAY, (1, size), {"time": session.outbox.next}, None, None, 0), start, size
-        )
+        put(session, size, start)
     session.take_due(100)
     session.receive(Ack("stored", Cursors(len(sizes), published, 0), WIDE), 1.0, 1.0)
     return session
@@ -147,7 +151,7 @@ def test_display_settings_are_repeated_and_the_summary_before_frame_0_only():
     assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
     session.open(opened(epoch=1), same_machine=True, now=2.0)
     assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
-    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 0}, None, None, 0), 0, 100)
+    put(session, 100, 0)
     session.open(opened(1, received_bytes=100, epoch=2), same_machine=True, now=3.0)
     assert [kind for kind, _ in session.take_patches()] == ["display"]
 
@@ -234,7 +238,7 @@ def test_an_end_asked_for_before_the_pause_was_known_does_not_wait_for_the_windo
     session.limit = Limit(1, 100)
     start = session.outbox.place(100, 5)
     assert start is not None
-    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 1}, None, None, 0), start, 100)
+    put(session, 100, start)
     session.ending = Ending("error", "an exception")
     paused(session, "no space", 2.0)
     session.check_space(10.0, 2.1)
@@ -246,7 +250,7 @@ def test_frames_that_wait_for_the_window_are_dropped_when_the_run_is_given_up():
     session.limit = Limit(1, 100)
     start = session.outbox.place(100, 5)
     assert start is not None
-    session.outbox.add_frame(FrameFields(GRAY, (1, 100), {"time": 1}, None, None, 0), start, 100)
+    put(session, 100, start)
     session.ending = Ending("error", "an exception")
     assert not session.close_is_due  # they may still be sent
     session.ending = Ending("error", "an exception", drops_unsent=True)

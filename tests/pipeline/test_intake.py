@@ -52,7 +52,7 @@ def check_groups(groups: list[Group], frames: list[Frame]) -> None:
         end[group.stack] = group.end
         for placement in group.placements:
             assert bytes(group.pixels_of(placement)) == frames[len(numbers)].image.tobytes()
-            numbers.append(placement.header.number)
+            numbers.append(placement.frames.number)
     assert numbers == list(range(len(frames)))
 
 

@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acqstream.model.axes import axes_json
-from acqstream.model.frame_header import FrameHeader
+from acqstream.errors import FrameRefused
+from acqstream.model.frame_run import FrameRun
 from acqstream.pipeline import key_set
 from acqstream.pipeline.group import Group
 from acqstream.pipeline.intake import Intake
@@ -30,8 +30,12 @@ KINDS: list[tuple[tuple[int, int], str, int | None]] = [
 ]
 
 
+def run_of(frames: list[Frame]) -> FrameRun:
+    return FrameRun.of([frame.header for frame in frames])
+
+
 def put_run(intake: Intake, frames: list[Frame]) -> bool:
-    run = intake.reserve_run([frame.header for frame in frames])
+    run = intake.reserve_run(run_of(frames))
     if run is None:
         return False
     run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames)
@@ -55,11 +59,14 @@ def check_places(stored: list[tuple[Group, bytes]], frames: list[Frame]) -> None
         assert group.start == end.get(group.stack, 4096)
         assert len(content) == group.end - group.start
         end[group.stack] = group.end
-        assert len({placement.header[1:4] for placement in group.placements}) == 1
+        assert len({placement.frames.kind for placement in group.placements}) == 1
         for placement in group.placements:
-            image, start = frames[len(numbers)].image, placement.pixels - group.start
-            assert content[start : start + image.nbytes] == image.tobytes()
-            numbers.append(placement.header.number)
+            start = placement.pixels - group.start
+            for header in placement.frames:
+                image = frames[len(numbers)].image
+                assert content[start : start + image.nbytes] == image.tobytes()
+                start += image.nbytes
+                numbers.append(header.number)
     assert list(end) == list(range(len(end)))
     assert numbers == list(range(len(frames)))
 
@@ -79,11 +86,9 @@ def test_every_frame_has_its_place(data: st.DataObject) -> None:
             frame_of(len(frames) + one, shape, dtype, bits=bits, metadata={"text": "x" * texts[one]})
             for one in range(count)
         ]
-        if data.draw(st.integers(0, 2)) == 0:
-            some[-1] = frame_of(some[-1].header.number, shape, bits=data.draw(st.sampled_from([None, 10, 12])))
         frames += some
         ending = data.draw(st.sampled_from(["store", "store", "abandon", "one"]))
-        if ending == "abandon" and (run := intake.reserve_run([frame.header for frame in some])) is not None:
+        if ending == "abandon" and (run := intake.reserve_run(run_of(some))) is not None:
             run.abandon()
         if ending == "one" or not put_run(intake, some):
             for frame in some:
@@ -106,8 +111,8 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
     for start in range(0, 600, 60):
         some = [frame.header for frame in frames[start : start + 60]]
         again = [*some[:-1], some[-1]._replace(axes=some[0].axes, axes_text=b"")]
-        assert log.reserve_run(again) is None
-        run = log.reserve_run(some)
+        assert log.reserve_run(FrameRun.of(again)) is None
+        run = log.reserve_run(FrameRun.of(some))
         if run is None:
             for frame in frames[start : start + 60]:
                 log.append(frame.header, frame.image)
@@ -123,6 +128,31 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
         assert record["checksum"] == xxhash.xxh3_64_intdigest(image.tobytes())
         assert record["metadata_checksum"] == xxhash.xxh3_64_intdigest(words)
         assert (record["length"], record["own_checksum"]) == (image.nbytes, frame.header.checksum is None)
+
+
+@pytest.mark.parametrize("bad", [0, 9, 10, 27, 39])
+def test_a_wrong_checksum_inside_a_run_ends_the_log_before_its_frame(tmp_path: Path, bad: int) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    frames = [frame_of(number, (16, 16), checksum=number % 3 > 0 or number == bad) for number in range(40)]
+    headers = [frame.header for frame in frames]
+    headers[bad] = headers[bad]._replace(checksum=(headers[bad].checksum or 0) ^ 1)
+    for some in (slice(0, 10), slice(10, 40)):
+        try:
+            run = log.reserve_run(FrameRun.of(headers[some]))
+        except FrameRefused:
+            break  # the first ones were checked already
+        assert run is not None
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[some])
+        run.commit()
+    with pytest.raises(FrameRefused, match=f"frame {bad}: pixels have checksum") as caught:
+        log.close()
+    assert (caught.value.code, caught.value.number) == ("checksum", bad)
+    assert log.receipt is not None
+    assert (log.receipt.stored, log.receipt.payload_bytes) == (bad, bad * 512)
+    assert log.receipt.without_checksum == sum(number % 3 == 0 for number in range(bad))
+    if bad:
+        check_dataset(tmp_path / "cells", frames[:bad])
 
 
 @pytest.mark.parametrize("many_at_once", [True, False])
@@ -145,30 +175,26 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
     assert intake._ring.beside_peak_bytes <= MIB
 
 
-axes = st.dictionaries(st.sampled_from("ab"), st.integers(0, 9), max_size=2)
-
-
-def headers_of(some: list[Axes], *, with_text: bool) -> list[FrameHeader]:
-    headers = [frame_of(number, axes=one).header for number, one in enumerate(some)]
-    return [header._replace(axes_text=axes_json(header.axes)) for header in headers] if with_text else headers
+names = st.sampled_from([(), ("a",), ("b",), ("a", "b"), ("b", "a")])
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.tuples(st.lists(axes, min_size=1, max_size=5), st.booleans(), st.booleans()), max_size=30))
+@given(steps=st.lists(st.tuples(names, rows, st.booleans()), max_size=30))
 def test_keys_of_runs_are_like_a_set(
-    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[list[Axes], bool, bool]]
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[tuple[str, ...], list[tuple[int, int]], bool]]
 ) -> None:
     monkeypatch.setattr(key_set, "_RECENT", 7)
     keys = KeySet()
     model: set[frozenset[tuple[str, int | str]]] = set()
-    for some, is_stored, with_text in steps:
+    for order, values, is_stored in steps:
+        some: list[Axes] = [dict(zip(order, row, strict=False)) for row in values]
         new = {frozenset(one.items()) for one in some}
-        headers = headers_of(some, with_text=with_text)
+        frames = run_of([frame_of(number, axes=one) for number, one in enumerate(some)])
         is_good = len(new) == len(some) and not new & model
-        assert keys.add_run(headers) == is_good
+        assert keys.add_run(frames) == is_good
         if is_good and is_stored:
             model |= new
         elif is_good:
-            for header in headers:
-                keys.discard(header.axes)
+            keys.discard_run(frames)
         assert len(keys) == len(model)

@@ -17,6 +17,7 @@ from acqstream.errors import CorruptDataset, FrameRefused
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME, summary_for
 from acqstream.model.acquisition_spec import TileSpec
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
 from acqstream.pipeline.log import Log
@@ -237,10 +238,12 @@ def test_what_is_no_tile_is_refused_by_its_number(
 
 def test_what_is_no_tile_is_found_among_small_ones_that_come_together(tmp_path: Path) -> None:
     good = [frame_of(n, (20, 30), axes={"row": 0, "column": n}) for n in range(4)]
-    bad = frame_of(2, (20, 30), axes={"row": 0, "time": 2})
+    bad = [frame_of(n, (20, 30), axes={"row": 0, "time": n}) for n in range(2)]
+    small = [frame_of(n, (12, 30), axes={"row": 0, "column": n}) for n in range(2)]
     with start_log(tmp_path / "cells", **TILES) as log:
-        assert log.reserve_run([good[0].header, good[1].header, bad.header]) is None
-        run = log.reserve_run([frame.header for frame in good])
+        for some in (bad, small):
+            assert log.reserve_run(FrameRun.of([frame.header for frame in some])) is None
+        run = log.reserve_run(FrameRun.of([frame.header for frame in good]))
         assert run is not None
         run.pixels[:] = b"".join(frame.image.tobytes() for frame in good)
         run.commit()

@@ -9,18 +9,19 @@ from acqstream.model.pixel_type import pixel_type_of
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.frame_batch import Frames
-from acqstream.protocol.request_fields import FrameEncoder, FrameFields
+from acqstream.protocol.request_fields import FrameEncoder, FrameFields, FrameKind
 from acqstream.protocol.requests import Frame, Open, parse_request
 
 PLACE = wire.MemoryPlace(7, 8192)
-FRAME = FrameFields(pixel_type_of("<u2", (2, 3)), (2, 3), {"time": 0}, None, None, 5)
+KIND = FrameKind(pixel_type_of("<u2", (2, 3)), (2, 3), ("time",), 12)
+FRAME: FrameFields = ((0,), 5, None, None)
 
 
 def test_a_place_goes_through_both_kinds_of_frame() -> None:
     encoder = FrameEncoder("b0e1")
-    one = parse_request(decode_header(encoder.frame(3, FRAME, PLACE))[0])
-    many = parse_request(decode_header(encoder.frames(3, [FRAME, FRAME], PLACE))[0])
-    without = parse_request(decode_header(encoder.frame(3, FRAME))[0])
+    one = parse_request(decode_header(encoder.header(3, KIND, [FRAME], PLACE))[0])
+    many = parse_request(decode_header(encoder.header(3, KIND, [FRAME, FRAME], PLACE))[0])
+    without = parse_request(decode_header(encoder.header(3, KIND, [FRAME]))[0])
     assert isinstance(one, Frame)
     assert isinstance(many, Frames)
     assert isinstance(without, Frame)

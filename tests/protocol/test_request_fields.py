@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import pytest
 
 from acqstream.errors import ConfigError, FrameRefused
@@ -11,15 +13,19 @@ from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.frame_batch import Frames
-from acqstream.protocol.request_fields import FrameEncoder, FrameFields, encode_request, metadata_bytes
+from acqstream.protocol.request_fields import FrameEncoder, FrameKind, encode_request, metadata_bytes
 from acqstream.protocol.requests import Frame, Skip, parse_request
 
 GRAY = PixelType("<u2", 1, 16)
 
 
-def fields(**changes) -> FrameFields:
-    plain = FrameFields(GRAY, (4, 5), {"time": 0}, None, None, 0)
-    return plain._replace(**changes)
+@dataclass(frozen=True)
+class OneFrame:
+    pixel_type: PixelType = GRAY
+    axes: dict[str, int | str] = field(default_factory=lambda: {"time": 0})
+    metadata: dict | None = None
+    time_ns: int | None = None
+    checksum: int = 0
 
 
 KINDS = [
@@ -29,36 +35,81 @@ KINDS = [
 ]
 
 
-def expected(number: int, frame: FrameFields) -> FrameHeader:
+def header_of(number: int, frames: list[OneFrame]) -> bytes:
+    first = frames[0]
+    kind = FrameKind(first.pixel_type, (4, 5), tuple(first.axes), 40)
+    fields = [(tuple(frame.axes.values()), frame.checksum, frame.metadata, frame.time_ns) for frame in frames]
+    return FrameEncoder("b0e1").header(number, kind, fields)
+
+
+def expected(number: int, frame: OneFrame) -> FrameHeader:
     text, words = axes_json(frame.axes), frame_metadata(frame.metadata, frame.axes)
     return FrameHeader(number, frame.pixel_type, 4, 5, dict(frame.axes), words, frame.checksum, frame.time_ns, text)
+
+
+def check_many(frames: list[OneFrame]) -> dict:
+    """The header of these frames, which must be read back as they are."""
+    header = decode_header(header_of(7, frames))[0]
+    batch = parse_request(header)
+    assert isinstance(batch, Frames)
+    assert (batch.first, batch.count, batch.frame_bytes, batch.refused) == (7, len(frames), 40, None)
+    assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
+    return header
 
 
 @pytest.mark.parametrize("changes", KINDS)
 @pytest.mark.parametrize("checksum", [0, 255, 2**64 - 1])
 def test_frames_both_ways(changes, checksum):
-    frame = fields(**changes, checksum=checksum)
-    decoded, _ = decode_header(FrameEncoder("b0e1").frame(3, frame))
+    frame = OneFrame(**changes, checksum=checksum)
+    decoded, _ = decode_header(header_of(3, [frame]))
     assert parse_request(decoded) == Frame("b0e1", expected(3, frame))
 
 
 @pytest.mark.parametrize("changes", KINDS)
 def test_many_frames_both_ways(changes):
-    frames = [fields(**changes, checksum=number) for number in range(3)]
-    frames[1] = frames[1]._replace(metadata={"only": "here"}, time_ns=5)
-    batch = parse_request(decode_header(FrameEncoder("b0e1").frames(7, frames))[0])
-    assert isinstance(batch, Frames)
-    assert (batch.first, batch.count, batch.frame_bytes, batch.refused) == (7, 3, 40, None)
-    assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
+    frames = [OneFrame(**changes, checksum=number) for number in range(3)]
+    frames[1] = replace(frames[1], metadata={"only": "here"}, time_ns=5)
+    check_many(frames)
 
 
-@pytest.mark.parametrize("axes", [{"time": 5, "channel": "DA'PI\""}, {"z": -(2**31)}, {}])
+@pytest.mark.parametrize("axes", [{"time": 5, "channel": "DA'PI\"%d"}, {"z": -(2**31)}, {}])
 def test_plain_frames_both_ways(axes):
     """Without metadata they are taken column by column."""
-    frames = [fields(axes=axes, checksum=number) for number in range(3)]
-    batch = parse_request(decode_header(FrameEncoder("b0e1").frames(7, frames))[0])
+    check_many([OneFrame(axes=axes, checksum=2**64 - 1 - number) for number in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([5, 6, 7], {"start": 5, "step": 1}),
+        ([3, 3, 3], {"start": 3, "step": 0}),
+        ([4, 0, -4], {"start": 4, "step": -4}),
+        ([0, 1, 3], [0, 1, 3]),
+        ([-(2**31), 2**31 - 1], [-(2**31), 2**31 - 1]),
+        (["A", "B", "%b"], ["A", "B", "%b"]),
+    ],
+)
+def test_values_that_are_evenly_spaced_are_sent_as_a_step(values, column):
+    header = check_many([OneFrame(axes={"c": "\u00b5%s", "a": value}) for value in values])
+    assert header["ax"]["a"] == column
+
+
+@pytest.mark.parametrize(
+    ("sums", "good"),
+    [
+        ("0123456789abcdef" * 3, 3),
+        ("0123456789abcdef" * 2 + "0123456789abcdeX", 2),
+        ("0123456789abcd 0" + "0123456789abcdef" * 2, 0),
+    ],
+)
+def test_checksums_in_one_text(sums, good):
+    values = {"t": "frames", "ds": "b0e1", "n": 7, "count": 3, "dt": "<u2", "sh": [4, 5], "ax": {"time": [0, 1, 2]}}
+    batch = parse_request({**values, "sums": sums})
     assert isinstance(batch, Frames)
-    assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
+    assert [header.checksum for header in batch.headers] == [0x0123456789ABCDEF] * good
+    assert (batch.refused is None) == (good == 3)
+    with pytest.raises(FrameRefused, match="'sums' must be null, "):
+        parse_request({**values, "sums": sums[1:]})
 
 
 @pytest.mark.parametrize(

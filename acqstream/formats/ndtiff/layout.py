@@ -29,6 +29,7 @@ Published when: its whole entry is in NDTiff.index.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,10 @@ from typing import Any
 import numpy as np
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, Page, Placement, RollOver, align_up
-from acqstream.model.axes import axes_json
+from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
+from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.pixel_type import PixelType
 
@@ -57,9 +59,17 @@ _HEADER_BYTES = 28
 _ENTRY_COUNT = 13
 _RESOLUTIONS = 162
 _PACKED_ALIGN = 16
-_KIND = slice(1, 4)  # of a header: pixel type, height, width
 _INDEX_PIXEL_TYPES = {8: 0, 16: 1, 10: 3, 12: 4, 14: 5, 11: 6}  # by significant bits; RGB is 2
-_INDEX_NUMBERS = struct.Struct("<IiiiiIii")
+_INDEX_NUMBERS = (  # behind axes and name, in an entry
+    ("pixels", "<u4"),
+    ("width", "<i4"),
+    ("height", "<i4"),
+    ("pixel_type", "<i4"),
+    ("compression", "<i4"),
+    ("metadata", "<u4"),
+    ("metadata_bytes", "<i4"),
+    ("metadata_compression", "<i4"),
+)
 _LENGTH = struct.Struct("<I")
 
 # Byte offsets, in a directory, of the values that differ from frame to frame.
@@ -103,7 +113,7 @@ class NDTiffLayout:
 
     def check(self, header: FrameHeader) -> None:
         if self._overlap is not None:
-            check_tile(header, self._overlap)
+            check_tiles(FrameRun.of([header]), self._overlap)
         needed = header.payload_bytes + len(header.metadata) + STACK_MARGIN_BYTES + 2 * 2**20
         if needed > self._limit:
             raise FrameRefused(
@@ -116,104 +126,87 @@ class NDTiffLayout:
         """See `FrameLayout.fits`."""
         return end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES < self._limit
 
-    def place(self, header: FrameHeader, end: int, previous: Placement | None) -> Placement | RollOver:
+    def place(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | RollOver:
         placement = None
-        if previous is not None and previous.packed and _same_kind(previous.header, header):
-            placement = self._behind(header, previous)
+        if previous is not None and previous.packed and previous.frames.kind == frames.kind:
+            placement = self._behind(frames, previous)
         if placement is None:
-            placement = self._new_group(header, end if previous is None else previous.group_end)
+            placement = self._new_group(frames, end if previous is None else previous.group_end)
         # The references' rule, with the end of our group (which counts gaps too) for the end of theirs.
         if not self.fits(placement.group_end):
             return RollOver()
         return placement
 
-    def place_run(self, headers: Sequence[FrameHeader], end: int, previous: Placement | None) -> list[Placement] | None:
+    def place_run(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | None:
         if self._overlap is not None:
-            for header in headers:
-                check_tile(header, self._overlap)
-        first = self.place(headers[0], end, previous)
-        if isinstance(first, RollOver) or not first.packed:
+            check_tiles(frames, self._overlap)
+        if frames.frame_bytes >= LARGE_FRAME_BYTES:
             return None
-        _, start, position, pixels, tail, group_end, _ = first
-        payload = first.header.payload_bytes
-        kind = first.header[_KIND]
-        placements = [first]
-        for header in headers[1:]:
-            if header[_KIND] != kind:
-                return None
-            position += 1
-            pixels += payload
-            tail += DIRECTORY_STEP + len(header.metadata) + 1
-            group_end = align_up(align_up(pixels + payload, _PACKED_ALIGN) + tail)
-            placements.append(Placement(header, start, position, pixels, tail, group_end, True))
-        if group_end - start > PACKED_GROUP_BYTES or not self.fits(group_end):
+        placement = self.place(frames, end, previous)
+        if isinstance(placement, RollOver) or placement.group_end - placement.group_start > PACKED_GROUP_BYTES:
             return None
-        return placements
+        return placement
 
-    def _behind(self, header: FrameHeader, previous: Placement) -> Placement | None:
+    def _behind(self, frames: FrameRun, previous: Placement) -> Placement | None:
         pixels = previous.pixels_end
-        tail = previous.tail_bytes + DIRECTORY_STEP + len(header.metadata) + 1
-        group_end = align_up(align_up(pixels + header.payload_bytes, _PACKED_ALIGN) + tail)
+        tail = previous.tail_bytes + DIRECTORY_STEP * len(frames) + _texts_bytes(frames)
+        group_end = align_up(align_up(pixels + frames.payload_bytes, _PACKED_ALIGN) + tail)
         if group_end - previous.group_start > PACKED_GROUP_BYTES:
             return None
-        return Placement(header, previous.group_start, previous.position + 1, pixels, tail, group_end, packed=True)
+        position = previous.position + len(previous.frames)
+        return Placement(frames, previous.group_start, position, pixels, tail, group_end, packed=True)
 
-    def _new_group(self, header: FrameHeader, start: int) -> Placement:
-        if header.payload_bytes >= LARGE_FRAME_BYTES:
-            pixels = align_up(start + DIRECTORY_STEP + len(header.metadata) + 1)
-            return Placement(header, start, 0, pixels, 0, align_up(pixels + header.payload_bytes), packed=False)
+    def _new_group(self, frames: FrameRun, start: int) -> Placement:
+        if frames.frame_bytes >= LARGE_FRAME_BYTES:
+            pixels = align_up(start + DIRECTORY_STEP + _texts_bytes(frames))
+            return Placement(frames, start, 0, pixels, 0, align_up(pixels + frames.payload_bytes), packed=False)
         pixels = start + DIRECTORY_STEP
-        tail = len(header.metadata) + 1
-        group_end = align_up(align_up(pixels + header.payload_bytes, _PACKED_ALIGN) + tail)
-        return Placement(header, start, 0, pixels, tail, group_end, packed=True)
+        tail = DIRECTORY_STEP * (len(frames) - 1) + _texts_bytes(frames)
+        group_end = align_up(align_up(pixels + frames.payload_bytes, _PACKED_ALIGN) + tail)
+        return Placement(frames, start, 0, pixels, tail, group_end, packed=True)
 
-    def close(self, group: Sequence[Placement]) -> list[Page]:
-        first = group[0]
-        if not first.packed:
-            return [Page(first.header, first.group_start, first.pixels, first.group_start + DIRECTORY_STEP)]
-        tail = align_up(group[-1].pixels_end, _PACKED_ALIGN)
-        metadata = tail + DIRECTORY_STEP * (len(group) - 1)
-        pages = []
-        for placement in group:
-            position = placement.position
-            directory = first.group_start if position == 0 else tail + DIRECTORY_STEP * (position - 1)
-            pages.append(Page(placement.header, directory, placement.pixels, metadata))
-            metadata += len(placement.header.metadata) + 1
-        return pages
+    def close(self, group: Sequence[Placement]) -> Pages:
+        first, frames = group[0], FrameRun.joined([placement.frames for placement in group])
+        positions = np.arange(len(frames))
+        pixels = first.pixels + frames.frame_bytes * positions
+        directories = np.full(len(frames), first.group_start)
+        metadata = first.group_start + DIRECTORY_STEP
+        if first.packed:
+            tail = align_up(group[-1].pixels_end, _PACKED_ALIGN)
+            directories[1:] = tail + DIRECTORY_STEP * positions[:-1]
+            metadata = tail + DIRECTORY_STEP * (len(frames) - 1)
+        lengths = _text_lengths(frames) + 1
+        return Pages(frames, directories, pixels, metadata + np.cumsum(lengths) - lengths)
 
-    def fill(self, block: memoryview, group: Sequence[Placement], pages: Sequence[Page]) -> None:
+    def fill(self, block: memoryview, group: Sequence[Placement], pages: Pages) -> None:
         start, end = group[0].group_start, group[-1].group_end
         data = np.frombuffer(block, dtype=np.uint8)
         directories = self._directories(pages, end)
         data[:DIRECTORY_STEP] = directories[0]
         rest = directories[1:].reshape(-1)
-        texts = b"\0".join([page.header.metadata for page in pages]) + b"\0"
+        texts = b"\0".join(pages.frames.metadata) + b"\0"
         if group[0].packed:
             tail = align_up(group[-1].pixels_end, _PACKED_ALIGN) - start
             data[group[-1].pixels_end - start : tail] = 0
             data[tail : tail + rest.size] = rest
-        metadata = pages[0].metadata - start
+        metadata = int(pages.metadata[0]) - start
         data[metadata : metadata + len(texts)] = np.frombuffer(texts, dtype=np.uint8)
-        gap_end = len(data) if group[0].packed else pages[0].pixels - start
+        gap_end = len(data) if group[0].packed else group[0].pixels - start
         data[metadata + len(texts) : gap_end] = 0
         if not group[0].packed:
             data[group[0].pixels_end - start :] = 0
 
-    def _directories(self, pages: Sequence[Page], group_end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _directories(self, pages: Pages, group_end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """All directories of a group, shape (pages, DIRECTORY_STEP), filled by columns."""
-        header = pages[0].header
-        key = (header.pixel_type, header.height, header.width)
-        template = self._templates.get(key)
+        frames, at = pages.frames, pages.directories
+        template = self._templates.get(frames.kind)
         if template is None:
-            template = self._templates[key] = _directory_template(*key, self._resolution)
+            template = self._templates[frames.kind] = _directory_template(*frames.kind, self._resolution)
         rows = np.repeat(template[None, :], len(pages), axis=0)
-        at = np.fromiter((page.directory for page in pages), np.int64, len(pages))
-        metadata = np.fromiter((page.metadata for page in pages), np.int64, len(pages))
-        lengths = np.fromiter((len(page.header.metadata) + 1 for page in pages), np.int64, len(pages))
-        rgb = 6 if header.pixel_type.samples == 3 else 0
-        _put(rows, _STRIP_OFFSET, np.fromiter((page.pixels for page in pages), np.int64, len(pages)))
-        _put(rows, _METADATA_COUNT, lengths)
-        _put(rows, _METADATA_OFFSET, metadata)
+        rgb = 6 if frames.pixel_type.samples == 3 else 0
+        _put(rows, _STRIP_OFFSET, pages.pixels)
+        _put(rows, _METADATA_COUNT, _text_lengths(frames) + 1)
+        _put(rows, _METADATA_OFFSET, pages.metadata)
         _put(rows, _X_RESOLUTION, at + _RESOLUTIONS + rgb)
         _put(rows, _Y_RESOLUTION, at + _RESOLUTIONS + rgb + 8)
         if rgb:
@@ -221,18 +214,18 @@ class NDTiffLayout:
         _put(rows, NEXT_POINTER, np.append(at[1:], group_end))
         return rows
 
-    def index_entries(self, pages: Sequence[Page], stack_name: str) -> bytes:
-        name = stack_name.encode("ascii")
+    def index_entries(self, pages: Pages, stack_name: str) -> bytes:
+        frames, name = pages.frames, stack_name.encode("ascii")
         name_field = _LENGTH.pack(len(name)) + name
-        parts: list[bytes] = []
-        for header, _, pixels, metadata in pages:
-            axes = header.axes_text or axes_json(header.axes)
-            kind = index_pixel_type(header.pixel_type)
-            numbers = _INDEX_NUMBERS.pack(
-                pixels, header.width, header.height, kind, 0, metadata, len(header.metadata), 0
-            )
-            parts += (_LENGTH.pack(len(axes)), axes, name_field, numbers)
-        return b"".join(parts)
+        ends = np.zeros(len(pages), [("name", f"V{len(name_field)}"), *_INDEX_NUMBERS])
+        ends["name"] = np.void(name_field)
+        ends["pixels"], ends["metadata"] = pages.pixels, pages.metadata
+        ends["width"], ends["height"] = frames.width, frames.height
+        ends["pixel_type"] = index_pixel_type(frames.pixel_type)
+        ends["metadata_bytes"] = _text_lengths(frames)
+        lengths = map(_LENGTH.pack, map(len, frames.axes_texts))
+        rows = zip(lengths, frames.axes_texts, ends.view(f"V{ends.itemsize}").tolist(), strict=True)
+        return b"".join(itertools.chain.from_iterable(rows))
 
     def finish(self, last: Page | None) -> tuple[Sequence[tuple[int, bytes]], int | None]:
         if last is None:
@@ -279,18 +272,20 @@ def summary_for(
     return keys
 
 
-def check_tile(header: FrameHeader, overlap: tuple[int, int]) -> None:
-    """Whether a frame can be a tile. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
+def check_tiles(frames: FrameRun, overlap: tuple[int, int]) -> None:
+    """Whether frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
 
     Source: fact sheet section 8.
     """
-    number = header.number
     for name in ("row", "column"):
-        if type(header.axes.get(name)) is not int:
-            text = f"frame {number}: axis {name!r} is {header.axes.get(name)!r:.60}; a tile needs an integer there"
-            raise FrameRefused(text, code="tile_axes", number=number)
-    if header.height <= overlap[0] or header.width <= overlap[1]:
-        text = f"frame {number} of {header.height} x {header.width} pixels is no larger than the overlap {overlap}"
+        values: Sequence[AxisValue | None] = frames.axes.get(name, (None,))
+        for number, value in enumerate(values, frames.number):
+            if type(value) is not int:
+                text = f"frame {number}: axis {name!r} is {value!r:.60}; a tile needs an integer there"
+                raise FrameRefused(text, code="tile_axes", number=number)
+    if frames.height <= overlap[0] or frames.width <= overlap[1]:
+        number, size = frames.number, f"{frames.height} x {frames.width}"
+        text = f"frame {number} of {size} pixels is no larger than the overlap {overlap}"
         raise FrameRefused(text, code="tile_size", number=number)
 
 
@@ -308,9 +303,14 @@ def display_settings_bytes(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, ensure_ascii=True, indent=2, allow_nan=False).encode("ascii")
 
 
-def _same_kind(a: FrameHeader, b: FrameHeader) -> bool:
-    same_type = a.pixel_type is b.pixel_type or a.pixel_type == b.pixel_type
-    return same_type and a.height == b.height and a.width == b.width
+def _text_lengths(frames: FrameRun) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Of the metadata of each frame, without the NUL."""
+    return np.fromiter(map(len, frames.metadata), np.int64, len(frames))
+
+
+def _texts_bytes(frames: FrameRun) -> int:
+    """What the metadata of all frames take, with their NULs."""
+    return sum(map(len, frames.metadata)) + len(frames)
 
 
 def _put(rows: np.ndarray[Any, np.dtype[np.uint8]], offset: int, values: np.ndarray[Any, np.dtype[np.int64]]) -> None:

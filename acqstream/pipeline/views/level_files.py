@@ -16,13 +16,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from acqstream.errors import DiskFull, FrameNotFound, StorageError
-from acqstream.formats.base import BLOCK_BYTES, Page, Placement, RollOver, align_up
+from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.formats.ndtiff.folders import stack_paths
 from acqstream.formats.ndtiff.index_file import IndexFile
 from acqstream.formats.ndtiff.layout import DIRECTORY_STEP, INDEX_NAME, NDTiffLayout
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.pipeline.stacks import Stack, Stacks
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk
@@ -44,7 +45,7 @@ class LevelFiles:
         self._layout = layout
         self._stack_header = stack_header
         self._stack: Stack | None = None
-        self._pages: list[Page] = []  # written, to be published
+        self._pages: list[Pages] = []  # written, to be published
         self._head = PageMemory(BLOCK_BYTES).view
         self._stacks = Stacks(disk, os.fspath(folder), lambda: layout, limit_bytes=limit_bytes)
         self._index, self._reader = self._open()
@@ -62,28 +63,29 @@ class LevelFiles:
 
         Raises StorageError, FrameRefused if no stack file can hold it.
         """
-        placement = None if self._stack is None else self._layout.place(header, self._stack.file.end, None)
+        frames = FrameRun.of([header])
+        placement = None if self._stack is None else self._layout.place(frames, self._stack.file.end, None)
         if placement is None or isinstance(placement, RollOver):
             self._layout.check(header)
             self._roll_over()
             assert self._stack is not None
-            placement = self._layout.place(header, self._stack.file.end, None)
+            placement = self._layout.place(frames, self._stack.file.end, None)
             assert isinstance(placement, Placement)
         assert self._stack is not None
         pages = self._layout.close([placement])
-        head_bytes = (pages[0].pixels if not placement.packed else placement.group_end) - placement.group_start
+        head_bytes = (placement.pixels if not placement.packed else placement.group_end) - placement.group_start
         if len(self._head) < head_bytes:
             self._head = PageMemory(align_up(head_bytes)).view
         head = self._head[:head_bytes]
         blocks = [head]
         if placement.packed:
-            start = pages[0].pixels - placement.group_start
+            start = placement.pixels - placement.group_start
             head[start : start + header.payload_bytes] = pixels[: header.payload_bytes]
         else:
             blocks.append(pixels[: align_up(header.payload_bytes)])
         self._layout.fill(head, [placement], pages)
         self._stack.file.write(blocks, placement.group_start)
-        self._pages += pages
+        self._pages.append(pages)
 
     def publish(self) -> None:
         """Force what was written, then name it in the index. Raises StorageError."""
@@ -94,8 +96,8 @@ class LevelFiles:
             self._stack.file.sync()
         except DiskFull as error:  # after a failed sync nothing is known of the file: trying again proves nothing
             raise StorageError(error, self._stack.file.path, "cannot force to the disk") from error
-        self._index.append(self._layout.index_entries(self._pages, self._stack.name))
-        self._stack.last_page = self._pages[-1]
+        self._index.append(b"".join(self._layout.index_entries(pages, self._stack.name) for pages in self._pages))
+        self._stack.last_page = self._pages[-1][-1]
         self._pages = []
         self._reader.refresh()
 

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import Page, Placement, RollOver
+from acqstream.formats.base import Pages, Placement, RollOver
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.formats.ndtiff.index import parse_entries
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.formats.ndtiff.pages import read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
 
@@ -45,7 +46,7 @@ def pixels_of(header: FrameHeader) -> NDArray[Any]:
     return values.astype(header.pixel_type.numpy_dtype)
 
 
-def lay_out(layout: NDTiffLayout, headers: Sequence[FrameHeader]) -> tuple[bytes, list[Page], list[list[Placement]]]:
+def lay_out(layout: NDTiffLayout, headers: Sequence[FrameHeader]) -> tuple[bytes, list[Pages], list[list[Placement]]]:
     """A finished stack file in memory that holds these frames, its pages, and the groups it was built of."""
     content = bytearray(layout.stack_header(["time"]))
     groups: list[list[Placement]] = []
@@ -53,23 +54,24 @@ def lay_out(layout: NDTiffLayout, headers: Sequence[FrameHeader]) -> tuple[bytes
         layout.check(header)
         previous = groups[-1][-1] if groups else None
         end = previous.group_end if previous is not None else len(content)
-        placement = layout.place(header, end, previous)
+        placement = layout.place(FrameRun.of([header]), end, previous)
         assert not isinstance(placement, RollOver)
         if placement.position == 0:
             groups.append([])
         groups[-1].append(placement)
-    pages: list[Page] = []
+    pages: list[Pages] = []
     for group in groups:
         block = bytearray(b"\xee" * (group[-1].group_end - group[0].group_start))  # what was there before
         for placement in group:
             start = placement.pixels - placement.group_start
-            block[start : start + placement.header.payload_bytes] = pixels_of(placement.header).tobytes()
+            header = placement.frames[0]
+            block[start : start + header.payload_bytes] = pixels_of(header).tobytes()
         closed = layout.close(group)
         layout.fill(memoryview(block), group, closed)
         assert len(content) == group[0].group_start
         content += block
-        pages += closed
-    patches, length = layout.finish(pages[-1] if pages else None)
+        pages.append(closed)
+    patches, length = layout.finish(pages[-1][-1] if pages else None)
     for offset, patch in patches:
         content[offset : offset + len(patch)] = patch
     return bytes(content[:length]) if length is not None else bytes(content), pages, groups
@@ -101,7 +103,7 @@ def test_what_is_laid_out_is_read_back(kind: Any, side: tuple[int, int], texts: 
 def check_groups(content: bytes, groups: list[list[Placement]]) -> None:
     for group in groups:
         assert group[0].group_start % BLOCK == group[-1].group_end % BLOCK == 0
-        large = group[0].header.payload_bytes >= ndtiff.LARGE_FRAME_BYTES
+        large = group[0].frames.payload_bytes >= ndtiff.LARGE_FRAME_BYTES
         assert not large or (len(group) == 1 and group[0].pixels % BLOCK == 0)
         assert large or group[-1].group_end - group[0].group_start <= ndtiff.PACKED_GROUP_BYTES
     for group, following in itertools.pairwise(groups):
@@ -116,13 +118,14 @@ def nexts_of(content: bytes, group: list[Placement]) -> list[int]:
     return [page.next for page in pages if group[0].group_start <= page.directory < group[-1].group_end]
 
 
-def check_walk(content: bytes, headers: Sequence[FrameHeader], pages: list[Page]) -> None:
+def check_walk(content: bytes, headers: Sequence[FrameHeader], pages: list[Pages]) -> None:
     walked = list(
         walk_pages(reader_of(content), len(content), parse_stack_header(reader_of(content), 2**32, "").first_directory)
     )
     assert len(walked) == len(headers)
     assert walked[-1].next == 0
-    for found, page, header in zip(walked, pages, headers, strict=True):
+    all_pages = [some[position] for some in pages for position in range(len(some))]
+    for found, page, header in zip(walked, all_pages, headers, strict=True):
         assert (found.directory, found.pixels, found.metadata) == (page.directory, page.pixels, page.metadata)
         assert found.directory % 2 == 0
         assert (found.height, found.width, found.samples) == (header.height, header.width, header.pixel_type.samples)
@@ -133,8 +136,9 @@ def check_walk(content: bytes, headers: Sequence[FrameHeader], pages: list[Page]
     assert len(content) == max(last.pixels + last.pixel_bytes, last.metadata + last.metadata_bytes)
 
 
-def check_index(content: bytes, headers: Sequence[FrameHeader], pages: list[Page]) -> None:
-    entries = parse_entries(NDTiffLayout("cells", {}).index_entries(pages, "cells_NDTiffStack.tif"))
+def check_index(content: bytes, headers: Sequence[FrameHeader], pages: list[Pages]) -> None:
+    layout = NDTiffLayout("cells", {})
+    entries = parse_entries(b"".join(layout.index_entries(some, "cells_NDTiffStack.tif") for some in pages))
     assert entries.axes == [header.axes for header in headers]
     assert set(entries.names) == {b"cells_NDTiffStack.tif"}
     codes = {(1, 8): 0, (1, 16): 1, (3, 8): 2, (1, 10): 3, (1, 12): 4, (1, 14): 5, (1, 11): 6}
@@ -148,7 +152,8 @@ def check_index(content: bytes, headers: Sequence[FrameHeader], pages: list[Page
 
 def test_an_index_entry_byte_for_byte() -> None:
     header = FrameHeader(0, pixel_type_of("<u2", (3, 4), 12), 3, 4, {"time": 7, "c": "\u00b5"}, b"{}", None)
-    entry = NDTiffLayout("a", {}).index_entries([Page(header, 4096, 0x80001234, 0x80002345)], "a_NDTiffStack.tif")
+    page = Pages(FrameRun.of([header]), *(np.array([offset]) for offset in (4096, 0x80001234, 0x80002345)))
+    entry = NDTiffLayout("a", {}).index_entries(page, "a_NDTiffStack.tif")
     expected = (
         "17000000 7b2274696d65223a372c2263223a225c7530306235227d"  # {"time":7,"c":"\u00b5"}
         "11000000 615f4e4454696666537461636b2e746966"  # a_NDTiffStack.tif
@@ -160,7 +165,8 @@ def test_an_index_entry_byte_for_byte() -> None:
 
 def test_a_directory_byte_for_byte() -> None:
     header = header_of(0, ("|u1", (3,), None), (5, 7))
-    content, (page,), _ = lay_out(NDTiffLayout("a", {"PixelSizeUm": 0.65}), [header])
+    content, (pages,), _ = lay_out(NDTiffLayout("a", {"PixelSizeUm": 0.65}), [header])
+    page = pages[0]
     tags = struct.iter_unpack("<HHII", content[page.directory + 2 :][: 13 * 12])
     resolution = page.directory + 168
     assert content[page.directory : page.directory + 2] == b"\x0d\0"
@@ -221,7 +227,7 @@ def test_never_a_later_roll_over_than_the_references(limit: int, side: tuple[int
     end, previous, number = BLOCK, None, 0
     while number < 60:
         header = header_of(number, kind, side, text)
-        placement = layout.place(header, end, previous)
+        placement = layout.place(FrameRun.of([header]), end, previous)
         position = end if previous is None else previous.pixels_end  # no later than their end of the last write
         theirs = len(header.metadata) + 176 + header.payload_bytes + 5_000_000 + position >= limit
         if isinstance(placement, RollOver):
@@ -236,20 +242,20 @@ def test_never_a_later_roll_over_than_the_references(limit: int, side: tuple[int
 def test_roll_over_at_the_limit(side: tuple[int, int], step: int, rolls_over: bool) -> None:
     header = header_of(0, ("<u2", (), 16), side)
     end = 2**32 - 8 * 2**20
-    placement = NDTiffLayout("a", {}).place(header, end, None)
+    placement = NDTiffLayout("a", {}).place(FrameRun.of([header]), end, None)
     assert isinstance(placement, Placement)
     limit = placement.group_end + 176 + 5_000_000 + step
-    again = NDTiffLayout("a", {}, stack_limit_bytes=limit).place(header, end, None)
+    again = NDTiffLayout("a", {}, stack_limit_bytes=limit).place(FrameRun.of([header]), end, None)
     assert isinstance(again, RollOver) == rolls_over
 
 
 def test_offsets_above_2_gib_are_unsigned() -> None:
     layout = NDTiffLayout("a", {})
-    header = header_of(0, ("<u2", (), 16), (20, 20))
+    frames = [FrameRun.of([header_of(number, ("<u2", (), 16), (20, 20))]) for number in range(2)]
     start = 3 * 2**30
-    first = layout.place(header, start, None)
+    first = layout.place(frames[0], start, None)
     assert isinstance(first, Placement)
-    second = layout.place(header_of(1, ("<u2", (), 16), (20, 20)), start, first)
+    second = layout.place(frames[1], start, first)
     assert isinstance(second, Placement)
     group = [first, second]
     block = bytearray(group[-1].group_end - start)
