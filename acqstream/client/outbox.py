@@ -55,7 +55,7 @@ class HeldMessage:
 
     def part(self, first: int, end: int) -> HeldMessage:
         """The frames at these positions, as a message of their own; all of them, or a skip, as it is."""
-        if first == 0 and end == self.numbers:
+        if self.kind is None or (first == 0 and end == self.numbers):
             return self
         return HeldMessage(
             self.number + first,

@@ -100,6 +100,14 @@ def test_rewinding_sends_what_the_daemon_lacks():
     assert numbers(box.take_due(WIDE, 10)) == [1, 2, 12]
 
 
+def test_a_skip_is_sent_again_as_a_whole():
+    box = filled(0, 100)
+    box.take_due(WIDE, 10)
+    box.rewind(4, 0, b"")
+    skip, frame = box.take_due(WIDE, 10)
+    assert (skip.number, skip.number_end, skip.header, frame.number) == (0, 10, b"skip", 10)
+
+
 def test_rewinding_to_what_was_never_put_is_refused():
     box = filled(100, 100, 100)
     box.take_due(WIDE, 10)
