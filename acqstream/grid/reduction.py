@@ -8,12 +8,16 @@ quadrants share column w // 2, with an odd h row h // 2: the one painted last wi
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK_BYTES = 192 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
+_BLOCK_BYTES = 256 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
+_SHIFT_BYTES = 1088
+"""By which the places of scratch arrays differ within a page. Where loads and stores are at the same place of different
+pages, processors take the one to depend on the other, and every step lasts half as long again."""
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), np.dtype("u1"): np.dtype("<u2")}
 
 
@@ -84,12 +88,13 @@ class Halving:
         return copy
 
     def _halve_grey(self, source: NDArray[Any], out: NDArray[Any]) -> None:
-        sums, other = self._split(source)
-        np.add(sums, other, out=sums)
-        means = other[: len(out)]
-        np.add(sums[0::2], sums[1::2], out=means)
+        sums, means = self._split(source)
+        np.add(sums, means, out=sums)
+        # Of every row and the next one, where each second would do: without gaps between rows it takes half the time.
+        width = sums.shape[1]
+        np.add(sums.reshape(-1)[:-width], sums.reshape(-1)[width:], out=means.reshape(-1)[:-width])
         np.right_shift(means, 2, out=means)
-        np.copyto(out, means, casting="unsafe")
+        np.copyto(out, means[0::2], casting="unsafe")
 
     def _halve_rgb(self, source: NDArray[Any], out: NDArray[Any]) -> None:
         """Two pixels are three numbers: R G, B R, G B."""
@@ -114,12 +119,19 @@ class Halving:
         """
         pairs = source.view(self._wide)
         if len(self._scratch[0]) < pairs.size:
-            self._scratch = [np.empty(pairs.size, self._wide) for _ in range(2)]
+            self._scratch = [_shifted(pairs.size, self._wide, number) for number in (1, 2)]
         even, odd = (scratch[: pairs.size].reshape(pairs.shape) for scratch in self._scratch)
         bits = 8 * self._dtype.itemsize
         np.bitwise_and(pairs, self._wide.type(2**bits - 1), out=even)
         np.right_shift(pairs, bits, out=odd)
         return even, odd
+
+
+def _shifted(size: int, dtype: np.dtype[Any], number: int) -> NDArray[Any]:
+    """Memory that begins at its own place within a page; number 0 is that of images."""
+    room = np.empty(size * dtype.itemsize + 2 * mmap.PAGESIZE, np.uint8)
+    start = -room.ctypes.data % mmap.PAGESIZE + number * _SHIFT_BYTES
+    return room[start : start + size * dtype.itemsize].view(dtype)
 
 
 def _is_fit(image: NDArray[Any], step: int) -> bool:
