@@ -73,6 +73,7 @@ class Acquisition:
         if self.memory is not None:
             self.memory.unmap()
         self.memory, self.memory_why = memory, why
+        self.views.lend(memory)
 
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:
         """An acknowledgement, if there is news worth a message."""

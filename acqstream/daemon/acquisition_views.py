@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from acqstream.daemon.memory_desk import ProducersMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError
@@ -38,6 +39,7 @@ class AcquisitionViews:
         self._names = names
         self._settings = settings or {}
         self._share = share
+        self._lent: ProducersMemory | None = None
         self._jobs: dict[str, ViewJob] = {}
 
     def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
@@ -59,12 +61,20 @@ class AcquisitionViews:
                 table=self.table,
                 start=self._share.offset,
                 length=self._share.length,
+                lent=self._lent,
             )
+
+    def lend(self, memory: ProducersMemory | None) -> None:
+        """Frames will come in this memory of the producer's, if any."""
+        self._lent = memory
+        for job in self._jobs.values():
+            self._process.lend(job, memory)
 
     def end(self) -> None:
         """The log has ended. To be called before its share of the memory is given back."""
         if self.table is not None:
             self.table.end()
+        self.lend(None)
 
     def status(self, stored: int) -> dict[str, Any]:
         """By name; stored: frames published."""

@@ -13,7 +13,6 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acqstream.errors import AcqStreamError, ConfigError
-from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES
 from acqstream.pipeline.views.registry import view_maker
 from acqstream.protocol.mirrors import parse_mirrors
 
@@ -28,7 +27,7 @@ def _default_memory_mb() -> int:
     return int(min(1536, psutil.virtual_memory().total // 8 // 2**20))
 
 
-def _default_mirror_memory_mb() -> int:
+def _default_view_memory_mb() -> int:
     return int(max(16, min(2048, psutil.virtual_memory().total // 8 // 2**20)))
 
 
@@ -66,14 +65,16 @@ class DaemonConfig(BaseModel):
         default_factory=_default_memory_mb, ge=16, description="Memory for frames on their way, in MiB."
     )
     pyramid_memory_mb: int = Field(
-        default=MEMORY_BYTES // 2**20, ge=1, description="Memory, in MiB, of each pyramid for tiles not complete yet."
+        default_factory=_default_view_memory_mb,
+        ge=1,
+        description="Memory that one pyramid may take, in MiB, for tiles that are not complete or not written yet.",
     )
     mirrors: list[str | dict[str, Any]] = Field(
         default=[],
         description="Mirrors of acquisitions that do not say which: formats, or tables with format and options.",
     )
     mirror_memory_mb: int = Field(
-        default_factory=_default_mirror_memory_mb, ge=16, description="Memory that one mirror may take, in MiB."
+        default_factory=_default_view_memory_mb, ge=16, description="Memory that one mirror may take, in MiB."
     )
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import threading
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -35,17 +36,22 @@ _SO_PEERGROUPS = 59
 _MOST_GROUP_BYTES = 1024  # that Python takes from a socket
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProducersMemory:
-    """A producer's memory, mapped read-only. generation is its number here."""
+    """A producer's memory, mapped read-only. generation is its number here; descriptor is for the views' process."""
 
     generation: int
     view: memoryview
+    descriptor: int
 
     @staticmethod
     def map(generation: int, descriptor: int) -> ProducersMemory:
-        """Raises OSError and ValueError for memory that cannot be used safely."""
-        return ProducersMemory(generation, map_shared_memory(descriptor))
+        """Raises OSError and ValueError for memory that cannot be used safely. The descriptor may be closed."""
+        view = map_shared_memory(descriptor)
+        kept = os.dup(descriptor)
+        memory = ProducersMemory(generation, view, kept)
+        weakref.finalize(memory, os.close, kept).atexit = False
+        return memory
 
     def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
         """`length` bytes at a place. Raises ProtocolError for one that is not in this memory."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from acqstream.daemon.memory_desk import ProducersMemory
 from acqstream.errors import AcqStreamError
 from acqstream.pipeline.views.checkpoint import mark_failed
 from acqstream.pipeline.views.recent_groups import GroupTable
@@ -24,7 +25,7 @@ _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
 
 @dataclass(slots=True, eq=False)
 class ViewJob:
-    """path is the dataset's folder. table, start and length: see view_host; table is None once the log has ended."""
+    """path is the dataset's folder. table, start, length and lent, the producer's memory, are for that process."""
 
     number: int
     path: str
@@ -43,6 +44,7 @@ class ViewJob:
     reason: str = ""
     deaths: int = 0  # of the process, since the view got on
     settings: dict[str, Any] = field(default_factory=dict)  # of a mirror
+    lent: ProducersMemory | None = None
     _best: int = -1  # the farthest cursor so far
     _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
 

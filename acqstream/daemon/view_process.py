@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import acqstream
+from acqstream.daemon.memory_desk import ProducersMemory
 from acqstream.daemon.view_job import ViewJob
-from acqstream.pipeline.views.recent_groups import GroupTable
+from acqstream.pipeline.views.recent_groups import GroupTable, address_of
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
@@ -106,12 +107,13 @@ class ViewProcess:
         table: GroupTable | None = None,
         start: int = 0,
         length: int = 0,
+        lent: ProducersMemory | None = None,
     ) -> ViewJob:
-        """Have a view made of the dataset in folder `path`. settings: of a mirror. The others: see view_host."""
+        """Have a view made of the dataset in folder `path`. settings: of a mirror. The others: see ViewJob."""
         for known in list(self._jobs.values()):
             if (known.path, known.view) == (path, view):
                 self._drop(known)
-        job = ViewJob(next(self._numbers), path, view, table, start, length, settings=dict(settings or {}))
+        job = ViewJob(next(self._numbers), path, view, table, start, length, settings=dict(settings or {}), lent=lent)
         self._jobs[job.number] = job
         if self._fault:
             job.fail(self._fault)
@@ -119,6 +121,12 @@ class ViewProcess:
         else:
             self._order_view(job)
         return job
+
+    def lend(self, job: ViewJob, memory: ProducersMemory | None) -> None:
+        """Frames of this view's log will come in this memory of the producer's, if any."""
+        if job.number in self._jobs:
+            job.lent = memory
+            self._order_lent(job)
 
     def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
         """One turn of the loop. is_busy tells whether a log has a backlog. Raises nothing."""
@@ -211,8 +219,19 @@ class ViewProcess:
             except OSError as error:
                 logger.warning("view %s of %s gets no frames from memory: %s", job.view, job.path, error)
             else:
+                self._order_lent(job)
                 return
         self._order(order)
+
+    def _order_lent(self, job: ViewJob) -> None:
+        if job.lent is None or not self._is_sharing:
+            return
+        try:
+            self._order(
+                {"t": "lend", "id": job.number, "fds": 1, "address": address_of(job.lent.view)}, job.lent.descriptor
+            )
+        except OSError as error:
+            logger.warning("view %s of %s gets no frames from the producer's memory: %s", job.view, job.path, error)
 
     def _order(self, order: dict[str, Any], *descriptors: int) -> None:
         """Descriptors are copied: what they belong to may be gone when the order leaves. Raises OSError."""
@@ -323,7 +342,7 @@ class ViewProcess:
 
     def _forget(self, job: ViewJob) -> None:
         del self._jobs[job.number]
-        job.table = None
+        job.table = job.lent = None
         self._ended.append(job)
 
     def _note_death(self, code: int, now_s: float) -> None:

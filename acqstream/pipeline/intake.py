@@ -9,8 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from acqstream.errors import FrameRefused
 from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Placement, RollOver
 from acqstream.model.cursors import Limit
@@ -22,6 +20,7 @@ from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.ring import Ring
 from acqstream.pipeline.slot import Slot
+from acqstream.pipeline.views.recent_groups import GroupTable, address_of
 
 MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
 _UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame tells its real cost
@@ -37,7 +36,7 @@ class Intake:
 
     layout: of the dataset; ring: the acquisition's memory; keys: the axes in use (None: axes may repeat, the later
     frame wins); on_closed: takes every group when its last frame is there, still warm in the processor's cache; but for
-    those with pixels outside, which are checked when they were written.
+    those with pixels outside, which are checked when they were written; table, for views, takes all of them.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class Intake:
         *,
         keys: KeySet | None,
         on_closed: Callable[[Group], None] = lambda _group: None,
+        table: GroupTable | None = None,
     ) -> None:
         self.condition = threading.Condition()
         self.layout = layout
@@ -60,6 +60,7 @@ class Intake:
         self._ring = ring
         self._keys = keys
         self._on_closed = on_closed
+        self._table = table
         self._open: Group | None = None
         self._end = 0
         self._stack = 0
@@ -83,6 +84,7 @@ class Intake:
             self.received_payload_bytes = continuation.payload_bytes
             self.stack_header = continuation.stack_header
             self._end = len(self.stack_header)
+            self._stack = continuation.next_stack
 
     def reserve(self, header: FrameHeader) -> Slot:
         """The place for the next frame. Never blocks; the memory is there for frames within `limit`.
@@ -103,7 +105,7 @@ class Intake:
             self._check(header)
             placement = self._place(FrameRun.of([header]))
             # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
-            if placement.packed or header.checksum is None or _address(pixels) % BLOCK_BYTES:
+            if placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES:
                 slot = self._slot_at(placement)
             else:
                 self._adopt(placement, pixels, release)
@@ -205,6 +207,8 @@ class Intake:
             return False
         self._is_wanted = False
         group.close()
+        if self._table is not None:
+            self._table.add(self._stack, group)
         self._end = group.end
         self._open = None
         if group.outside is None:
@@ -216,6 +220,8 @@ class Intake:
     def release(self, groups: Sequence[Group | Gap], next_number: int) -> None:
         """Published: their memory may be used again."""
         with self.condition:
+            if self._table is not None:
+                self._table.release(next_number)
             for group in groups:
                 if isinstance(group, Group):
                     self._ring.release(group.span)
@@ -334,12 +340,6 @@ class Intake:
         self._last_span_bytes = max(group.span.length, self._last_span_bytes // 2)
         self._cost_ratio = max(cost / payload, self._cost_ratio * _COST_DECAY)
         self._frame_cost = max(float(cost), self._frame_cost * _COST_DECAY)
-
-
-def _address(memory: memoryview) -> int:
-    """Of its first byte."""
-    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    return address
 
 
 def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:

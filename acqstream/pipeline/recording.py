@@ -84,7 +84,9 @@ class Recording:
         self.ring = Ring(memory, views.table.claim if views.table is not None else None)
         self._keys = None if spec.replace_duplicates else KeySet()
         self._checksums = ChecksumWorker(spec.name, self.fail)
-        self.intake = Intake(self.layout(), self.ring, keys=self._keys, on_closed=self._checksums.submit)
+        self.intake = Intake(
+            self.layout(), self.ring, keys=self._keys, on_closed=self._checksums.submit, table=views.table
+        )
         self.intake.axis_order = tuple(axis.name for axis in spec.axes)
         self.stacks = Stacks(
             self.disk, state.stack_folder(folder), lambda: self.intake.layout, limit_bytes=stack_limit_bytes

@@ -27,9 +27,10 @@ WRITE_BYTES = 16 * 2**20  # groups side by side go out in one call of about this
 class Writer:
     """Takes closed groups from the intake and writes them, in order, until the intake is closing and empty.
 
-    on_warning(code, text) tells of trouble that was mended; table, for views, gets the groups that were written;
-    check_late takes each one with pixels outside when it was written, so that a change before that is found. Errors
-    leave `run`, DiskFull once waiting for space at the gate was given up: what was written is submitted then.
+    on_warning(code, text) tells of trouble that was mended; table, for views, is told when groups go to other files
+    than the intake has said; check_late takes each one with pixels outside when it was written, so that a change before
+    that is found. Errors leave `run`, DiskFull once waiting for space at the gate was given up: what was written is
+    submitted then.
     """
 
     def __init__(
@@ -110,8 +111,15 @@ class Writer:
             if entry.stack != self._logical_stack:
                 self._roll_over()
                 self._logical_stack = entry.stack
+                if self.stack is not None and self.stack.number != entry.stack:
+                    self._disown_table()
             entry.fill(self._intake.layout)
         self._batch.append(entry)
+
+    def _disown_table(self) -> None:
+        """Stack files are numbered otherwise from now on, because one failed."""
+        if self._table is not None:
+            self._table.move()
 
     def _roll_over(self) -> None:
         self._write()
@@ -204,8 +212,6 @@ class Writer:
             group.is_written = True
             if group.outside is not None:
                 self._check_late(group)
-        if self._table is not None:
-            self._table.add(stack.number, run)
         self._size += run[-1].end - run[0].start
 
     def _submit(self, *, is_last_of_stack: bool = False) -> None:
@@ -230,6 +236,7 @@ class Writer:
 
     def _move(self, error: StorageError) -> None:
         """A file failed: all that is not published, still in memory, is to be written again, to a new stack file."""
+        self._disown_table()
         failed = self._committer.take_failed()
         dead = {id(stack): stack for stack in (self.stack, failed.stack if failed else None) if stack is not None}
         if failed is not None:

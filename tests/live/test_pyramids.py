@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,6 +21,7 @@ from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import until
+from tests.pipeline.make_frames import Frame
 from tests.pipeline.views.pyramid_cases import check_levels, grid, shuffled, tiles_of
 
 OVERLAP = (4, 6)
@@ -92,6 +96,28 @@ def test_a_tile_unlike_the_others_ends_the_levels_and_nothing_else(
             ):
                 list(ds.follow(level=1))
         assert verify(Path(run.path)).ok
+
+
+@pytest.mark.slow
+def test_tiles_in_shared_memory_are_halved_where_they_are(tmp_path: Path) -> None:
+    scan = tiles_of(grid(4, 4), (400, 350))
+
+    def mirror() -> Mapping[str, Any]:
+        found = fetch_status(daemon.endpoint).views["mirrors"]
+        return found[0] if found else {"cursor": 0, "from_memory": 0}
+
+    frames: list[Frame] = []
+    with DaemonProcess(tmp_path / "data") as daemon:
+        with acqstream.create("cells", endpoint=daemon.endpoint, transport="shm", tiles={"overlap": (0, 0)}) as run:
+            while mirror()["from_memory"] < 10:
+                assert len(frames) < 2000
+                for frame in scan:
+                    axes = {**frame.axes, "time": len(frames) // 16}
+                    run.put(frame.image, axes)
+                    frames.append(replace(frame, header=frame.header._replace(axes=axes)))
+                until(lambda: mirror()["cursor"] == len(frames), "all frames are taken")
+        until(lambda: is_complete(daemon.data / "cells"), "the pyramid is complete")
+        check_levels(daemon.data / "cells", frames, 2)
 
 
 def reasons(daemon: DaemonProcess) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.pipeline.views.feed import Lease
 from acqstream.storage.disk import Disk
@@ -57,10 +59,23 @@ class View(ABC):
     def clear(self) -> None:  # noqa: B027
         """Remove what an earlier run has made, also of another dataset. Uses the disk."""
 
+    def digest(self, pixels: NDArray[Any]) -> Any:
+        """Do the work on the pixels of a frame that is not published yet; `take` gets what came of it with the lease.
+
+        None: nothing can be done now. What is returned may never come back. As `take` it changes nothing.
+        """
+        del pixels
+        return None
+
     def is_ready(self, row: int) -> bool:
         """Whether the frame in this row can be taken with the memory there is, and without the disk."""
         del row
         return True
+
+    def is_nearly_ready(self, row: int) -> bool:
+        """Whether `make_ready` needs but a few small files and frames: then it may be called during a backlog."""
+        del row
+        return False
 
     def make_ready(self, row: int) -> bool:
         """Make it so; False where that takes a while: it is called again. Uses the disk."""

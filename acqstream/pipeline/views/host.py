@@ -7,6 +7,7 @@ come lines of JSON, with descriptors of shared memory where a line says "fds", i
     {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
      "live", "settings", "mirror"}            the acquisition's groups, and "start", "length" of its memory, in bytes;
                                               "settings" are for the view's constructor, "mirror" is for that of mirrors
+    {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and where the daemon has it
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -35,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
+from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
 from acqstream.pipeline.views.view import ViewProgress, ViewRun, ViewState
@@ -86,6 +88,7 @@ class ViewHost:
         self._is_stopping = False
         self._memory: memoryview | None = None
         self._board: memoryview | None = None
+        self._allowance = DiskAllowance(lambda: not self._may_read())
         self._threads = [threading.Thread(target=self._work, name=f"view-{n}") for n in range(threads)]
 
     def run(self) -> None:
@@ -133,8 +136,12 @@ class ViewHost:
                 else:
                     self._queued.append(job)
                     self._admit()
-            elif order["id"] in self._jobs:
-                self._jobs[order["id"]].is_dropped = True
+            elif (known := self._jobs.get(order["id"])) is None:
+                return  # it has ended meanwhile
+            elif order["t"] == "lend":
+                known.run.lend(order["address"], maps[0])
+            else:
+                known.is_dropped = True
 
     def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
         recent = None
@@ -144,10 +151,12 @@ class ViewHost:
         path, name, mirror = Path(order["path"]), order["view"], order.get("mirror", {"settings": {}})
         if name in VIEWS and not mirror["settings"]:
             make = partial(VIEWS[name], **order.get("settings", {}))
-            return ViewRun(path, name, make, recent=recent, may_read=self._may_read)
+            return ViewRun(path, name, make, recent=recent, may_read=self._may_read, allowance=self._allowance)
         mirrored = view_maker(name, mirror["settings"], memory_mb=mirror["memory_mb"])
         folder = folder_of(path, name, mirror["settings"])
-        return ViewRun(path, name, mirrored, folder=folder, recent=recent, may_read=self._may_read)
+        return ViewRun(
+            path, name, mirrored, folder=folder, recent=recent, may_read=self._may_read, allowance=self._allowance
+        )
 
     def _may_read(self) -> bool:
         return self._board is None or not self._board[0]

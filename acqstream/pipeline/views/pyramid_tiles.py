@@ -103,6 +103,12 @@ class TileShape:
     def payload_bytes(self) -> int:
         return self.inner[0] * self.inner[1] * self.pixel_type.pixel_bytes
 
+    def fits(self, pixels: NDArray[Any]) -> bool:
+        """Whether this is a full tile, as far as size and type of the array tell."""
+        return pixels.shape == self.pixel_type.shape(self.height, self.width) and (
+            pixels.dtype == self.pixel_type.numpy_dtype
+        )
+
     @property
     def is_odd(self) -> bool:
         """Quadrants share pixels."""
@@ -130,10 +136,12 @@ class TileMemory:
     def give(self, tile: LevelTile) -> NDArray[Any]:
         """An image of zeros for a tile that has none."""
         assert self.free > 0
-        memory = self._free.pop() if self._free else PageMemory(align_up(self.shape.payload_bytes))
+        is_new = not self._free
+        memory = PageMemory(align_up(self.shape.payload_bytes)) if is_new else self._free.pop()
         pixels = np.frombuffer(memory.view, self.shape.pixel_type.numpy_dtype, np.prod(self.shape.shape, dtype=int))
         tile.memory, tile.image = memory, pixels.reshape(self.shape.shape)
-        tile.image[:] = 0
+        if not is_new:
+            tile.image[:] = 0
         self.used += 1
         self.peak = max(self.peak, self.used)
         return tile.image

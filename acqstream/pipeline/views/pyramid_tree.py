@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from acqstream.pipeline.views.pyramid_levels import PyramidLevels
 from acqstream.pipeline.views.pyramid_tiles import ALL, LevelTile, TileKey, TileMemory
 
 MAX_LEVELS = 16
+_FEW_TILES = 8
 _EVICTED_SHARE = 8  # of the memory, at once: a sync serves all of them
 
 
@@ -55,7 +57,7 @@ class PyramidTree:
         self._level_count = asked_levels or 0
         self._tiles: dict[TileKey, LevelTile] = {}
         self._open: dict[TileKey, float] = {}  # dirty or unsent, and since when
-        self._complete: list[TileKey] = []  # of those: to be written
+        self._complete: deque[TileKey] = deque()  # of those: to be written
         self._written: list[TileKey] = []  # to be published
         self._rows: tuple[int, int] | None = None  # first and last row and column of the full resolution
         self._columns: tuple[int, int] | None = None
@@ -101,6 +103,14 @@ class PyramidTree:
             tile is not None and (tile.is_stored or tile.is_lost) for tile in map(self._tiles.get, missing)
         )
 
+    def grows_lightly(self, leaf: TileKey) -> bool:
+        """Whether this tile asks for more levels that can be made of a few tiles, in the memory there is."""
+        added = self.levels_with(leaf) - self._level_count
+        if added <= 0:
+            return False
+        top = sum(key.level == self._level_count for key in self._tiles)
+        return top <= _FEW_TILES and (top + 1) * (added + 1) + self._level_count <= self.memory.free
+
     def make_ready(self, leaf: TileKey) -> None:
         """Make it so: add levels, write tiles to get memory, read others. Raises StorageError, DatasetError."""
         self.grow(leaf)
@@ -145,13 +155,14 @@ class PyramidTree:
         tile.mask |= leaf.bit
         self._changed(key, tile, self.now_s)
 
-    def write_complete(self) -> None:
-        """Write complete tiles. Raises StorageError."""
-        while self._complete:
-            key = self._complete[-1]
+    def write_complete(self, limit_bytes: float = float("inf")) -> None:
+        """Write complete tiles, in order, about so many bytes of them. Raises StorageError."""
+        most_bytes = self.unpublished_bytes + limit_bytes
+        while self._complete and self.unpublished_bytes < most_bytes:
+            key = self._complete[0]
             if self._tiles[key].is_dirty:
                 self._write(key)
-            self._complete.pop()
+            self._complete.popleft()
 
     def publish(self) -> None:
         """Publish what was written, and give its memory back. Raises StorageError."""

@@ -31,10 +31,11 @@ from acqstream.pipeline.views.pyramid_tree import PyramidTree
 
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
+_FEW_FRAMES = 4
 
 
 class _Quarter(NamedTuple):
-    """What comes of one frame: its key, and its image halved."""
+    """What comes of one frame: its key, and its image halved, in memory that is used again after `keep`."""
 
     row: int
     leaf: TileKey
@@ -63,6 +64,7 @@ class PyramidView(View):
         self._is_closed = False
         self._summary: dict[str, Any] = {}
         self._published_s = 0.0
+        self._spare: list[NDArray[Any]] = []  # memory of digests
 
     def open(self, source: ViewSource) -> None:
         self._source, self._reader = source, source.reader
@@ -115,6 +117,13 @@ class PyramidView(View):
         except DatasetError:
             return False  # make_ready says so
 
+    def is_nearly_ready(self, row: int) -> bool:
+        """Before the first frame, and where a few levels are to be added: that is little, and it stops all else."""
+        if self._shape is None:
+            return True
+        leaf = leaf_key(self._reader.key(row), row)
+        return self._tree.grows_lightly(leaf) and (bool(self._tree.level_count) or row <= _FEW_FRAMES)
+
     def make_ready(self, row: int) -> bool:
         if self._shape is None:
             self._set_up(row)
@@ -134,12 +143,24 @@ class PyramidView(View):
             self._tree.make_ready(leaf)
             self._tree.add(leaf, row, self._halved(self._reader.read_pixels(row)))
 
+    def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
+        """The image halved."""
+        if self._shape is None or not self._tree.level_count or not self._shape.fits(pixels):
+            return None
+        image = self._spare.pop() if self._spare else np.empty_like(self._quarter)
+        self._halving.halve(inner_tile(pixels, self._shape.overlap), image)
+        return image
+
     def take(self, lease: Lease) -> _Quarter:
         leaf = leaf_key(self._reader.key(lease.row), lease.row)
+        if lease.digest is not None:
+            return _Quarter(lease.row, leaf, lease.digest)
         return _Quarter(lease.row, leaf, self._halved(lease.pixels) if self._tree.level_count else self._quarter)
 
     def keep(self, taken: _Quarter) -> None:
         self._tree.add(taken.leaf, taken.row, taken.image)
+        if taken.image is not self._quarter:
+            self._spare.append(taken.image)
 
     @property
     def waiting(self) -> int:
@@ -150,7 +171,7 @@ class PyramidView(View):
         if self._shape is None:
             return
         self._tree.now_s = now_s
-        self._tree.write_complete()
+        self._tree.write_complete(PUBLISH_BYTES)
         is_due = is_idle or now_s - self._published_s >= PUBLISH_INTERVAL_S
         if is_due or self._tree.unpublished_bytes >= PUBLISH_BYTES:
             self._published_s = now_s
@@ -170,7 +191,7 @@ class PyramidView(View):
         state: dict[str, Any] = {"is_remaking": is_remaking, "index_bytes": [], "tiles": [], "open": []}
         if self._shape is None:
             return state
-        self._tree.write_complete()
+        self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state names what does
         self._tree.publish()
         self._levels.force()
         tiles = self._levels.counts()

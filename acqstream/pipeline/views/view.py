@@ -29,6 +29,7 @@ from acqstream.pipeline.views.checkpoint import (
     view_folder,
     write_checkpoint,
 )
+from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
@@ -37,7 +38,7 @@ from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0
-POLL_S = 0.02  # how soon a frame is seen
+POLL_S = 0.01  # how soon a frame is seen: it may be in memory for little longer
 QUIET_POLL_S = 0.1  # ... after QUIET_AFTER_S without one
 QUIET_AFTER_S = 2.0
 HELD_POLL_S = 0.005
@@ -77,7 +78,7 @@ class ViewRun:
     """One view of one dataset on its way. Used by one thread at a time.
 
     path is the dataset; make makes an empty view; folder is its own one where it is not the usual. recent tells what is
-    in the log's memory, may_read whether the disk may be used now.
+    in memory, may_read whether the disk may be used now, allowance how much of it while it may not: by default nothing.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ViewRun:
         folder: Path | None = None,
         recent: RecentGroups | None = None,
         may_read: Callable[[], bool] = lambda: True,
+        allowance: DiskAllowance | None = None,
         disk: Disk | None = None,
     ) -> None:
         self.path = container_of(path)
@@ -99,6 +101,7 @@ class ViewRun:
         self._make = make
         self._recent = recent
         self._may_read = may_read
+        self._allowance = allowance or DiskAllowance(lambda: not may_read(), burst_s=0.0)
         self._disk = disk or LocalDisk()
         self._lock: DirectoryLock | None = None
         self._feed: FrameFeed | None = None
@@ -112,6 +115,11 @@ class ViewRun:
         self._news_at_s = 0.0
         self._state = ViewState.STARTING
         self._from_memory = self._from_stack = self._overtaken = 0
+
+    def lend(self, address: int, memory: memoryview) -> None:
+        """Memory of the log's producer, and where the daemon has it. From any thread."""
+        if self._recent is not None:
+            self._recent.lend(address, memory)
 
     def progress(self) -> ViewProgress:
         if self._feed is not None:
@@ -218,20 +226,27 @@ class ViewRun:
             if self._lock is not None:
                 files.callback(self._lock.close)
             if self._feed is not None:
-                files.callback(self._feed.reader.close)
+                files.callback(self._feed.close)
             files.callback(self.view.close)
             self._feed = self._lock = None
 
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
+        has_digested = feed.look_ahead(self.view.digest, STEP_BYTES)
+        return self._take_published(feed) or has_digested
+
+    def _take_published(self, feed: FrameFeed) -> bool:
         leases = feed.take(self._cursor, STEP_BYTES)
         self._is_held = feed.is_held
         for position, lease in enumerate(leases):
             if not self.view.is_ready(lease.row):
-                if not self._may_read():
+                is_near = self.view.is_nearly_ready(lease.row) and self._allowance.has_some()
+                if not (is_near or self._may_read()):
                     self._is_held = position == 0
                     return position > 0
-                if not self.view.make_ready(lease.row):
+                with self._allowance.using():
+                    is_ready = self.view.make_ready(lease.row)
+                if not is_ready:
                     self._is_waiting = position == 0
                     return position > 0
             taken = self.view.take(lease)
@@ -270,7 +285,7 @@ class ViewRun:
         for lower in levels[1:]:
             lower.close()
         reader = levels[0]
-        feed = FrameFeed(reader, self._recent, may_read=self._may_read)
+        feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:
             had_failed = self._go_on(reader)
             if had_failed or (self.view.marks_first and self._saved is None):

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.log_views import LogViews
-from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups
+from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups, address_of
 from acqstream.storage.memory import PageMemory, map_memory
 from tests.pipeline.make_frames import MIB, Frame, spec_of
 
@@ -26,6 +29,23 @@ class Source:
     table: GroupTable
     recent: RecentGroups
     feeds: list[FrameFeed] = field(default_factory=list)
+    lent: PageMemory | None = None
+    _adopted_bytes: int = 0
+
+    def adopt(self, frames: Sequence[Frame]) -> list[memoryview]:
+        """Hand frames over in memory of a producer's; their places there, which are used once."""
+        if self.lent is None:
+            self.lent = PageMemory(64 * MIB, shared=True)
+            assert self.lent.descriptor is not None
+            self.recent.lend(address_of(self.lent.view), map_memory(self.lent.descriptor))
+        places = []
+        for frame in frames:
+            place = self.lent.view[self._adopted_bytes : self._adopted_bytes + frame.image.nbytes]
+            self._adopted_bytes += align_up(frame.image.nbytes)
+            place[:] = frame.image.data.cast("B")
+            self.log.adopt(frame.header, place)
+            places.append(place)
+        return places
 
     def put(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -34,17 +54,20 @@ class Source:
 
     def feed(self, *, from_memory: bool = True, may_read: Callable[[], bool] = lambda: True) -> FrameFeed:
         reader = open_readers(self.folder)[0]
-        self.feeds.append(FrameFeed(reader, self.recent if from_memory else None, may_read=may_read))
+        allowance = DiskAllowance(lambda: not may_read(), burst_s=0.0)
+        self.feeds.append(FrameFeed(reader, self.recent if from_memory else None, allowance=allowance))
         return self.feeds[-1]
 
 
 @contextmanager
-def source_of(folder: Path, memory_bytes: int = 16 * MIB, **more: Any) -> Iterator[Source]:
+def source_of(
+    folder: Path, memory_bytes: int = 16 * MIB, spec: AcquisitionSpec | None = None, **more: Any
+) -> Iterator[Source]:
     memory, table = PageMemory(memory_bytes, shared=True), GroupTable()
     assert memory.descriptor is not None
     assert table.descriptor is not None
     recent = RecentGroups(map_memory(table.descriptor), map_memory(memory.descriptor))
-    log = Log(folder, spec_of(), memory=memory.view, views=LogViews(table), **more)
+    log = Log(folder, spec or spec_of(), memory=memory.view, views=LogViews(table), **more)
     log.wait_until_open()
     source = Source(folder, log, table, recent)
     try:
@@ -53,4 +76,4 @@ def source_of(folder: Path, memory_bytes: int = 16 * MIB, **more: Any) -> Iterat
         log.begin_close()
         log.close()
         for feed in source.feeds:
-            feed.reader.close()
+            feed.close()

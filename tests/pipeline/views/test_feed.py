@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.views import feed as feeds
+from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
+from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
 from tests.pipeline.make_frames import (
     LEAST_LIMIT_BYTES,
@@ -27,6 +31,7 @@ from tests.pipeline.make_frames import (
     write_log,
 )
 from tests.pipeline.views.shared_log import source_of
+from tests.storage.scripted_disk import ScriptedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 WHOLE = ["java_rgb", "java_rollover", "java_uint8_odd", "py_rollover", "py_string_axes", "real_v2_flat", "torn_index"]
@@ -199,3 +204,146 @@ def test_frames_of_one_number_written_twice_come_twice(tmp_path: Path) -> None:
     reader = open_readers(tmp_path / "cells")[0]
     check(take_all(FrameFeed(reader))[0], [first, second])
     reader.close()
+
+
+def doubled(pixels: NDArray[Any]) -> NDArray[Any]:
+    return pixels * 2
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+def test_frames_are_digested_before_they_are_published(tmp_path: Path, adopts: bool) -> None:
+    frames, disk = frames_of(12, (600, 500)), ScriptedDisk()
+    with source_of(tmp_path / "cells", disk=disk) as source:
+        source.put(frames[:1])
+        feed = source.feed(may_read=lambda: False)
+        stall = disk.stall("fdatasync", part="Stack")
+        if adopts:
+            source.adopt(frames[1:])
+        else:
+            for frame in frames[1:]:
+                source.log.append(frame.header, frame.image)
+        assert len(feed.take(0, MIB)) == 1
+        while feed.look_ahead(doubled, MIB):
+            pass
+        assert feed.take(1, MIB) == []
+        assert source.log.cursors().published == 1
+        stall.go.set()
+        assert source.log.wait_for_published(12)
+        leases = feed.take(1, 100 * MIB)
+        assert [lease.row for lease in leases] == list(range(1, 12))
+        for lease, frame in zip(leases, frames[1:], strict=True):
+            assert lease.is_from_memory
+            assert lease.is_intact()
+            assert np.array_equal(lease.digest, frame.image * 2)
+
+
+def test_a_frame_that_is_overwritten_while_it_is_digested_is_read_again(tmp_path: Path) -> None:
+    frames, disk = frames_of(3, (600, 500)), ScriptedDisk()
+    with source_of(tmp_path / "cells", disk=disk) as source:
+        source.put(frames[:1])
+        feed = source.feed()
+        feed.take(0, MIB)
+        stall = disk.stall("fdatasync", part="Stack")
+        places = source.adopt(frames[1:])
+
+        def digest(pixels: NDArray[Any]) -> NDArray[Any]:
+            """Meanwhile all is published, and the producer uses its memory again."""
+            stall.go.set()
+            assert source.log.wait_for_published(3)
+            for place in places:
+                place[:] = b"x" * len(place)
+            return pixels.copy()
+
+        assert feed.look_ahead(digest, 1)
+        assert not feed.look_ahead(digest, MIB)
+        leases = feed.take(1, 100 * MIB)
+        assert [lease.digest for lease in leases] == [None, None]
+        check([lease.pixels for lease in leases], frames[1:])
+
+
+def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames, disk = frames_of(12, (600, 500)), ScriptedDisk()
+    monkeypatch.setattr(feeds, "AHEAD_BYTES", 3 * frames[0].image.nbytes)
+    with source_of(tmp_path / "cells", disk=disk) as source:
+        source.put(frames[:1])
+        feed = source.feed()
+        feed.take(0, MIB)
+        stall = disk.stall("fdatasync", part="Stack")
+        source.adopt(frames[1:])
+        digested = []
+
+        def digest(pixels: NDArray[Any]) -> int:
+            digested.append(pixels)
+            return len(digested)
+
+        while feed.look_ahead(digest, 100 * MIB):
+            pass
+        assert len(digested) == 3
+        stall.go.set()
+        assert source.log.wait_for_published(12)
+        images = []
+        for row in range(1, 12):
+            lease = feed.take(row, 1)[0]
+            assert lease.digest == (row if row < 4 else None)
+            images.append(lease.pixels)
+        check(images[3:], frames[4:])
+
+
+def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None:
+    frames, disk = frames_of(12, (600, 500)), ScriptedDisk()
+    with source_of(tmp_path / "cells", disk=disk) as source:
+        source.put(frames[:1])
+        feed = source.feed()
+        feed.take(0, MIB)
+        stall = disk.stall("fdatasync", part="Stack")
+        source.adopt(frames[1:6])
+        while feed.look_ahead(doubled, MIB):
+            pass
+        disk.fail("pwritev", part="Stack.tif")
+        source.adopt(frames[6:])
+        stall.go.set()
+        assert source.log.wait_for_published(12)
+        assert len(list((tmp_path / "cells").glob("*.tif"))) > 1
+        assert not feed.look_ahead(doubled, MIB)
+        images = []
+        for row in range(1, 12):
+            lease = feed.take(row, 1)[0]
+            assert not lease.is_from_memory
+            images.append(lease.pixels.copy())
+        check(images, frames[1:])
+
+
+def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path) -> None:
+    frames = frames_of(4, (600, 500))
+    with source_of(tmp_path / "cells") as source:
+        source.put(frames)
+        allowance = DiskAllowance(lambda: True, burst_s=1e-9)
+        feed = FrameFeed(source.feed(from_memory=False).reader, allowance=allowance)
+        (lease,) = feed.take(0, 1)
+        assert np.array_equal(lease.pixels, frames[0].image)
+        assert feed.take(1, 1) == []
+        assert feed.is_held
+
+
+def test_the_next_frames_are_read_while_those_before_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = frames_of(12, (600, 500))
+    write_log(tmp_path / "cells", frames)
+    reads: list[tuple[int, str]] = []
+
+    class Watched(BlockFile):
+        def read_blocks(self, offset: int, memory: memoryview) -> int:
+            reads.append((offset, threading.current_thread().name))
+            return super().read_blocks(offset, memory)
+
+    monkeypatch.setattr(feeds, "BlockFile", Watched)
+    feed = FrameFeed(open_readers(tmp_path / "cells")[0])
+    cursor, images = 0, []
+    while leases := feed.take(cursor, 2 * frames[0].image.nbytes + MIB // 4):
+        images += [lease.pixels.copy() for lease in leases]
+        cursor += len(leases)
+    check(images, frames)
+    names = [name for _, name in reads]
+    assert names[0] == threading.current_thread().name
+    assert all(name.startswith("read-ahead") for name in names[1:])
+    assert len(names) == len({offset for offset, _ in reads}) == 6
+    feed.close()

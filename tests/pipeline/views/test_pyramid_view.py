@@ -16,10 +16,11 @@ from acqstream.errors import DatasetError
 from acqstream.formats.base import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.model.acquisition_spec import AxisSpec
+from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.pipeline.views import view as views
-from acqstream.pipeline.views.view import ViewState
-from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, write_log
+from acqstream.pipeline.views.disk_allowance import DiskAllowance
+from acqstream.pipeline.views.view import ViewRun, ViewState
+from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, spec_of, write_log
 from tests.pipeline.views.pyramid_cases import (
     Place,
     check_levels,
@@ -33,6 +34,7 @@ from tests.pipeline.views.pyramid_cases import (
     tiles_of,
     write_tiled,
 )
+from tests.pipeline.views.shared_log import source_of
 from tests.storage.scripted_disk import ScriptedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
@@ -311,6 +313,49 @@ def test_nothing_is_written_while_the_log_has_a_backlog(tmp_path: Path) -> None:
     assert len(disk.calls) == calls
     is_free = True
     finish(run)
+
+
+def test_levels_are_made_in_memory_while_the_log_has_a_backlog(tmp_path: Path) -> None:
+    """From the second tile on nothing but memory of the producer's is used, which it then uses for other things."""
+    frames = tiles_of(grid(4, 4), (512, 300))
+    log_disk, disk = ScriptedDisk(), ScriptedDisk()
+    is_free = False
+    spec = spec_of(tiles=TileSpec((0, 0)), replace_duplicates=True)
+    with source_of(tmp_path / "cells", spec=spec, disk=log_disk) as source:
+        run = pyramid_of(
+            tmp_path / "cells",
+            disk=disk,
+            recent=source.recent,
+            may_read=lambda: is_free,
+            allowance=DiskAllowance(lambda: not is_free, burst_s=60.0),
+        )
+        source.adopt(frames[:2])
+        assert source.log.wait_for_published(2)
+        step_until(run, 2)
+        stall = log_disk.stall("fdatasync", part="Stack")
+        places = source.adopt(frames[2:])
+        while run.step() == 0.0:
+            pass
+        stall.go.set()
+        assert source.log.wait_for_published(16)
+        for place in places:
+            place[:] = b"x" * len(place)
+        step_until(run, 16)
+        assert (run.progress().from_memory, run.progress().from_stack) == (14, 2)
+        assert run.progress().waiting == 5
+        assert not disk.of("pwritev", part="Stack")
+        is_free = True
+        source.log.close()
+    finish(run)
+    check_levels(tmp_path / "cells", frames, 2)
+
+
+def step_until(run: ViewRun, cursor: int) -> None:
+    for _ in range(1000):
+        run.step()
+        if run.progress().cursor == cursor:
+            return
+    raise AssertionError(run.progress())
 
 
 def test_frames_that_a_power_cut_took_are_taken_out_of_the_levels(tmp_path: Path) -> None:

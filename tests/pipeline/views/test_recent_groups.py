@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from acqstream.formats.base import Placement
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.pixel_type import PixelType
 from acqstream.pipeline.ring import Ring, Span
-from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups
+from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups, address_of
 from acqstream.storage.memory import PageMemory, map_memory
 
 BLOCK = 4096
@@ -30,15 +35,24 @@ class Written:
     stack: int
     content: bytes = b""
     outside: memoryview | None = None
+    placements: list[Placement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.placements:
+            self.placements = [Placement(header_of(0, 1), self.start, 0, self.start, 0, self.end, packed=True)]
 
     @property
     def end(self) -> int:
         return self.start + len(self.content)
 
 
+def header_of(number: int, payload_bytes: int) -> FrameHeader:
+    return FrameHeader(number, PixelType("|u1", 1, 8), 1, payload_bytes, {}, b"{}")
+
+
 def add(table: GroupTable, *groups: Written) -> None:
     for group in groups:
-        table.add(group.stack, cast("Any", [group]))
+        table.add(group.stack, cast("Any", group))
 
 
 def reader_of(table: GroupTable, memory: PageMemory) -> RecentGroups:
@@ -298,16 +312,125 @@ def test_a_lease_ends_before_its_bytes_are_handed_out(parts: Parts, grows: bool)
             assert reader.is_intact(position) == (bytes(pixels) == groups[number].content) == (number > 8)
 
 
-def test_a_group_in_memory_of_the_producers_is_not_listed() -> None:
-    memory = PageMemory(BLOCKS * BLOCK, shared=True)
-    table = GroupTable()
-    ring = Ring(memory.view, table.claim)
-    reader = reader_of(table, memory)
-    outside = memoryview(b"x" * 100)
-    add(
-        table,
-        Written(ring.allocate(BLOCK), 0, 0, b"a" * BLOCK, outside),
-        Written(ring.allocate(BLOCK), BLOCK, 0, b"b" * BLOCK),
-    )
-    assert reader.find(0, 0, BLOCK) is None
-    assert reader.find(0, BLOCK, BLOCK) is not None
+class Producer:
+    """Memory that the daemon and a reader have mapped, and slots in it."""
+
+    def __init__(self, slots: int = 8) -> None:
+        self.memory = PageMemory(slots * BLOCK, shared=True)
+        self.address = address_of(self.memory.view)
+
+    def lend_to(self, reader: RecentGroups) -> None:
+        assert self.memory.descriptor is not None
+        reader.lend(self.address, map_memory(self.memory.descriptor))
+
+    def frame(self, number: int, slot: int, offset: int, content: int) -> Written:
+        """A frame of a block, its place in the stack file being a block behind that of its group."""
+        pixels = self.memory.view[slot * BLOCK : (slot + 1) * BLOCK]
+        pixels[:] = bytes([content]) * BLOCK
+        place = Placement(header_of(number, BLOCK), offset, 0, offset + BLOCK, 0, offset + 2 * BLOCK, packed=False)
+        return Written(Span(pixels, 0, 0, beside=True), offset, 0, b"", pixels, [place])
+
+
+def test_frames_in_memory_of_the_producers_are_there_until_they_are_released(parts: Parts) -> None:
+    _, table, _, reader = parts
+    producer = Producer()
+    for number in range(3):
+        add(table, producer.frame(number, number, 2 * number * BLOCK, number + 1))
+    assert reader.find(0, BLOCK, BLOCK) is None  # nobody has lent that memory
+    producer.lend_to(reader)
+    for number in range(3):
+        found = reader.find(0, (2 * number + 1) * BLOCK, BLOCK)
+        assert found is not None
+        assert bytes(found[0]) == bytes([number + 1]) * BLOCK
+    found = reader.find(0, 3 * BLOCK, BLOCK)
+    assert found is not None
+    table.release(1)
+    assert reader.is_intact(found[1])
+    assert reader.find(0, BLOCK, BLOCK) is None
+    table.release(2)
+    assert not reader.is_intact(found[1])
+    assert reader.find(0, 3 * BLOCK, BLOCK) is None
+    assert reader.find(0, 5 * BLOCK, BLOCK) is not None
+    table.end()
+    assert reader.find(0, 5 * BLOCK, BLOCK) is None
+
+
+def test_two_memories_of_the_producers_are_told_apart(parts: Parts) -> None:
+    _, table, _, reader = parts
+    producers = Producer(), Producer(), Producer()
+    for number, producer in enumerate(producers):
+        add(table, producer.frame(number, 5, 2 * number * BLOCK, number + 1))
+        producer.lend_to(reader)
+    found = [reader.find(0, (2 * number + 1) * BLOCK, BLOCK) for number in range(3)]
+    assert found[0] is None  # two at most are kept
+    assert [bytes(one[0][:1]) for one in found[1:] if one is not None] == [b"\2", b"\3"]
+
+
+def test_frames_behind_a_place_come_in_order(parts: Parts) -> None:
+    _, _, ring, reader = parts
+    table, producer = parts[1], Producer()
+    producer.lend_to(reader)
+    inside = producer.frame(1, 1, 4 * BLOCK, 9)
+    inside.span, inside.outside = ring.allocate(2 * BLOCK), None
+    inside.span.memory[:] = b"p" * BLOCK + b"q" * BLOCK
+    packed = Written(ring.allocate(BLOCK), 6 * BLOCK, 0, b"s" * BLOCK)
+    other = producer.frame(3, 3, 7 * BLOCK, 3)
+    other.placements[0] = other.placements[0]._replace(header=header_of(3, BLOCK - 2))
+    add(table, producer.frame(0, 0, 2 * BLOCK, 1), inside, packed, other, producer.frame(4, 4, 9 * BLOCK, 4))
+    frames = [(key, bytes(pixels[:1]), reader.is_intact(token)) for key, pixels, token in reader.after(-1, BLOCK)]
+    assert frames == [(3 * BLOCK, b"\1", True), (5 * BLOCK, b"q", True), (10 * BLOCK, b"\4", True)]
+    assert [key for key, _, _ in reader.after(5 * BLOCK, BLOCK)] == [10 * BLOCK]
+    table.release(1)
+    assert [key for key, _, _ in reader.after(-1, BLOCK)] == [5 * BLOCK, 10 * BLOCK]
+
+
+def test_nothing_is_true_once_groups_went_elsewhere(parts: Parts) -> None:
+    _, table, ring, reader = parts
+    producer = Producer()
+    producer.lend_to(reader)
+    group, frame = put(ring, table, 1), producer.frame(2, 0, 2 * BLOCK, 2)
+    add(table, frame)
+    found = [reader.find(0, group.start, BLOCK), reader.find(0, 3 * BLOCK, BLOCK)]
+    table.move()
+    assert reader.is_moved
+    for one in found:
+        assert one is not None
+        assert not reader.is_intact(one[1])
+    assert reader.find(0, group.start, BLOCK) is None
+    assert not list(reader.after(-1, BLOCK))
+
+
+def test_a_reader_beside_a_producer_never_takes_a_wrong_frame() -> None:
+    memory, table = PageMemory(BLOCK, shared=True), GroupTable(16)
+    reader, producer = reader_of(table, memory), Producer(4)
+    producer.lend_to(reader)
+    is_over = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        while not is_over.is_set():
+            add(table, producer.frame(number, number % 4, 2 * number * BLOCK, number % 251))
+            number += 1
+            table.release(number - 3)
+
+    thread = threading.Thread(target=produce)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    intact = 0
+    last = -1
+    try:
+        while intact < 300:
+            assert thread.is_alive()
+            for key, pixels, token in reader.after(last, BLOCK):
+                seen = bytes(pixels[: BLOCK // 2])
+                time.sleep(0)  # the other thread may be quicker here
+                seen += bytes(pixels[BLOCK // 2 :])
+                if reader.is_intact(token):
+                    assert seen == bytes([(key // BLOCK - 1) // 2 % 251]) * BLOCK
+                    intact += 1
+                last = key
+    finally:
+        sys.setswitchinterval(interval_s)
+        is_over.set()
+        thread.join()
