@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -42,7 +42,7 @@ class FrameSource(Protocol):
 
 def read_ahead(
     source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
-) -> Iterator[tuple[int, NDArray[Any]]]:
+) -> Generator[tuple[int, NDArray[Any]]]:
     """These rows and their frames; numbers (dtype NUMBERS) and stacks are those of all rows.
 
     Errors are raised when it is the frame's turn, as `read_pixels` raises them.

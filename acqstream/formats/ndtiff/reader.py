@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +166,14 @@ class NDTiffReader:
         """
         self._check_open()
         with self._lock:
-            numbers, stacks = self._table.all_numbers, self._table.all_stacks
             rows = self._lookup.latest_rows()
+        return self.read_frames(rows)
+
+    def read_frames(self, rows: NDArray[np.int64]) -> Generator[tuple[int, NDArray[Any]]]:
+        """These rows with their frames, as `read_in_order`; closing it ends the reading ahead."""
+        self._check_open()
+        with self._lock:
+            numbers, stacks = self._table.all_numbers, self._table.all_stacks
         return read_ahead(self, rows, numbers, stacks)
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset
+from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups, place_key
-from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
 
-MAX_GAP_BYTES = 64 * 1024  # between frames that are read in one piece: directories and metadata of a group
 MAX_FRAMES = 4096  # in one take
 AHEAD_BYTES = 256 * 2**20  # of frames, whose digests are kept until they are published
 _STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
@@ -50,18 +46,23 @@ class Lease:
         return self._recent is None or self._recent.is_intact(self._token)
 
 
-class _Piece(NamedTuple):
-    """Frames that lie near one another in a stack file, from byte `start` to `end`; the first one is in row `row`."""
+@dataclass(slots=True)
+class _Stream:
+    """Frames of the rows that are left, read ahead."""
 
-    path: Path
-    row: int
-    start: int
-    end: int
-    frames: tuple[StoredFrame, ...]
+    left: range
+    frames: Generator[tuple[int, NDArray[Any]]]
+
+    def is_at(self, row: int) -> bool:
+        return row in self.left[:1]
+
+    def next(self) -> tuple[int, NDArray[Any]]:
+        self.left = self.left[1:]
+        return next(self.frames)
 
 
 class FrameFeed:
-    """All that a view sees of a dataset. Used by one thread; a second one reads ahead in the stack.
+    """All that a view sees of a dataset. Used by one thread; others read ahead in the stack.
 
     allowance tells whether the disk may be read now. is_held: the last `take` gave nothing because it may not be.
     """
@@ -76,13 +77,10 @@ class FrameFeed:
         self._numbers: dict[str, int] = {}
         self._digests: dict[int, Any] = {}  # by key of the frame's place
         self._digested = -1  # key of the last frame that was digested, or could not be
-        self._file: tuple[Path, BlockFile] | None = None
-        self._memory: BlockMemory | None = None
-        self._ahead: tuple[_Piece, Future[NDArray[np.uint8]]] | None = None
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+        self._stream: _Stream | None = None
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._stop_stream()
         self.reader.close()
 
     def look_ahead(self, digest: Callable[[NDArray[Any]], Any], limit_bytes: int) -> bool:
@@ -118,6 +116,7 @@ class FrameFeed:
             self.reader.refresh()
         self.is_held = False
         end = min(len(self.reader), cursor + MAX_FRAMES)
+        self._forget_before(cursor)
         leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
         if leases or cursor >= end:
             return leases
@@ -128,7 +127,6 @@ class FrameFeed:
             return self._from_stack(cursor, end, limit_bytes)
 
     def _from_memory(self, recent: RecentGroups, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        self._forget_before(self._key(*self.reader.stored_frame(cursor)) if cursor < end else -1, recent)
         leases: list[Lease] = []
         total = 0
         for row in range(cursor, end):
@@ -147,63 +145,48 @@ class FrameFeed:
                 break
         return leases
 
-    def _forget_before(self, key: int, recent: RecentGroups) -> None:
+    def _forget_before(self, cursor: int) -> None:
         """Digests of frames that were taken; all of them, if frames lie elsewhere than was said."""
-        for known in list(self._digests):
-            if known < key or recent.is_moved:
-                del self._digests[known]
+        if not self._digests or self._recent is None:
+            return
+        taken = self._key(*self.reader.stored_frame(cursor - 1)) if cursor else -1
+        for key in list(self._digests):
+            if key <= taken or self._recent.is_moved:
+                del self._digests[key]
 
     def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """Frames that lie near one another, in one read; the next ones are read beside, while these are used."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            wait([ahead[1]])
-        if ahead is not None and ahead[0].row == cursor:
-            piece, data = ahead[0], ahead[1].result()
-        else:
-            wanted = self._piece(cursor, end, limit_bytes)
-            if wanted is None:  # the reader says what is wrong
-                return [Lease(cursor, self.reader.read_pixels(cursor))]
-            piece, data = wanted, self._read(wanted)
-        following = cursor + len(piece.frames)
-        if following < end and self._allowance.is_free():
-            after = self._piece(following, end, limit_bytes)
-            self._ahead = (after, self._threads.submit(self._read, after)) if after is not None else None
-        skipped = piece.start % BLOCK_BYTES - piece.start
-        return [
-            Lease(cursor + n, _array(data[skipped + frame.pixels :][: frame.payload_bytes], frame))
-            for n, frame in enumerate(piece.frames)
-        ]
+        """With a backlog one frame, else several, the next ones being read beside while these are used."""
+        if not self._allowance.is_free():
+            self._stop_stream()
+            return [Lease(cursor, _fixed(self.reader.read_pixels(cursor)))]
+        if self._stream is None or not self._stream.is_at(cursor):
+            self._stop_stream()
+            rows = range(cursor, self._next_in_memory(cursor + 1, end))
+            self._stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
+        leases: list[Lease] = []
+        total = 0
+        while self._stream is not None and self._stream.left and total < limit_bytes:
+            try:
+                row, pixels = self._stream.next()
+            except (DatasetError, StorageError):
+                self._stop_stream()
+                if not leases:  # else it is raised again when it is that frame's turn
+                    raise
+            else:
+                leases.append(Lease(row, _fixed(pixels)))
+                total += pixels.nbytes
+        return leases
 
-    def _piece(self, row: int, end: int, limit_bytes: int) -> _Piece | None:
-        """As many frames from this row on as are read at once; None where that cannot be done."""
-        name, first = self.reader.stored_frame(row)
-        file, byte_order = self.reader.stack_file(name)
-        size = file.size()
-        if not first.is_plain or byte_order == ">" or _end(first) > size:
-            return None
-        frames = [first]
-        for number in range(row + 1, end):
-            next_name, frame = self.reader.stored_frame(number)
-            is_near = 0 <= frame.pixels - _end(frames[-1]) <= MAX_GAP_BYTES
-            is_inside = _end(frame) - first.pixels <= limit_bytes and _end(frame) <= size
-            if next_name != name or not frame.is_plain or not is_near or not is_inside:
-                break
-            frames.append(frame)
-        return _Piece(file.path, row, first.pixels, _end(frames[-1]), tuple(frames))
+    def _stop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.frames.close()
+            self._stream = None
 
-    def _read(self, piece: _Piece) -> NDArray[np.uint8]:
-        """Whole blocks, from that with the first pixel on. One call at a time."""
-        if self._file is None or self._file[0] != piece.path:
-            self._file = piece.path, BlockFile(piece.path)
-        start = piece.start - piece.start % BLOCK_BYTES
-        length = -(-(piece.end - start) // BLOCK_BYTES) * BLOCK_BYTES
-        if self._memory is None:
-            self._memory = BlockMemory(length, 3)
-        data = self._memory.take(length)[:length]
-        if self._file[1].read_blocks(start, data.data) < piece.end - start:
-            raise CorruptDataset("the file became shorter while it was read", path=str(piece.path))
-        return data
+    def _next_in_memory(self, row: int, end: int) -> int:
+        """The first row from this one on that need not be read from the stack, or `end`."""
+        if self._recent is None:
+            return end
+        return next((at for at in range(row, end) if self._from_memory(self._recent, at, at + 1, 1)), end)
 
     def _key(self, name: str, frame: StoredFrame) -> int:
         return place_key(self._number(name), frame.pixels)
@@ -217,11 +200,10 @@ class FrameFeed:
         return number
 
 
-def _end(frame: StoredFrame) -> int:
-    return frame.pixels + frame.payload_bytes
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
 
 
 def _array(data: NDArray[np.uint8], frame: StoredFrame) -> NDArray[Any]:
-    array: NDArray[Any] = data.view(frame.pixel_type.numpy_dtype).reshape(frame.shape)
-    array.flags.writeable = False
-    return array
+    return _fixed(data.view(frame.pixel_type.numpy_dtype).reshape(frame.shape))

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.views import feed as feeds
@@ -325,25 +326,23 @@ def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path) -> None:
         assert feed.is_held
 
 
-def test_the_next_frames_are_read_while_those_before_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = frames_of(12, (600, 500))
+def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = frames_of(40, (600, 500))
     write_log(tmp_path / "cells", frames)
-    reads: list[tuple[int, str]] = []
+    reads: list[str] = []
 
     class Watched(BlockFile):
         def read_blocks(self, offset: int, memory: memoryview) -> int:
-            reads.append((offset, threading.current_thread().name))
+            reads.append(threading.current_thread().name)
             return super().read_blocks(offset, memory)
 
-    monkeypatch.setattr(feeds, "BlockFile", Watched)
+    monkeypatch.setattr(read_ahead, "BlockFile", Watched)
     feed = FrameFeed(open_readers(tmp_path / "cells")[0])
-    cursor, images = 0, []
-    while leases := feed.take(cursor, 2 * frames[0].image.nbytes + MIB // 4):
-        images += [lease.pixels.copy() for lease in leases]
-        cursor += len(leases)
-    check(images, frames)
-    names = [name for _, name in reads]
-    assert names[0] == threading.current_thread().name
-    assert all(name.startswith("read-ahead") for name in names[1:])
-    assert len(names) == len({offset for offset, _ in reads}) == 6
+    check(take_all(feed, limit_bytes=MIB)[0], frames)
+    assert reads
+    assert all(name.startswith("read-ahead") for name in reads)
+    for row in (5, 6, 3, 39, 0):
+        (lease,) = feed.take(row, 1)
+        assert np.array_equal(lease.pixels, frames[row].image)
     feed.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
