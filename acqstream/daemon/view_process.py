@@ -213,25 +213,25 @@ class ViewProcess:
         order["settings"] = dict(self._settings.get(job.view, {}))
         order["mirror"] = {"settings": job.settings, "memory_mb": self._mirror_memory_mb}
         descriptor = job.table.descriptor if job.table is not None else None
-        if descriptor is not None and self._is_sharing:
-            try:
-                self._order({**order, "fds": 1, "start": job.start, "length": job.length}, descriptor)
-            except OSError as error:
-                logger.warning("view %s of %s gets no frames from memory: %s", job.view, job.path, error)
-            else:
-                self._order_lent(job)
-                return
-        self._order(order)
+        shared = {**order, "start": job.start, "length": job.length}
+        if descriptor is not None and self._is_sharing and self._order_memory(shared, descriptor):
+            self._order_lent(job)
+        else:
+            self._order(order)
 
     def _order_lent(self, job: ViewJob) -> None:
-        if job.lent is None or not self._is_sharing:
-            return
+        if job.lent is not None and self._is_sharing:
+            order = {"t": "lend", "id": job.number, "address": address_of(job.lent.view)}
+            self._order_memory(order, job.lent.descriptor)
+
+    def _order_memory(self, order: dict[str, Any], *descriptors: int) -> bool:
+        """An order with memory to map; False if it cannot be sent: frames then come from the stack."""
         try:
-            self._order(
-                {"t": "lend", "id": job.number, "fds": 1, "address": address_of(job.lent.view)}, job.lent.descriptor
-            )
+            self._order({**order, "fds": len(descriptors)}, *descriptors)
         except OSError as error:
-            logger.warning("view %s of %s gets no frames from the producer's memory: %s", job.view, job.path, error)
+            logger.warning("views get no frames from memory (%s): %s", order["t"], error)
+            return False
+        return True
 
     def _order(self, order: dict[str, Any], *descriptors: int) -> None:
         """Descriptors are copied: what they belong to may be gone when the order leaves. Raises OSError."""
@@ -284,11 +284,7 @@ class ViewProcess:
         if self._board.descriptor is None:
             logger.warning("views get no frames from memory: %s", self._board.private_reason)
             return
-        try:
-            self._order({"t": "memory", "fds": 2}, self._memory.descriptor, self._board.descriptor)
-            self._is_sharing = True
-        except OSError as error:
-            logger.warning("views get no frames from memory: %s", error)
+        self._is_sharing = self._order_memory({"t": "memory"}, self._memory.descriptor, self._board.descriptor)
 
     def _send(self, child: _Child) -> None:
         while child.orders:
