@@ -149,14 +149,16 @@ class ViewHost:
             start = order["start"]
             recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
         path, name, mirror = Path(order["path"]), order["view"], order.get("mirror", {"settings": {}})
+        # A view that catches up loses nothing by waiting.
+        disk: dict[str, Any] = {
+            "may_read": self._may_read,
+            "allowance": self._allowance if recent is not None else None,
+        }
         if name in VIEWS and not mirror["settings"]:
-            make = partial(VIEWS[name], **order.get("settings", {}))
-            return ViewRun(path, name, make, recent=recent, may_read=self._may_read, allowance=self._allowance)
+            return ViewRun(path, name, partial(VIEWS[name], **order.get("settings", {})), recent=recent, **disk)
         mirrored = view_maker(name, mirror["settings"], memory_mb=mirror["memory_mb"])
         folder = folder_of(path, name, mirror["settings"])
-        return ViewRun(
-            path, name, mirrored, folder=folder, recent=recent, may_read=self._may_read, allowance=self._allowance
-        )
+        return ViewRun(path, name, mirrored, folder=folder, recent=recent, **disk)
 
     def _may_read(self) -> bool:
         return self._board is None or not self._board[0]
