@@ -17,7 +17,7 @@ from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups, place_key
 
 MAX_FRAMES = 4096  # in one take
-AHEAD_BYTES = 256 * 2**20  # of frames, whose digests are kept until they are published
+AHEAD_BYTES = 512 * 2**20  # of frames, whose digests are kept until they are published
 _STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
 _NO_PIXELS: NDArray[Any] = np.empty((0, 0), np.uint8)
 
@@ -82,6 +82,11 @@ class FrameFeed:
     def close(self) -> None:
         self._stop_stream()
         self.reader.close()
+
+    @property
+    def has_news(self) -> bool:
+        """Memory has frames that nobody has asked for yet."""
+        return self._recent is not None and self._recent.has_news
 
     def look_ahead(self, digest: Callable[[NDArray[Any]], Any], limit_bytes: int) -> bool:
         """Digest frames that are in memory and not published yet, as far as is known; False if there were none.
@@ -155,12 +160,11 @@ class FrameFeed:
                 del self._digests[key]
 
     def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """With a backlog one frame, else several, the next ones being read beside while these are used."""
-        if not self._allowance.is_free():
-            self._stop_stream()
-            return [Lease(cursor, _fixed(self.reader.read_pixels(cursor)))]
+        """Read past the page cache; without a backlog the next ones beside, while these are used."""
         if self._stream is None or not self._stream.is_at(cursor):
             self._stop_stream()
+            if not self._allowance.is_free():
+                end = min(end, cursor + max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes))
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
             self._stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
         leases: list[Lease] = []

@@ -32,6 +32,7 @@ from acqstream.pipeline.views.pyramid_tree import PyramidTree
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
 _FEW_FRAMES = 4
+_MANY_FRAMES = 64
 
 
 class _Quarter(NamedTuple):
@@ -145,8 +146,10 @@ class PyramidView(View):
 
     def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
         """The image halved."""
-        if self._shape is None or not self._tree.level_count or not self._shape.fits(pixels):
+        if self._shape is None or not self._shape.fits(pixels):
             return None
+        if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
+            return None  # all in one place: no levels
         image = self._spare.pop() if self._spare else np.empty_like(self._quarter)
         self._halving.halve(inner_tile(pixels, self._shape.overlap), image)
         return image

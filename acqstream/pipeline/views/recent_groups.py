@@ -126,6 +126,11 @@ class RecentGroups:
         self._lent = [*self._lent[1 - _MOST_LENT :], (address, memory)]
 
     @property
+    def has_news(self) -> bool:
+        """There are groups that were not looked at."""
+        return bool(self._words[_COUNT] != self._seen)
+
+    @property
     def is_moved(self) -> bool:
         """The table is not true any more: what was learned from it is to be forgotten."""
         return bool(self._words[_IS_MOVED])
