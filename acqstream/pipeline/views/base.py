@@ -59,10 +59,15 @@ class View(ABC):
     def clear(self) -> None:  # noqa: B027
         """Remove what an earlier run has made, also of another dataset. Uses the disk."""
 
+    @property
+    def most_digests(self) -> int:
+        """How many there may be at once."""
+        return 0
+
     def digest(self, pixels: NDArray[Any]) -> Any:
         """Do the work on the pixels of a frame that is not published yet; `take` gets what came of it with the lease.
 
-        None: nothing can be done now. What is returned may never come back. As `take` it changes nothing.
+        None: nothing can be done. What is returned may never come back. As `take` it changes nothing.
         """
         del pixels
         return None

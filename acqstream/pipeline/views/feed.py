@@ -17,7 +17,6 @@ from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups, place_key
 
 MAX_FRAMES = 4096  # in one take
-AHEAD_BYTES = 512 * 2**20  # of frames, whose digests are kept until they are published
 _STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
 _NO_PIXELS: NDArray[Any] = np.empty((0, 0), np.uint8)
 
@@ -88,10 +87,11 @@ class FrameFeed:
         """Memory has frames that nobody has asked for yet."""
         return self._recent is not None and self._recent.has_news
 
-    def look_ahead(self, digest: Callable[[NDArray[Any]], Any], limit_bytes: int) -> bool:
+    def look_ahead(self, digest: Callable[[NDArray[Any]], Any], most: int, limit_bytes: int) -> bool:
         """Digest frames that are in memory and not published yet, as far as is known; False if there were none.
 
-        They are taken to be like the last one that is. A digest of None ends it. No disk is used.
+        They are taken to be like the last one that is. At most so many digests are kept, until their frames are taken.
+        A digest of None ends it. No disk is used.
         """
         recent = self._recent
         if recent is None or not len(self.reader):
@@ -101,7 +101,7 @@ class FrameFeed:
             return False
         size, done = frame.payload_bytes, 0
         for key, pixels, token in recent.after(max(self._digested, self._key(name, frame)), size):
-            if done >= limit_bytes or len(self._digests) * size >= AHEAD_BYTES:
+            if done >= limit_bytes or len(self._digests) >= most:
                 break
             made = digest(_array(np.frombuffer(pixels, np.uint8), frame))
             if made is None:
@@ -112,10 +112,11 @@ class FrameFeed:
             done += size
         return done > 0
 
-    def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease]:
+    def take(self, cursor: int, limit_bytes: int, *, may_read: bool = True) -> Sequence[Lease]:
         """The frames from row `cursor` on, about limit_bytes of pixels; empty if there are none or the disk is busy.
 
-        Never waits for frames. Raises DatasetError where the dataset is damaged, StorageError where it cannot be read.
+        may_read: those that are not in memory are wanted too. Never waits for frames. Raises DatasetError where the
+        dataset is damaged, StorageError where it cannot be read.
         """
         if cursor >= len(self.reader):
             self.reader.refresh()
@@ -123,7 +124,7 @@ class FrameFeed:
         end = min(len(self.reader), cursor + MAX_FRAMES)
         self._forget_before(cursor)
         leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
-        if leases or cursor >= end:
+        if leases or cursor >= end or not may_read:
             return leases
         if not self._allowance.has_some():
             self.is_held = True

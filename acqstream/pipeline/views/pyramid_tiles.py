@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from acqstream.storage.memory import PageMemory
 
 MEMORY_BYTES = 256 * 2**20
 FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
+_PIECE_BYTES = 32 * 2**20
 ALL = 0b1111  # a tile's children
 
 
@@ -115,6 +117,19 @@ class TileShape:
         return bool(self.inner[0] % 2 or self.inner[1] % 2)
 
 
+def image_in(memory: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array at the beginning of this memory."""
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
+
+
+def new_images(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    """Some images of zeros, from one piece of memory: it then lies in huge pages, where the system has them."""
+    size = align_up(math.prod(shape) * dtype.itemsize)
+    count = max(1, _PIECE_BYTES // size)
+    memory = PageMemory(count * size).view
+    return [image_in(memory[start:], shape, dtype) for start in range(0, count * size, size)]
+
+
 @dataclass(slots=True)
 class TileMemory:
     """Memory for the images of tiles: a fixed number, each taken when first needed and then used again."""
@@ -138,8 +153,7 @@ class TileMemory:
         assert self.free > 0
         is_new = not self._free
         memory = PageMemory(align_up(self.shape.payload_bytes)) if is_new else self._free.pop()
-        pixels = np.frombuffer(memory.view, self.shape.pixel_type.numpy_dtype, np.prod(self.shape.shape, dtype=int))
-        tile.memory, tile.image = memory, pixels.reshape(self.shape.shape)
+        tile.memory, tile.image = memory, image_in(memory.view, self.shape.shape, self.shape.pixel_type.numpy_dtype)
         if not is_new:
             tile.image[:] = 0
         self.used += 1

@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import DatasetError
@@ -26,13 +25,14 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.feed import Lease
 from acqstream.pipeline.views.pyramid_levels import PyramidLevels, level_folders
-from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, TileShape, leaf_key
+from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, TileShape, leaf_key, new_images
 from acqstream.pipeline.views.pyramid_tree import PyramidTree
 
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
 _FEW_FRAMES = 4
 _MANY_FRAMES = 64
+_FEWEST_DIGESTS, _MOST_SPARE = 8, 32
 
 
 class _Quarter(NamedTuple):
@@ -144,13 +144,24 @@ class PyramidView(View):
             self._tree.make_ready(leaf)
             self._tree.add(leaf, row, self._halved(self._reader.read_pixels(row)))
 
+    @property
+    def most_digests(self) -> int:
+        """In three quarters of the memory, less what tiles have taken: four of them become one tile and a third."""
+        if self._shape is None:
+            return 0
+        tile_bytes = self._shape.payload_bytes
+        free_bytes = 3 * self._memory_bytes // 4 - self._tree.memory.used * tile_bytes
+        return max(_FEWEST_DIGESTS, 4 * free_bytes // tile_bytes)
+
     def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
         """The image halved."""
         if self._shape is None or not self._shape.fits(pixels):
             return None
         if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
             return None  # all in one place: no levels
-        image = self._spare.pop() if self._spare else np.empty_like(self._quarter)
+        if not self._spare:
+            self._spare = new_images(self._quarter.shape, self._quarter.dtype)
+        image = self._spare.pop()
         self._halving.halve(inner_tile(pixels, self._shape.overlap), image)
         return image
 
@@ -162,7 +173,7 @@ class PyramidView(View):
 
     def keep(self, taken: _Quarter) -> None:
         self._tree.add(taken.leaf, taken.row, taken.image)
-        if taken.image is not self._quarter:
+        if taken.image is not self._quarter and len(self._spare) < _MOST_SPARE:
             self._spare.append(taken.image)
 
     @property
@@ -258,7 +269,7 @@ class PyramidView(View):
         self._halving = Halving(shape.pixel_type.numpy_dtype)
         height, width = shape.inner
         quarter = shape.pixel_type.shape((height + 1) // 2, (width + 1) // 2)
-        self._quarter = np.empty(quarter, shape.pixel_type.numpy_dtype)
+        self._quarter = new_images(quarter, shape.pixel_type.numpy_dtype)[0]
         memory = TileMemory(shape, self._memory_bytes)
         self._tree = PyramidTree(
             self._levels, self, memory, self._halving, asked_levels=self._asked_levels, grid=self._grid

@@ -239,11 +239,12 @@ class ViewRun:
 
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
-        has_digested = feed.look_ahead(self.view.digest, STEP_BYTES)
-        return self._take_published(feed) or has_digested
+        has_digested = feed.look_ahead(self.view.digest, self.view.most_digests, STEP_BYTES)
+        return self._take_published(feed, may_read=not has_digested) or has_digested
 
-    def _take_published(self, feed: FrameFeed) -> bool:
-        leases = feed.take(self._cursor, STEP_BYTES)
+    def _take_published(self, feed: FrameFeed, *, may_read: bool) -> bool:
+        """may_read: there is time for frames that are in the stack only, which others in memory do not have."""
+        leases = feed.take(self._cursor, STEP_BYTES, may_read=may_read)
         self._is_held = feed.is_held
         for position, lease in enumerate(leases):
             if not self.view.is_ready(lease.row):

@@ -16,7 +16,6 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.log import Log
-from acqstream.pipeline.views import feed as feeds
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.storage.block_file import BlockFile
@@ -224,7 +223,7 @@ def test_frames_are_digested_before_they_are_published(tmp_path: Path, adopts: b
             for frame in frames[1:]:
                 source.log.append(frame.header, frame.image)
         assert len(feed.take(0, MIB)) == 1
-        while feed.look_ahead(doubled, MIB):
+        while feed.look_ahead(doubled, 100, MIB):
             pass
         assert feed.take(1, MIB) == []
         assert source.log.cursors().published == 1
@@ -255,16 +254,15 @@ def test_a_frame_that_is_overwritten_while_it_is_digested_is_read_again(tmp_path
                 place[:] = b"x" * len(place)
             return pixels.copy()
 
-        assert feed.look_ahead(digest, 1)
-        assert not feed.look_ahead(digest, MIB)
+        assert feed.look_ahead(digest, 100, 1)
+        assert not feed.look_ahead(digest, 100, MIB)
         leases = feed.take(1, 100 * MIB)
         assert [lease.digest for lease in leases] == [None, None]
         check([lease.pixels for lease in leases], frames[1:])
 
 
-def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path) -> None:
     frames, disk = frames_of(12, (600, 500)), ScriptedDisk()
-    monkeypatch.setattr(feeds, "AHEAD_BYTES", 3 * frames[0].image.nbytes)
     with source_of(tmp_path / "cells", disk=disk) as source:
         source.put(frames[:1])
         feed = source.feed()
@@ -277,7 +275,7 @@ def test_no_more_digests_are_kept_than_was_agreed(tmp_path: Path, monkeypatch: p
             digested.append(pixels)
             return len(digested)
 
-        while feed.look_ahead(digest, 100 * MIB):
+        while feed.look_ahead(digest, 3, 100 * MIB):
             pass
         assert len(digested) == 3
         stall.go.set()
@@ -298,14 +296,14 @@ def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None
         feed.take(0, MIB)
         stall = disk.stall("fdatasync", part="Stack")
         source.adopt(frames[1:6])
-        while feed.look_ahead(doubled, MIB):
+        while feed.look_ahead(doubled, 100, MIB):
             pass
         disk.fail("pwritev", part="Stack.tif")
         source.adopt(frames[6:])
         stall.go.set()
         assert source.log.wait_for_published(12)
         assert len(list((tmp_path / "cells").glob("*.tif"))) > 1
-        assert not feed.look_ahead(doubled, MIB)
+        assert not feed.look_ahead(doubled, 100, MIB)
         images = []
         for row in range(1, 12):
             lease = feed.take(row, 1)[0]
