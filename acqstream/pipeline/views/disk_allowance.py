@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SHARE = 0.05  # of the time, while there is a backlog
-BURST_S = 0.25  # at once, after it was not used for BURST_S / SHARE seconds
+BURST_S = 0.5  # at once, after it was not used for BURST_S / SHARE seconds; a read takes twice its time beside the log
 
 
 class DiskAllowance:

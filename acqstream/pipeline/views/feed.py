@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,24 +64,34 @@ class _Stream:
 class FrameFeed:
     """All that a view sees of a dataset. Used by one thread; others read ahead in the stack.
 
-    allowance tells whether the disk may be read now. is_held: the last `take` gave nothing because it may not be.
+    allowance tells whether the disk may be read now. is_held: the last `take` gave nothing because it may not be;
+    is_reading: because it is.
     """
 
     def __init__(
         self, reader: NDTiffReader, recent: RecentGroups | None = None, *, allowance: DiskAllowance | None = None
     ) -> None:
         self.reader = reader
-        self.is_held = False
+        self.is_held = self.is_reading = False
         self._recent = recent
         self._allowance = allowance or DiskAllowance()
         self._numbers: dict[str, int] = {}
         self._digests: dict[int, Any] = {}  # by key of the frame's place
         self._digested = -1  # key of the last frame that was digested, or could not be
         self._stream: _Stream | None = None
+        self._beside: Future[list[tuple[int, NDArray[Any]]]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-beside")
 
     def close(self) -> None:
         self._stop_stream()
+        self._thread.shutdown()
         self.reader.close()
+
+    def has(self, row: int) -> bool:
+        """Whether this row is published. Raises DatasetError, StorageError."""
+        if row >= len(self.reader):
+            self.reader.refresh()
+        return row < len(self.reader)
 
     @property
     def has_news(self) -> bool:
@@ -112,25 +123,23 @@ class FrameFeed:
             done += size
         return done > 0
 
-    def take(self, cursor: int, limit_bytes: int, *, may_read: bool = True) -> Sequence[Lease]:
+    def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease]:
         """The frames from row `cursor` on, about limit_bytes of pixels; empty if there are none or the disk is busy.
 
-        may_read: those that are not in memory are wanted too. Never waits for frames. Raises DatasetError where the
-        dataset is damaged, StorageError where it cannot be read.
+        Never waits for frames. Raises DatasetError where the dataset is damaged, StorageError where it cannot be read.
         """
-        if cursor >= len(self.reader):
-            self.reader.refresh()
-        self.is_held = False
-        end = min(len(self.reader), cursor + MAX_FRAMES)
+        self.is_held = self.is_reading = False
+        end = min(len(self.reader), cursor + MAX_FRAMES) if self.has(cursor) else cursor
         self._forget_before(cursor)
         leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
-        if leases or cursor >= end or not may_read:
+        if leases or cursor >= end:
             return leases
+        if self._beside is not None or (self._recent is not None and not self._allowance.is_free()):
+            return self._beside_memory(cursor, end, limit_bytes)
         if not self._allowance.has_some():
             self.is_held = True
             return []
-        with self._allowance.using():
-            return self._from_stack(cursor, end, limit_bytes)
+        return self._from_stack(cursor, end, limit_bytes)
 
     def _from_memory(self, recent: RecentGroups, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
         leases: list[Lease] = []
@@ -161,11 +170,9 @@ class FrameFeed:
                 del self._digests[key]
 
     def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """Read past the page cache; without a backlog the next ones beside, while these are used."""
+        """Read past the page cache, the next ones while these are used."""
         if self._stream is None or not self._stream.is_at(cursor):
             self._stop_stream()
-            if not self._allowance.is_free():
-                end = min(end, cursor + max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes))
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
             self._stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
         leases: list[Lease] = []
@@ -181,6 +188,26 @@ class FrameFeed:
                 leases.append(Lease(row, _fixed(pixels)))
                 total += pixels.nbytes
         return leases
+
+    def _beside_memory(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
+        """During a backlog reading takes a while, and frames in memory do not wait for it; empty until it is done."""
+        if self._beside is None:
+            if not self._allowance.has_some():
+                self.is_held = True
+                return []
+            self._stop_stream()
+            most = max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes)
+            rows = np.arange(cursor, min(self._next_in_memory(cursor + 1, end), cursor + most))
+            self._beside = self._thread.submit(self._read, rows)
+        if not (self._beside.done() or self._allowance.is_free()):
+            self.is_reading = True
+            return []
+        beside, self._beside = self._beside, None
+        return [Lease(row, _fixed(pixels)) for row, pixels in beside.result()]
+
+    def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
+        with self._allowance.using():
+            return list(self.reader.read_frames(rows))
 
     def _stop_stream(self) -> None:
         if self._stream is not None:

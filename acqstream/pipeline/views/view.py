@@ -239,28 +239,21 @@ class ViewRun:
 
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
+        is_ready = feed.has(self._cursor) and self._make_ready(self._cursor)
         has_digested = feed.look_ahead(self.view.digest, self.view.most_digests, STEP_BYTES)
-        return self._take_published(feed, may_read=not has_digested) or has_digested
+        return (is_ready and self._take_published(feed)) or has_digested
 
-    def _take_published(self, feed: FrameFeed, *, may_read: bool) -> bool:
-        """may_read: there is time for frames that are in the stack only, which others in memory do not have."""
-        leases = feed.take(self._cursor, STEP_BYTES, may_read=may_read)
-        self._is_held = feed.is_held
-        for position, lease in enumerate(leases):
-            if not self.view.is_ready(lease.row):
-                is_near = self.view.is_nearly_ready(lease.row) and self._allowance.has_some()
-                if not (is_near or self._may_read()):
-                    self._is_held = position == 0
-                    return position > 0
-                with self._allowance.using():
-                    is_ready = self.view.make_ready(lease.row)
-                if not is_ready:
-                    self._is_waiting = position == 0
-                    return position > 0
+    def _take_published(self, feed: FrameFeed) -> bool:
+        leases = feed.take(self._cursor, STEP_BYTES)
+        self._is_held, self._is_waiting = feed.is_held, feed.is_reading
+        for lease in leases:
+            if lease is not leases[0] and not self._make_ready(lease.row):
+                self._is_held = self._is_waiting = False
+                break
             taken = self.view.take(lease)
             if not lease.is_intact():
                 self._overtaken += 1  # the log was there first; the next step reads the stack
-                return True
+                break
             self.view.keep(taken)
             self._cursor += 1
             if lease.is_from_memory:
@@ -268,6 +261,19 @@ class ViewRun:
             else:
                 self._from_stack += 1
         return bool(leases)
+
+    def _make_ready(self, row: int) -> bool:
+        """Whether the view can take this frame; if not, why it waits."""
+        if self.view.is_ready(row):
+            return True
+        is_near = self.view.is_nearly_ready(row) and self._allowance.has_some()
+        if not (is_near or self._may_read()):
+            self._is_held = True
+            return False
+        with self._allowance.using():
+            is_ready = self.view.make_ready(row)
+        self._is_waiting = not is_ready
+        return is_ready
 
     def _open(self) -> FrameFeed:
         """The feed, with cursor and view as they were saved last."""
