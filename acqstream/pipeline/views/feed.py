@@ -134,11 +134,8 @@ class FrameFeed:
         leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
         if leases or cursor >= end:
             return leases
-        if self._beside is not None or (self._recent is not None and not self._allowance.is_free()):
+        if self._beside is not None or not self._allowance.is_free():
             return self._beside_memory(cursor, end, limit_bytes)
-        if not self._allowance.has_some():
-            self.is_held = True
-            return []
         return self._from_stack(cursor, end, limit_bytes)
 
     def _from_memory(self, recent: RecentGroups, cursor: int, end: int, limit_bytes: int) -> list[Lease]:

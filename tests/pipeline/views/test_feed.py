@@ -20,6 +20,7 @@ from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
+from tests.live.stored import until
 from tests.pipeline.make_frames import (
     LEAST_LIMIT_BYTES,
     MIB,
@@ -318,10 +319,13 @@ def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path) -> None:
         source.put(frames)
         allowance = DiskAllowance(lambda: True, burst_s=1e-9)
         feed = FrameFeed(source.feed(from_memory=False).reader, allowance=allowance)
-        (lease,) = feed.take(0, 1)
+        assert feed.take(0, 1) == []
+        assert feed.is_reading
+        (lease,) = until(lambda: feed.take(0, 1), "the frame is read")
         assert np.array_equal(lease.pixels, frames[0].image)
         assert feed.take(1, 1) == []
         assert feed.is_held
+        feed.close()
 
 
 def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.pipeline.views import view as views
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewState
+from tests.live.stored import until
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, spec_of, write_log
 from tests.pipeline.views.pyramid_cases import (
     Place,
@@ -331,7 +332,7 @@ def test_levels_are_made_in_memory_while_the_log_has_a_backlog(tmp_path: Path) -
         )
         source.adopt(frames[:2])
         assert source.log.wait_for_published(2)
-        step_until(run, 2)
+        until(lambda: run.step() is not None and run.progress().cursor == 2, "two tiles are taken")
         stall = log_disk.stall("fdatasync", part="Stack")
         places = source.adopt(frames[2:])
         while run.step() == 0.0:
@@ -340,7 +341,7 @@ def test_levels_are_made_in_memory_while_the_log_has_a_backlog(tmp_path: Path) -
         assert source.log.wait_for_published(16)
         for place in places:
             place[:] = b"x" * len(place)
-        step_until(run, 16)
+        until(lambda: run.step() is not None and run.progress().cursor == 16, "all tiles are taken")
         assert (run.progress().from_memory, run.progress().from_stack) == (14, 2)
         assert run.progress().waiting == 5
         assert not disk.of("pwritev", part="Stack")
@@ -348,14 +349,6 @@ def test_levels_are_made_in_memory_while_the_log_has_a_backlog(tmp_path: Path) -
         source.log.close()
     finish(run)
     check_levels(tmp_path / "cells", frames, 2)
-
-
-def step_until(run: ViewRun, cursor: int) -> None:
-    for _ in range(1000):
-        run.step()
-        if run.progress().cursor == cursor:
-            return
-    raise AssertionError(run.progress())
 
 
 def test_frames_that_a_power_cut_took_are_taken_out_of_the_levels(tmp_path: Path) -> None:
