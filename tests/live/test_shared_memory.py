@@ -263,7 +263,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     with acqstream.create("normal", endpoint=daemon.endpoint, transport="shm", buffer_mb=8) as run:
         run.put(image_of(0, LARGE), time=0)
         until(lambda: run.progress.published == 1, "published")
-        assert len(handles(daemon.pid)) == 1  # a mapping
+        assert len(handles(daemon.pid)) == 2  # a mapping, and the descriptor for the process of the views
     until(lambda: not handles(daemon.pid), "the memory is unmapped")
     assert len(handles(os.getpid())) <= ours  # what earlier tests left to the garbage collector may go meanwhile
 
@@ -318,7 +318,7 @@ def test_large_frames_outlive_their_daemon(tmp_path: Path) -> None:
                 daemon.start()
         until(lambda: run.progress.published == count, "all published")
         assert run.transport == "shm"
-        until(lambda: len(handles(daemon.pid)) == 1, "one memory, mapped once")
+        until(lambda: len(handles(daemon.pid)) == 2, "one memory, open and mapped once")
     resume.join()
     assert run.receipt is not None
     assert (run.receipt.stored, run.receipt.sent, run.receipt.without_checksum) == (count, count, 0)

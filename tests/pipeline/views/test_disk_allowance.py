@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
-from acqstream.pipeline.views import disk_allowance
 from acqstream.pipeline.views.disk_allowance import BURST_S, SHARE, DiskAllowance
 
 
@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def advance(by_s: float) -> None:
         now_s[0] += by_s
 
-    monkeypatch.setattr(disk_allowance.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     return advance
 
 
