@@ -46,7 +46,7 @@ def measure_paced_limit(
     with ExitStack() as files:
         for first in range(0, payload_bytes, file_bytes):
             length = min(file_bytes, payload_bytes - first)
-            target, how = files.enter_context(_fresh_file(directory / f"limit-{first}", length, memory))
+            target, how = files.enter_context(fresh_file(directory / f"limit-{first}", length, memory))
             for offset in range(0, target.length, WRITE_BYTES):
                 early_s = started + (first + offset) / bytes_per_s - time.perf_counter()
                 most_behind_s = max(most_behind_s, -early_s)
@@ -77,7 +77,7 @@ def _prefaulted_memory() -> Sequence[memoryview]:
 
 
 @dataclass(slots=True)
-class _Target:
+class Target:
     disk: LocalDisk
     fd: int
     length: int
@@ -85,21 +85,21 @@ class _Target:
 
 
 @contextmanager
-def _fresh_file(path: Path, payload_bytes: int, memory: Sequence[memoryview]) -> Iterator[tuple[_Target, str]]:
+def fresh_file(path: Path, payload_bytes: int, memory: Sequence[memoryview]) -> Iterator[tuple[Target, str]]:
     """A new file with its space reserved, and how it is written; deleted at the end."""
     disk = LocalDisk()
     length = -(-payload_bytes // BLOCK_BYTES) * BLOCK_BYTES
     fd, how = _create(disk, str(path))
     try:
         reserved = disk.reserve(fd, 0, length)
-        yield _Target(disk, fd, length, memory), how if reserved else f"{how}, not reserved"
+        yield Target(disk, fd, length, memory), how if reserved else f"{how}, not reserved"
     finally:
         disk.close(fd)
         disk.unlink(str(path))
 
 
 def _measure(path: Path, payload_bytes: int, depth: int, memory: Sequence[memoryview]) -> Measurement:
-    with _fresh_file(path, payload_bytes, memory) as (target, how):
+    with fresh_file(path, payload_bytes, memory) as (target, how):
         cpu_started_s, started = time.process_time(), time.perf_counter()
         durations_ns = _write(target, depth)
         target.disk.fdatasync(target.fd)
@@ -114,7 +114,7 @@ def _measure(path: Path, payload_bytes: int, depth: int, memory: Sequence[memory
     )
 
 
-def _write_part(target: _Target, offset: int) -> int:
+def _write_part(target: Target, offset: int) -> int:
     """Write the next WRITE_BYTES, less at the end; how long that took, in nanoseconds."""
     part = target.memory[offset // WRITE_BYTES % len(target.memory)][: target.length - offset]
     before_ns = time.perf_counter_ns()
@@ -131,7 +131,7 @@ def _create(disk: LocalDisk, path: str) -> tuple[int, str]:
         return disk.open(path, create=True), "buffered"
 
 
-def _write(target: _Target, depth: int) -> array[int]:
+def _write(target: Target, depth: int) -> array[int]:
     """Write all of the target from `depth` threads; durations of the single writes in nanoseconds."""
     next_offset = _counter(WRITE_BYTES)
 

@@ -20,7 +20,7 @@ from acqstream.bench.workload import Workload, run_workload
 from acqstream.client.joining import TRANSPORTS, Transport
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
-from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
+from acqstream.pipeline.views.checkpoint import Checkpoint, read_checkpoint, view_folder
 
 _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
 _POLL_S = 0.01
@@ -61,12 +61,17 @@ def measure(
 
 def wait_for_levels(dataset: Path) -> None:
     """Until all levels are durable. Raises AcquisitionFailed if they were given up."""
+    wait_for_view(view_folder(dataset, "pyramid"), f"the pyramid of {dataset}")
+
+
+def wait_for_view(folder: Path, name: str) -> Checkpoint:
+    """Until the view with this folder is complete: its last checkpoint. Raises AcquisitionFailed if it was given up."""
     while True:
-        saved = read_checkpoint(view_folder(dataset, "pyramid"))
+        saved = read_checkpoint(folder)
         if saved is not None and saved.failed:
-            raise AcquisitionFailed(f"the levels of {dataset} failed {saved.failed}")
+            raise AcquisitionFailed(f"{name} failed {saved.failed}")
         if saved is not None and saved.is_complete:
-            return
+            return saved
         time.sleep(_POLL_S)
 
 

@@ -26,13 +26,15 @@ _POOL_FRAMES = 2
 class Workload:
     """`frames` frames of `shape` (Y, X) and dtype "uint8" or "uint16".
 
-    pool_bytes of frames are prepared before, at least two of them, and handed out in turn.
+    pool_bytes of frames are prepared before, at least two of them, and handed out in turn. bits: how bright they are,
+    None: as bright as they usually are.
     """
 
     shape: tuple[int, ...]
     dtype: str
     frames: int
     pool_bytes: int = POOL_BYTES
+    bits: int | None = None
 
     @property
     def frame_bytes(self) -> int:
@@ -53,7 +55,7 @@ class Workload:
     def pool(self) -> list[NDArray[Any]]:
         """The frames to send: camera-like, structure under Poisson noise."""
         count = min(self.frames, max(_POOL_FRAMES, self.pool_bytes // self.frame_bytes))
-        return camera_frames(count, self.shape, self.dtype)
+        return camera_frames(count, self.shape, self.dtype, self.bits)
 
 
 def workload_of(shape: tuple[int, ...], dtype: str, payload_bytes: int, most_frames: int | None = None) -> Workload:

@@ -28,9 +28,11 @@ def bench(  # noqa: PLR0913 - the options of the verb
     quick: Annotated[bool, typer.Option("--quick", help="About two minutes; flatters writers that buffer.")] = False,
     size: Annotated[
         str | None,
-        typer.Option("--bytes", metavar="SIZE", help="Pixels of one run, e.g. 500MB [default: 8GB, quick 1GB]."),
+        typer.Option(
+            "--bytes", metavar="SIZE", help="Pixels of one run, e.g. 500MB [default: 8GB; quick, mirror 1GB]."
+        ),
     ] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5, quick 2].")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5; quick, mirror 2].")] = None,
     rows: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
@@ -44,6 +46,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     steady: Annotated[bool, typer.Option("--steady", help="Measure a camera at 0.9 of the rate instead.")] = False,
     growth: Annotated[bool, typer.Option("--growth", help="Measure how cost grows instead.")] = False,
     pyramid: Annotated[bool, typer.Option("--pyramid", help="Measure tiles with and without levels instead.")] = False,
+    mirror: Annotated[bool, typer.Option("--mirror", help="Measure mirrors instead; about three minutes.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure all frame sizes instead, and draw; svg or png.")
     ] = None,
@@ -60,20 +63,21 @@ def bench(  # noqa: PLR0913 - the options of the verb
     from acqstream.bench.interruption import cleaned_up_if_interrupted
     from acqstream.bench.row import ROWS, USUAL_ROWS
 
-    names = "--reading, --latency, --steady, --growth, --pyramid and --plot"
-    _check_one(names, reading, latency, steady, growth, pyramid, plot)
+    names = "--reading, --latency, --steady, --growth, --pyramid, --mirror and --plot"
+    _check_one(names, reading, latency, steady, growth, pyramid, mirror, plot)
     if seconds is not None and not (steady or latency):
         raise typer.BadParameter("belongs to --steady or --latency", param_hint="--seconds")
     settings = BenchSettings(
         directory=directory,
-        payload_bytes=_bytes(size) if size else (_QUICK_BYTES if quick else _SUSTAINED_BYTES),
-        pairs=pairs or (_QUICK_PAIRS if quick else _SUSTAINED_PAIRS),
+        payload_bytes=_bytes(size) if size else (_QUICK_BYTES if quick or mirror else _SUSTAINED_BYTES),
+        pairs=pairs or (_QUICK_PAIRS if quick or mirror else _SUSTAINED_PAIRS),
         rows=_rows(rows, tuple(ROWS)) or (_QUICK_ROWS if quick else USUAL_ROWS),
         daemon_memory_mb=memory_mb,
         most_frames=_QUICK_FRAMES if quick else MOST_FRAMES,
     )
     wanted = seconds or (10.0 if quick else None)
     chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}
+    chosen["mirror"] = mirror
     run = _benchmark(next((name for name, is_chosen in chosen.items() if is_chosen), ""), plot=plot, seconds=wanted)
     with cleaned_up_if_interrupted(), progress_bar() as bar:
         task = bar.add_task("starting", total=None)
@@ -98,6 +102,10 @@ def _benchmark(
         from acqstream.bench.pyramid import run_pyramid_benchmark
 
         return run_pyramid_benchmark
+    if what == "mirror":
+        from acqstream.bench.mirror import run_mirror_benchmark
+
+        return run_mirror_benchmark
     if what == "reading":
         from acqstream.bench.reading import run_reading_benchmark
 

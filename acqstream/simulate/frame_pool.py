@@ -47,7 +47,7 @@ def camera_frames(count: int, shape: tuple[int, ...], dtype: str, bits: int | No
     if len(shape) == 3:
         mean = np.repeat(mean[:, :, np.newaxis], shape[2], axis=2)
     first = np.minimum(rng.poisson(mean), top).astype(kind)
-    return [np.roll(first, (17 * index, 29 * index), axis=(0, 1)) for index in range(count)]
+    return [np.roll(first, (37 * index, 61 * index), axis=(0, 1)) for index in range(count)]
 
 
 def stamp(image: NDArray[Any], number: int) -> None:

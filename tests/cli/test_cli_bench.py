@@ -167,6 +167,7 @@ class OtherBenchmark(Benchmark):
         (["--steady", "--quick"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=10)}),
         (["--growth"], "growth.run_growth_benchmark", {}),
         (["--pyramid"], "pyramid.run_pyramid_benchmark", {}),
+        (["--mirror"], "mirror.run_mirror_benchmark", {}),
         (["--plot", "rates.svg"], "plot.run_plotted_benchmark", {"path": Path("rates.svg")}),
     ],
 )
@@ -214,6 +215,7 @@ def test_a_table_of_many_figures_has_a_line_for_each(capsys: pytest.CaptureFixtu
         ["--steady", "--seconds", "0"],
         ["--steady", "--growth"],
         ["--steady", "--pyramid"],
+        ["--mirror", "--pyramid"],
         ["--reading", "--plot", "a.svg"],
     ],
 )
@@ -228,6 +230,7 @@ def test_wrong_usage(options: list[str]) -> None:
         (["--latency", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--steady", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--growth", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
+        (["--mirror", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--plot", "rates.gif"], ".svg or .png"),
     ],
 )
@@ -242,19 +245,29 @@ def test_what_cannot_work_ends_before_it_begins(
 @pytest.mark.slow
 @pytest.mark.timeout_s(120)
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    options = ["--rows", "tcp", "--bytes", "60MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("options", "number", "begun"),
+    [
+        (["--rows", "tcp", "--pairs", "50"], signal.SIGINT, "tcp/data/bench/*.tif"),
+        (["--rows", "tcp", "--pairs", "50", "--mirror"], signal.SIGTERM, "live/data/bench.n5/**/attributes.json"),
+    ],
+)
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, options: list[str], number: signal.Signals, begun: str) -> None:
     command = [sys.executable, "-m", "acqstream", "bench", *options]
+    command += ["--bytes", "60MB", "--memory-mb", "256", "--dir", str(tmp_path)]
     # A test run in the background of a shell has the signal ignored, and its children with it.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=heed)  # noqa: PLW1509
     try:
-        while not list(tmp_path.glob("acqstream-bench-*/tcp/data/bench/*.tif")):
+        while not list(tmp_path.glob(f"acqstream-bench-*/{begun}")):
             assert bench.poll() is None
             time.sleep(0.005)
         children = psutil.Process(bench.pid).children(recursive=True)
         assert children
-        os.killpg(bench.pid, signal.SIGINT)  # as a terminal does: to its children too
+        if number is signal.SIGINT:
+            os.killpg(bench.pid, number)  # as a terminal does: to its children too
+        else:
+            bench.send_signal(number)
         assert bench.wait(50) == 130
     finally:
         bench.kill()

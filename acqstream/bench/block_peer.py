@@ -1,0 +1,121 @@
+"""What stands beside mirrors, in a process of its own: `python -m acqstream.bench.block_peer WHAT FOLDER WORKLOAD HOW`.
+
+WHAT is "tensorstore": whole blocks of the frames, out of memory, into N5; HOW is JSON: "blocks" (z, y, x) and
+"compression" as N5 says it. Or "lz4": `lz4.block.compress` of the same frames in blocks of WKW, a thread for each
+processor; HOW is not used, and nothing is stored. Prints a measurement.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lz4.block
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.bench.measurement import Measurement, latency_of
+from acqstream.bench.peer_process import force
+from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
+from acqstream.bench.workload import Workload, print_measurement
+
+ROLE = "peer"
+LZ4_SIDE = 32  # of a block of WKW, in voxels
+_IN_FLIGHT = 4  # layers of blocks that tensorstore may be writing
+
+
+def absent() -> str:
+    """Why tensorstore cannot be measured here; empty if it can."""
+    return "" if importlib.util.find_spec("tensorstore") else "not measured: pip install tensorstore"
+
+
+def write_blocks(
+    folder: Path, workload: Workload, blocks: Sequence[int], compression: Mapping[str, Any]
+) -> Measurement:
+    """All frames as one array (z, y, x), in runs of frames as deep as a block; until each file and folder is forced."""
+    import tensorstore
+
+    depth = blocks[0]
+    memory = _stacked(workload, depth)
+    store = tensorstore.open(
+        {
+            "driver": "n5",
+            "kvstore": {"driver": "file", "path": str(folder / "peer.n5")},
+            "context": {"file_io_sync": False},  # forced at the end
+            "metadata": {
+                "dimensions": [*reversed(workload.shape), workload.frames],
+                "blockSize": list(reversed(blocks)),
+                "dataType": workload.dtype,
+                "compression": dict(compression),
+            },
+        },
+        create=True,
+    ).result()
+    store = store.T  # (z, y, x)
+    under_way: deque[Any] = deque()
+    reset_peak_memory()
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    for first in range(0, workload.frames, depth):
+        count = min(depth, workload.frames - first)
+        at = first % len(memory)
+        under_way.append(store[first : first + count].write(memory[at : at + count]).commit)
+        if len(under_way) > _IN_FLIGHT:
+            under_way.popleft().result()
+    while under_way:
+        under_way.popleft().result()
+    force(folder)
+    return _measurement(workload, started, meter)
+
+
+def compress_blocks(workload: Workload) -> Measurement:
+    """As many bytes as the workload has, in whole blocks of its frames."""
+    memory = _stacked(workload, LZ4_SIDE)
+    sides = [size // LZ4_SIDE for size in memory.shape]
+    cut = memory[tuple(slice(0, side * LZ4_SIDE) for side in sides)]
+    split = cut.reshape([item for side in sides for item in (side, LZ4_SIDE)]).transpose(0, 2, 4, 1, 3, 5)
+    blocks = [block.reshape(-1).view(np.uint8).data for block in np.ascontiguousarray(split).reshape(-1, LZ4_SIDE**3)]
+    wanted = -(-workload.payload_bytes // blocks[0].nbytes)
+    cores = os.cpu_count() or 1
+
+    def compress(worker: int) -> None:
+        for number in range(worker, wanted, cores):
+            lz4.block.compress(blocks[number % len(blocks)], store_size=False)
+
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    with ThreadPoolExecutor(cores, thread_name_prefix="lz4") as pool:
+        list(pool.map(compress, range(cores)))
+    return _measurement(workload, started, meter)
+
+
+def _stacked(workload: Workload, depth: int) -> NDArray[Any]:
+    """The frames that are sent in turn, (z, y, x): as many as there are, in whole runs of `depth`."""
+    pool = workload.pool()
+    count = max(len(pool) // depth, 1) * depth
+    return np.stack([pool[number % len(pool)] for number in range(count)])
+
+
+def _measurement(workload: Workload, started: float, meter: UsageMeter) -> Measurement:
+    seconds = time.perf_counter() - started
+    return Measurement(
+        payload_bytes=workload.payload_bytes,
+        frames=workload.frames,
+        seconds=seconds,
+        latency=latency_of([int(seconds * 1e9)]),
+        processes={ROLE: meter.cost()},
+    )
+
+
+if __name__ == "__main__":
+    _what, _folder, _workload, _how = sys.argv[1:]
+    _wanted = Workload.from_argument(_workload)
+    print_measurement(
+        compress_blocks(_wanted) if _what == "lz4" else write_blocks(Path(_folder), _wanted, **json.loads(_how))
+    )
