@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_BAND_BYTES = 256 * 2**10  # of a plane: with its sums it stays in the processor's cache
+
 
 def reduced_size(size: int, ratio: int) -> int:
     """How many whole blocks there are; where there is none the rest makes up one."""
@@ -24,22 +26,28 @@ def block_mean(planes: Iterable[NDArray[Any]], ratios: Sequence[int], shape: Seq
     ratios: how many items of a plane go into one along each of its axes; shape: that of the result. A block that
     reaches beyond the plane is the mean of what there is. There must be a plane.
     """
-    total: NDArray[Any] | None = None
-    count = 0
-    for plane in planes:
-        part = _sums(plane, ratios, shape)
-        total = part if total is None else np.add(total, part, out=total)
-        count += 1
-        sizes, dtype = plane.shape, plane.dtype
-    if total is None:
+    some = list(planes)
+    if not some:
         raise ValueError("no plane")
-    items = _counts(sizes, ratios, shape)
-    return _divide(total, items * count if isinstance(items, int) else items * np.uint32(count), dtype)
+    found = np.empty(shape, some[0].dtype)
+    items = _counts(some[0].shape, ratios, shape)
+    step = max(1, _BAND_BYTES * shape[0] // max(1, some[0].nbytes)) if isinstance(items, int) else max(1, shape[0])
+    for first in range(0, shape[0], step):
+        band = found[first : first + step]
+        rows = slice(first * ratios[0], (first + len(band)) * ratios[0])
+        total = _sums(some[0][rows], ratios, band.shape)
+        for plane in some[1:]:
+            np.add(total, _sums(plane[rows], ratios, band.shape), out=total)
+        _divide(total, items * len(some) if isinstance(items, int) else items * np.uint32(len(some)), band)
+    return found
 
 
 def _sums(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
     wide = np.dtype(np.float64) if plane.dtype.kind == "f" else _wider(plane.dtype)
     found: NDArray[Any] = plane
+    if _has_pairs(plane, ratios, shape):
+        found = _pair_sums(plane)[..., : shape[-1]]
+        ratios = (*ratios[:-1], 1)
     for axis, (ratio, size) in enumerate(zip(ratios, shape, strict=True)):
         if ratio == 1:
             found = found[_along(axis, slice(0, size))]
@@ -85,9 +93,10 @@ def _counts(sizes: Sequence[int], ratios: Sequence[int], shape: Sequence[int]) -
     return np.asarray(counts, np.uint32)
 
 
-def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if dtype.kind == "f":
-        return (total / items).astype(dtype)
+def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], found: NDArray[Any]) -> None:
+    if found.dtype.kind == "f":
+        np.divide(total, items, out=found, casting="same_kind")
+        return
     if isinstance(items, int) and items & (items - 1) == 0:
         total += total.dtype.type(items // 2)
         total >>= total.dtype.type(items.bit_length() - 1)
@@ -95,4 +104,18 @@ def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], dtype: np.dtyp
         half = items // 2
         total += np.asarray(half, total.dtype)
         total //= np.asarray(items, total.dtype)
-    return total.astype(dtype)
+    np.copyto(found, total, casting="unsafe")
+
+
+def _has_pairs(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether two items that lie side by side go into one, and can be taken as one number of 32 bits."""
+    is_uint16 = plane.dtype == np.uint16 and plane.dtype.isnative and plane.flags.c_contiguous
+    return is_uint16 and ratios[-1] == 2 and plane.shape[-1] % 2 == 0 and 2 * shape[-1] <= plane.shape[-1]
+
+
+def _pair_sums(plane: NDArray[Any]) -> NDArray[np.uint32]:
+    """The sums of items side by side: steps on whole rows, in half the time of every second item."""
+    pairs = plane.view(np.uint32)
+    sums = np.bitwise_and(pairs, np.uint32(0xFFFF))
+    sums += np.right_shift(pairs, np.uint32(16))
+    return sums
