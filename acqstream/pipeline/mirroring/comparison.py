@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, Position
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_formats
 from acqstream.pipeline.mirroring.container import MirrorNote, read_note
 from acqstream.pipeline.mirroring.log_frames import LogFrames
-from acqstream.pipeline.mirroring.slab import SlabBuffer
-from acqstream.pipeline.mirroring.slab_grid import SlabGrid, slab_grids
+from acqstream.pipeline.mirroring.slab_grid import slab_grids
+from acqstream.pipeline.mirroring.stored_slab import compared_rows
 
 MAX_NAMED = 10
 
@@ -70,26 +68,11 @@ def _compare(
         key, plane = grid.locate(frames.place(row))
         slabs.setdefault(key, {})[plane] = row
     result, total = Comparison(), sum(map(len, slabs.values()))
-    buffer = SlabBuffer(grid, "<")
-    for key, rows in sorted(slabs.items()):
-        _load(buffer, array, grid, key)
-        for plane, row in rows.items():
-            result.frames += 1
-            if not np.array_equal(buffer.get(plane), frames.plane(reader.read_pixels(row))):
-                result.different += 1
-                if len(result.named) < MAX_NAMED:
-                    result.named = (*result.named, f"frame {row} ({reader.key(row)})")
+    for row, is_equal in compared_rows(reader, array, frames, dict(sorted(slabs.items()))):
+        result.frames += 1
+        if not is_equal:
+            result.different += 1
+            if len(result.named) < MAX_NAMED:
+                result.named = (*result.named, f"frame {row} ({reader.key(row)})")
         on_progress(result.frames, total)
     return result
-
-
-def _load(buffer: SlabBuffer, array: ChunkArrayReader, grid: SlabGrid, key: Sequence[int]) -> None:
-    for position, local, _ in grid.chunks(tuple(key)):
-        place = buffer.chunk(local)
-        place[...] = 0
-        try:
-            chunk = array.read_chunk(position)
-        except CorruptDataset:
-            chunk = None  # its frames are counted as different; `verify` says more
-        if chunk is not None:
-            place[tuple(slice(0, size) for size in chunk.shape)] = chunk
