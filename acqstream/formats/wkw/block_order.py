@@ -6,6 +6,7 @@ Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-ord
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,22 +48,26 @@ def block_order(first: tuple[int, int, int], counts: tuple[int, int, int]) -> Bl
     return BlockOrder(codes, places[0], places[1], places[2], runs)
 
 
-def gather_blocks(
-    voxels: NDArray[np.generic], block_side: int, order: BlockOrder, out: NDArray[np.uint8] | None = None
-) -> NDArray[np.generic]:
-    """The blocks of a box one behind the other, in the order of the file: (block, z, y, x[, c]), little-endian.
+def gathered_runs(
+    voxels: NDArray[np.generic], block_side: int, order: BlockOrder, memory: NDArray[np.uint8]
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """The blocks of a box, run by run in the order of the file: the number of the first one, and their bytes.
 
-    voxels is the box or more, (z, y, x[, c]), whole blocks, any byte order. The result lies in `out`, which has as many
-    bytes or more, or in new memory.
+    voxels is the box or more, (z, y, x[, c]), whole blocks, in C order and the byte order of the file. The bytes lie in
+    `memory`, until the next ones are asked for; it has room for a block or more, and a run that does not fit comes in
+    several.
     """
-    voxels = np.ascontiguousarray(voxels, voxels.dtype.newbyteorder("<"))
-    shape = (len(order), *(block_side,) * 3, *voxels.shape[3:])
-    length = math.prod(shape) * voxels.itemsize
-    blocks = (np.empty(length, np.uint8) if out is None else out[:length]).view(voxels.dtype).reshape(shape)
     rows = _rows(voxels, block_side)
-    for block, place in zip(_rows_of_blocks(blocks), _places(order), strict=True):
-        block[...] = rows[place]
-    return blocks
+    block_bytes = block_side * block_side * rows.itemsize
+    places, taken = _places(order), 0
+    for first, count in order.runs:
+        for start in range(0, count, len(memory) // block_bytes):
+            some = places[taken : taken + min(count - start, len(memory) // block_bytes)]
+            blocks = memory[: len(some) * block_bytes]
+            for block, place in zip(blocks.view(rows.dtype).reshape(-1, block_side, block_side), some, strict=True):
+                block[...] = rows[place]
+            yield first + start, blocks
+            taken += len(some)
 
 
 def scatter_blocks(blocks: NDArray[np.generic], order: BlockOrder, voxels: NDArray[np.generic]) -> None:

@@ -12,7 +12,7 @@ from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import level_extent
 from acqstream.formats.wkw.axis_roles import AxisRoles, Place, axis_roles, wkw_axes
 from acqstream.formats.wkw.datasource import unit_name
-from acqstream.formats.wkw.encoding import largest_compressed_bytes
+from acqstream.formats.wkw.encoding import largest_compressed_bytes, raw_memory_bytes
 from acqstream.formats.wkw.header import MAX_SIDE, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.magnification import coarser, is_power_of_two
 
@@ -94,11 +94,11 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
 
 
 def encode_bytes(level: ArraySpec, options: WkwOptions) -> int:
-    """The most memory that encoding a chunk takes: the chunk in the order of blocks, and compressed what it becomes."""
-    if options.block_type is BlockType.RAW:
-        return level.chunk_bytes
+    """The most memory that encoding a chunk takes: raw a run of blocks, else one and what all become."""
     header = header_for(level, options)
-    return header.block_count * header.block_bytes + largest_compressed_bytes(header)
+    if options.block_type is BlockType.RAW:
+        return raw_memory_bytes(header)
+    return header.block_bytes + largest_compressed_bytes(header)
 
 
 def _ordered(array: ArraySpec) -> ArraySpec:

@@ -6,9 +6,11 @@ read at any moment; blocks not written yet are holes and read as zeros.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from acqstream.errors import StorageError
 from acqstream.formats.wkw.header import Header
@@ -16,6 +18,14 @@ from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree
 
 _MOST_UNFORCED = 256  # files; more are forced before the next write is done
+_MOST_UNFORCED_BYTES = 64 * 2**20  # alike: the disk writes while chunks are encoded, and not all at the end
+
+
+class _Unforced(NamedTuple):
+    """Of a file: the number of the last write, of all files', and how many bytes were written."""
+
+    number: int
+    length: int
 
 
 class RawCubes:
@@ -25,14 +35,18 @@ class RawCubes:
         self._tree = tree
         self._header = header
         self._disk = disk
-        self._lock = threading.Lock()
-        self._syncing = threading.Lock()  # who comes second waits until the first is done
+        self._lock = threading.Lock()  # for all that follows
         self._there: set[str] = set()
-        self._unforced: set[str] = set()
+        self._numbers = itertools.count()
+        self._unforced: dict[str, _Unforced] = {}
+        self._being_forced: set[str] = set()
 
-    def write(self, folder: str, name: str, runs: Sequence[tuple[int, memoryview]]) -> None:
-        """Write `runs` (offset in the file, bytes) into the cube `name`, which is made if it is not there."""
-        path = f"{folder}/{name}"
+    def write(self, folder: str, name: str, runs: Iterable[tuple[int, memoryview]]) -> None:
+        """Write `runs` (offset in the file, bytes) into the cube `name`, which is made if it is not there.
+
+        Each is written before the next one is asked for.
+        """
+        path, length = f"{folder}/{name}", 0
         with self._lock:
             if path not in self._there:
                 self._make(folder, name)
@@ -41,31 +55,39 @@ class RawCubes:
             fd = self._disk.open(path, create=False)
             try:
                 for offset, data in runs:
+                    length += len(data)
                     write_all(self._disk, fd, [data], offset)
             finally:
                 self._disk.close(fd)
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot write the cube") from error
-        with self._lock:
-            self._unforced.add(path)
-            many = len(self._unforced) > _MOST_UNFORCED
-        if many:
-            self.sync()
+        finally:
+            with self._lock:
+                before = self._unforced.get(path, _Unforced(0, 0))
+                self._unforced[path] = _Unforced(next(self._numbers), before.length + length)
+        self._relieve()
 
     def sync(self) -> None:
         """When this returns, the content of everything written before survives a power cut; names: `tree.sync`."""
-        with self._syncing:
+        with self._lock:
+            paths = sorted(self._unforced)
+        for path in paths:
+            self._force(path)
+
+    def _relieve(self) -> None:
+        """Force a file if there is much that is not."""
+        with self._lock:
+            is_much = sum(one.length for one in self._unforced.values()) > _MOST_UNFORCED_BYTES
+            left = self._unforced.keys() - self._being_forced
+            if not left or not (is_much or len(left) > _MOST_UNFORCED):
+                return
+            path = max(left, key=lambda one: self._unforced[one].length)
+            self._being_forced.add(path)
+        try:
+            self._force(path)
+        finally:
             with self._lock:
-                left = set(self._unforced)
-            try:
-                for path in sorted(left):
-                    with self._lock:
-                        self._unforced.discard(path)  # before: it may be written to meanwhile
-                    self._force(path)
-                    left.discard(path)
-            finally:
-                with self._lock:
-                    self._unforced |= left
+                self._being_forced.discard(path)
 
     def _make(self, folder: str, name: str) -> None:
         if os.path.exists(f"{folder}/{name}"):
@@ -73,6 +95,11 @@ class RawCubes:
         self._tree.put(folder, name, [self._header.encode(self._header.first_block)], self._header.raw_file_bytes)
 
     def _force(self, path: str) -> None:
+        """It counts as not forced until this has returned: who comes meanwhile waits for the disk, too."""
+        with self._lock:
+            seen = self._unforced.get(path)
+        if seen is None:
+            return
         try:
             fd = self._disk.open(path, create=False)
             try:
@@ -81,3 +108,9 @@ class RawCubes:
                 self._disk.close(fd)
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot force to the disk") from error
+        with self._lock:
+            now = self._unforced.get(path)
+            if now == seen:
+                del self._unforced[path]
+            elif now is not None:  # it was written to meanwhile
+                self._unforced[path] = now._replace(length=max(0, now.length - seen.length))

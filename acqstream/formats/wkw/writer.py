@@ -22,7 +22,7 @@ from acqstream.formats.wkw.block_order import BlockOrder, block_order
 from acqstream.formats.wkw.cube_paths import Cube, cube_path
 from acqstream.formats.wkw.datasets import cube_folder, dataset_properties
 from acqstream.formats.wkw.datasource import PROPERTIES_NAME, encode_properties
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, runs_in_file
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_memory_bytes, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType
 from acqstream.formats.wkw.options import WkwOptions, header_for
 from acqstream.formats.wkw.raw_cubes import RawCubes
@@ -31,7 +31,7 @@ from acqstream.storage.block_file import BlockMemory
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
 
-_KEPT_CHUNKS = 4  # of encoded memory, when nobody uses it
+_KEPT_RUNS = 4  # when nobody uses them: as many as a mirror has threads
 
 
 class WkwWriter:
@@ -42,8 +42,8 @@ class WkwWriter:
         self._header = header_for(levels[0], options)
         self._tree = FolderTree(str(container.absolute()), disk)
         self._raw = RawCubes(self._tree, self._header, disk)
-        largest = max(level.chunk_bytes for level in levels)
-        self._memory = BlockMemory(largest, _KEPT_CHUNKS)  # new pages would cost as much as the copying
+        # of runs of blocks on their way; new pages would cost as much as the copying
+        self._memory = BlockMemory(raw_memory_bytes(self._header), _KEPT_RUNS)
         self._syncing = threading.Lock()
         self._lock = threading.Lock()  # for all that follows
         channels = axis_roles(levels[0].axes).layers(levels[0].shape)
@@ -71,10 +71,9 @@ class WkwWriter:
         if chunk.shape != expected:
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
         voxels = self._array.roles.as_voxels(chunk)
-        memory = self._memory.take(chunk.nbytes)
         if self._header.block_type is BlockType.RAW:
-            return [encode_raw(voxels, self._header, self._raw_place(level, position)[1], memory)]
-        return encode_compressed(voxels, self._header, memory)
+            return [encode_raw(voxels)]  # its blocks are gathered when they are written
+        return encode_compressed(voxels, self._header)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See ChunkWriter."""
@@ -86,8 +85,10 @@ class WkwWriter:
             return
         cube, order = self._raw_place(level, position)
         *folders, name = cube_path(cube).split("/")
-        data = memoryview(encoded[0])
-        runs = [(offset, data[part]) for offset, part in runs_in_file(self._header, order)]
+        memory = self._memory.take(raw_memory_bytes(self._header))
+        chunk_shape = self._array.levels[level].chunk_shape
+        shape = (*self._array.roles.extent(chunk_shape), *self._header.block_shape[3:])
+        runs = raw_runs(encoded[0], shape, self._header, order, memory)
         self._raw.write(self._tree.folder((*parts, *folders)), name, runs)
 
     def grow(self, level: int, shape: tuple[int, ...]) -> None:

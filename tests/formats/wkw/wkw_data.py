@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acqstream.formats.chunk_format import ArraySpec, ChunkArrayReader
 from acqstream.formats.wkw.block_order import block_order
 from acqstream.formats.wkw.cube_paths import cube_path
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, runs_in_file
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_memory_bytes, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.options import parse_options, plan_levels
 from acqstream.formats.wkw.raw_cubes import RawCubes
@@ -48,8 +48,8 @@ def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple
         z, y, x = (at + start for at, start in zip(step, first, strict=True))
         *folders, name = cube_path((z, y, x)).split("/")
         if header.block_type is BlockType.RAW:
-            data = encode_raw(cube, header, order)
-            raw.write(tree.folder(folders), name, [(at, data[part]) for at, part in runs_in_file(header, order)])
+            memory = np.empty(raw_memory_bytes(header), np.uint8)
+            raw.write(tree.folder(folders), name, raw_runs(encode_raw(cube), cube.shape, header, order, memory))
         else:
             tree.put(tree.folder(folders), name, encode_compressed(cube, header))
 
