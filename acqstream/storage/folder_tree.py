@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from acqstream.errors import StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.disk import Disk
+from acqstream.storage.whole_file import WholeFiles
 
 _MAX_KNOWN = 100_000
 
@@ -20,6 +21,7 @@ class FolderTree:
     def __init__(self, root: str, disk: Disk) -> None:
         self.root = root
         self._disk = disk
+        self._files = WholeFiles(disk)
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._changed: set[str] = set()  # folders whose names are not forced yet
@@ -45,14 +47,11 @@ class FolderTree:
         path = f"{folder}/{name}"
         temporary = path + TEMPORARY_SUFFIX
         try:
-            fd = self._open_new(temporary)
             try:
-                if length is not None:
-                    self._disk.truncate(fd, length)
-                write_all(self._disk, fd, content, 0)
-                self._disk.fdatasync(fd)
-            finally:
-                self._disk.close(fd)
+                self._files.make(temporary, content, length)
+            except FileExistsError:  # left by a crash
+                self._disk.unlink(temporary)
+                self._files.make(temporary, content, length)
             self._disk.replace(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):  # the first error counts
@@ -98,13 +97,6 @@ class FolderTree:
         else:
             self._changed.add(path.rpartition("/")[0] or "/")
         self._known.add(path)
-
-    def _open_new(self, path: str) -> int:
-        try:
-            return self._disk.open(path, create=True)
-        except FileExistsError:  # left by a crash
-            self._disk.unlink(path)
-            return self._disk.open(path, create=True)
 
 
 def remove_tree(disk: Disk, path: str) -> None:
