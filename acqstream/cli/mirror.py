@@ -51,7 +51,10 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     replaced with --rebuild only, once the new ones are whole.
     """
     from acqstream.formats.registry import find_frame_format
+    from acqstream.pipeline.mirroring.mirror_view import KEPT_BYTES
+    from acqstream.storage.allocator import keep_large_blocks
 
+    keep_large_blocks(KEPT_BYTES)
     settings = _settings(to, compression, blocks, option or [])
     find_frame_format(path)  # says what is wrong with the path
     run = _make_run(path, out, to, settings, memory_mb=memory_mb, rebuild=rebuild)

@@ -28,6 +28,7 @@ MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
 IDLE_S = 2.0  # without a frame: chunks are stored as they are
 MAX_THREADS = 4
+KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 _TRIMMED = frozenset({TIME, Z})  # a run that ended early has less of these; the others keep what was declared
 
 

@@ -40,11 +40,13 @@ from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
 from acqstream.pipeline.views.view import ViewProgress, ViewRun, ViewState
+from acqstream.storage.allocator import keep_large_blocks
 from acqstream.storage.memory import map_memory
 
 THREADS = 4
 MAX_CATCHING_UP = 8  # datasets that nobody writes, at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
+KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 NICENESS = 10
 OOM_SCORE = 500  # of 1000: ended before the daemon when memory runs out
 _MAX_DESCRIPTORS = 16  # in one call
@@ -263,6 +265,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
+    keep_large_blocks(KEPT_BYTES)
     _die_with(int(sys.argv[2]))
     _go_first()
     with socket.socket(fileno=int(sys.argv[1])) as connection:
