@@ -75,9 +75,9 @@ class GroupTable:
             place = group.span.position + start - group.start
         words, at = self._words, _HEADER_WORDS + self._count % self._capacity * _RECORD_WORDS
         words[at] = place_key(stack, start)
-        words[at + 1] = first.header.payload_bytes if is_single else group.end - start
+        words[at + 1] = first.frames.frame_bytes if is_single else group.end - start
         words[at + 2] = place
-        words[at + 3] = first.header.number if is_single else -1
+        words[at + 3] = first.frames.number if is_single else -1
         self._count += 1
         words[_COUNT] = self._count
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from acqstream.formats.base import Placement
 from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
 from acqstream.model.pixel_type import PixelType
 from acqstream.pipeline.ring import Ring, Span
 from acqstream.pipeline.views.recent_groups import GroupTable, RecentGroups, address_of
@@ -39,15 +40,15 @@ class Written:
 
     def __post_init__(self) -> None:
         if not self.placements:
-            self.placements = [Placement(header_of(0, 1), self.start, 0, self.start, 0, self.end, packed=True)]
+            self.placements = [Placement(frames_of(0, 1), self.start, 0, self.start, 0, self.end, packed=True)]
 
     @property
     def end(self) -> int:
         return self.start + len(self.content)
 
 
-def header_of(number: int, payload_bytes: int) -> FrameHeader:
-    return FrameHeader(number, PixelType("|u1", 1, 8), 1, payload_bytes, {}, b"{}")
+def frames_of(number: int, payload_bytes: int) -> FrameRun:
+    return FrameRun.of([FrameHeader(number, PixelType("|u1", 1, 8), 1, payload_bytes, {}, b"{}")])
 
 
 def add(table: GroupTable, *groups: Written) -> None:
@@ -327,7 +328,7 @@ class Producer:
         """A frame of a block, its place in the stack file being a block behind that of its group."""
         pixels = self.memory.view[slot * BLOCK : (slot + 1) * BLOCK]
         pixels[:] = bytes([content]) * BLOCK
-        place = Placement(header_of(number, BLOCK), offset, 0, offset + BLOCK, 0, offset + 2 * BLOCK, packed=False)
+        place = Placement(frames_of(number, BLOCK), offset, 0, offset + BLOCK, 0, offset + 2 * BLOCK, packed=False)
         return Written(Span(pixels, 0, 0, beside=True), offset, 0, b"", pixels, [place])
 
 
@@ -375,7 +376,7 @@ def test_frames_behind_a_place_come_in_order(parts: Parts) -> None:
     inside.span.memory[:] = b"p" * BLOCK + b"q" * BLOCK
     packed = Written(ring.allocate(BLOCK), 6 * BLOCK, 0, b"s" * BLOCK)
     other = producer.frame(3, 3, 7 * BLOCK, 3)
-    other.placements[0] = other.placements[0]._replace(header=header_of(3, BLOCK - 2))
+    other.placements[0] = other.placements[0]._replace(frames=frames_of(3, BLOCK - 2))
     add(table, producer.frame(0, 0, 2 * BLOCK, 1), inside, packed, other, producer.frame(4, 4, 9 * BLOCK, 4))
     frames = [(key, bytes(pixels[:1]), reader.is_intact(token)) for key, pixels, token in reader.after(-1, BLOCK)]
     assert frames == [(3 * BLOCK, b"\1", True), (5 * BLOCK, b"q", True), (10 * BLOCK, b"\4", True)]
