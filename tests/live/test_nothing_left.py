@@ -365,9 +365,9 @@ def test_a_benchmark_that_is_interrupted(tmp_path: Path, number: signal.Signals,
     options = ["--rows", "shm", "--bytes", "100MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "acqstream", "bench", *options]
     bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    of_it: list[psutil.Process] = []
     try:
         until(lambda: list(tmp_path.iterdir()), "it has begun")
-        of_it: list[psutil.Process] = []
 
         def is_there() -> bool:
             assert bench.poll() is None, bench.communicate()
@@ -378,6 +378,8 @@ def test_a_benchmark_that_is_interrupted(tmp_path: Path, number: signal.Signals,
         bench.send_signal(number)
         _, errors = bench.communicate(timeout=30)
     finally:
+        for process in of_it if bench.poll() is None else ():
+            process.kill()
         bench.kill()
         bench.communicate()
     assert bench.returncode == 128 + number, errors
