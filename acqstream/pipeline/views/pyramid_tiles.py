@@ -63,14 +63,15 @@ class LevelTile:
     """What is known of one tile of a lower level.
 
     mask: which children are complete. first and last are the first and latest frame below it, as rows of the index.
-    image: where it is in memory. is_dirty: the level's files do not have it as it is; is_unsent: the next level does
-    not. is_stored: they have some version.
+    image: where it is in memory; painted: which quadrants of it have been painted, the others hold anything. is_dirty:
+    the level's files do not have it as it is; is_unsent: the next level does not. is_stored: they have some version.
     """
 
     first: int
     last: int
     mask: int = 0
     image: NDArray[Any] | None = None
+    painted: int = 0
     memory: PageMemory | None = None
     is_dirty: bool = False
     is_unsent: bool = False
@@ -149,13 +150,15 @@ class TileMemory:
         return self.count - self.used
 
     def give(self, tile: LevelTile) -> NDArray[Any]:
-        """An image of zeros for a tile that has none."""
+        """An image for a tile that has none; of zeros where quadrants share pixels."""
         assert self.free > 0
         is_new = not self._free
         memory = PageMemory(align_up(self.shape.payload_bytes)) if is_new else self._free.pop()
         tile.memory, tile.image = memory, image_in(memory.view, self.shape.shape, self.shape.pixel_type.numpy_dtype)
-        if not is_new:
+        tile.painted = ALL if is_new else 0
+        if self.shape.is_odd and not is_new:
             tile.image[:] = 0
+            tile.painted = ALL
         self.used += 1
         self.peak = max(self.peak, self.used)
         return tile.image

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -142,8 +142,8 @@ class PyramidTree:
                         self.memory.take_back(tile)
                     self._settled(key, tile)
 
-    def add(self, leaf: TileKey, row: int, quarter: NDArray[Any]) -> None:
-        """Paint a tile of the full resolution, halved. It must be ready."""
+    def add(self, leaf: TileKey, row: int, paint: Callable[[NDArray[Any]], None]) -> None:
+        """Paint a tile of the full resolution, halved: `paint` gets where it goes. It must be ready."""
         self._widen(leaf)
         if not self._level_count:
             return
@@ -151,7 +151,8 @@ class PyramidTree:
             pass
         key = leaf.parent
         tile = self._tiles[key]
-        self._image(tile)[self._quadrant(leaf)] = quarter
+        paint(self._image(tile)[self._quadrant(leaf)])
+        tile.painted |= leaf.bit
         tile.mask |= leaf.bit
         self._changed(key, tile, self.now_s)
 
@@ -278,8 +279,20 @@ class PyramidTree:
         self._changed(parent_key, parent, since_s)
 
     def _paint(self, parent: LevelTile, key: TileKey, tile: LevelTile) -> None:
+        if tile.image is not None:
+            self._fill(key, tile)
         image = tile.image if tile.image is not None else self._levels.read(key.level, key.axes())
         self._halving.halve(image, self._image(parent)[self._quadrant(key)])
+        parent.painted |= key.bit
+
+    def _fill(self, key: TileKey, tile: LevelTile) -> None:
+        """Zeros where nothing was painted."""
+        assert tile.image is not None
+        if tile.painted != ALL:
+            for child in key.children():
+                if not tile.painted & child.bit:
+                    tile.image[self._quadrant(child)] = 0
+            tile.painted = ALL
 
     def _repaint_later(self, parent_key: TileKey, parent: LevelTile, last: int) -> None:
         """Children that frames have come to since then keep the pixels that they share with the one painted now."""
@@ -303,6 +316,7 @@ class PyramidTree:
             self._recover(key, tile)
         elif tile.is_stored:
             self._image(tile)[:] = self._levels.read(key.level, key.axes())
+            tile.painted = ALL
 
     def _recover(self, key: TileKey, tile: LevelTile) -> None:
         """Paint again, from the tiles below, what an earlier process had in memory."""
@@ -320,10 +334,12 @@ class PyramidTree:
                 found.append((row, child))
         for _, child in sorted(found):
             image[self._quadrant(child)] = self._full.read_level_0(child)[1]
+            tile.painted |= child.bit
 
     def _write(self, key: TileKey) -> None:
         tile = self._tiles[key]
         assert tile.memory is not None
+        self._fill(key, tile)
         self._levels.write(key.level, self._full.header_of(key, tile.first), tile.memory.view)
         tile.is_dirty = False
         self.unpublished_bytes += self.memory.shape.payload_bytes

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -35,12 +36,14 @@ _MANY_FRAMES = 64
 _FEWEST_DIGESTS, _MOST_SPARE = 8, 32
 
 
-class _Quarter(NamedTuple):
-    """What comes of one frame: its key, and its image halved, in memory that is used again after `keep`."""
+class _Taken(NamedTuple):
+    """One frame: its key, and its image halved, in memory that is used again after `keep`; or the pixels as they are,
+    where nobody overwrites them."""
 
     row: int
     leaf: TileKey
-    image: NDArray[Any]
+    image: NDArray[Any] | None
+    pixels: NDArray[Any] | None = None
 
 
 class PyramidView(View):
@@ -142,7 +145,7 @@ class PyramidView(View):
         for row in range(end):
             leaf = leaf_key(self._reader.key(row), row)
             self._tree.make_ready(leaf)
-            self._tree.add(leaf, row, self._halved(self._reader.read_pixels(row)))
+            self._tree.add(leaf, row, partial(self._halve, self._reader.read_pixels(row)))
 
     @property
     def most_digests(self) -> int:
@@ -162,17 +165,23 @@ class PyramidView(View):
         if not self._spare:
             self._spare = new_images(self._quarter.shape, self._quarter.dtype)
         image = self._spare.pop()
-        self._halving.halve(inner_tile(pixels, self._shape.overlap), image)
+        self._halve(pixels, image)
         return image
 
-    def take(self, lease: Lease) -> _Quarter:
+    def take(self, lease: Lease) -> _Taken:
         leaf = leaf_key(self._reader.key(lease.row), lease.row)
         if lease.digest is not None:
-            return _Quarter(lease.row, leaf, lease.digest)
-        return _Quarter(lease.row, leaf, self._halved(lease.pixels) if self._tree.level_count else self._quarter)
+            return _Taken(lease.row, leaf, lease.digest)
+        if not lease.is_from_memory:
+            return _Taken(lease.row, leaf, None, lease.pixels)
+        return _Taken(lease.row, leaf, self._halved(lease.pixels) if self._tree.level_count else self._quarter)
 
-    def keep(self, taken: _Quarter) -> None:
-        self._tree.add(taken.leaf, taken.row, taken.image)
+    def keep(self, taken: _Taken) -> None:
+        if taken.pixels is not None:
+            self._tree.add(taken.leaf, taken.row, partial(self._halve, taken.pixels))
+            return
+        assert taken.image is not None
+        self._tree.add(taken.leaf, taken.row, partial(_copy, taken.image))
         if taken.image is not self._quarter and len(self._spare) < _MOST_SPARE:
             self._spare.append(taken.image)
 
@@ -240,9 +249,12 @@ class PyramidView(View):
 
     def _halved(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """In memory that is used again."""
-        assert self._shape is not None
-        self._halving.halve(inner_tile(pixels, self._shape.overlap), self._quarter)
+        self._halve(pixels, self._quarter)
         return self._quarter
+
+    def _halve(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
+        assert self._shape is not None
+        self._halving.halve(inner_tile(pixels, self._shape.overlap), out)
 
     def _set_up(self, row: int) -> None:
         """Learn from the first frame what all have in common. Raises DatasetError if it cannot be reduced."""
@@ -286,6 +298,10 @@ class PyramidView(View):
                 f"frame {row} is {_words(frame.height, frame.width, frame.pixel_type)}, those before are "
                 f"{_words(*expected)}: tiles of one pyramid are alike"
             )
+
+
+def _copy(image: NDArray[Any], out: NDArray[Any]) -> None:
+    out[:] = image
 
 
 def _finite(value: Any) -> Any:
