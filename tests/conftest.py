@@ -1,4 +1,4 @@
-"""What holds for every test: it ends in time, and it leaves neither threads nor processes behind."""
+"""What holds for every test: it ends in time, it leaves neither threads nor processes behind, it forces no disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TextIO
 
 import hypothesis
 import psutil
 import pytest
+
+from tests import unforced
+from tests.live.nursery import nursery
 
 TIMEOUT_S = 60.0
 GRACE_S = 2.0  # for threads and processes that are on their way out
@@ -78,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # One seed for all processes of a run, in the names of the tests that use it.
     os.environ.setdefault("ACQSTREAM_TEST_SEED", str(random.randrange(10**6)))
     config.stash[began_key] = time.monotonic()
+    unforced.force_nothing()
     # A copy of the real stderr: while a test runs, pytest has put a file in its place.
     stream = os.fdopen(os.dup(sys.__stderr__.fileno()), "w") if sys.__stderr__ else sys.stderr
     config.stash[watchdog_key] = Watchdog(stream)
@@ -85,11 +90,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come last. With several processes the slow ones of a file and the others each stay together."""
+    """Slow tests come last. With several processes the slow ones of a file and the others each stay together.
+
+    Files whose tests may take long come before others, so that no process has to finish one of them alone in the end.
+    """
+    longest_s: dict[str, float] = {}
     for item in items:
-        name = f"{item.path.parent.name}/{item.path.stem}{'-slow' if is_slow(item) else ''}"
-        item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=is_slow)
+        group = group_of(item)
+        item.add_marker(pytest.mark.xdist_group(group))
+        longest_s[group] = max(longest_s.get(group, 0.0), timeout_s(item))
+    items.sort(key=lambda item: (is_slow(item), -longest_s[group_of(item)]))
+
+
+def group_of(item: pytest.Item) -> str:
+    return f"{item.path.parent.name}/{item.path.stem}{'-slow' if is_slow(item) else ''}"
+
+
+def timeout_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout_s")
+    return float(marker.args[0]) if marker else TIMEOUT_S
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -105,9 +124,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    marker = item.get_closest_marker("timeout_s")
     watchdog = item.config.stash[watchdog_key]
-    watchdog.begin(item.nodeid, float(marker.args[0]) if marker else TIMEOUT_S)
+    watchdog.begin(item.nodeid, timeout_s(item))
     try:
         return (yield)
     finally:
@@ -148,8 +166,18 @@ def running_threads() -> list[threading.Thread]:
 
 
 def child_processes() -> list[psutil.Process]:
-    """Children of this process, without the one that multiprocessing keeps for itself until the end."""
-    return [child for child in psutil.Process().children() if "resource_tracker" not in describe(child)]
+    """Children of this process, without those that it and multiprocessing keep until its end."""
+    children = psutil.Process().children() if may_have_children() else []
+    return [child for child in children if child.pid != nursery.pid and "resource_tracker" not in describe(child)]
+
+
+def may_have_children() -> bool:
+    """Cheap where the system tells: psutil looks at every process of the machine, twice for each test."""
+    try:
+        lists = [Path(f"/proc/self/task/{thread}/children").read_text() for thread in os.listdir("/proc/self/task")]
+    except OSError:
+        return True
+    return any(lists)
 
 
 def describe(process: psutil.Process) -> str:

@@ -15,9 +15,10 @@ import psutil
 
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
+from tests.live.nursery import Forked, nursery
 
 START_S = 30.0
-FIRST_ANSWER_S = 0.15
+FIRST_ANSWER_S = 0.05
 END_S = 30.0
 
 _MAIN = "from acqstream.cli.main import main; main()"  # as acqstream/__main__.py
@@ -35,11 +36,19 @@ class DaemonProcess:
     """`acqstream serve` on `data`, started by `start` (or `with`), ended by `stop` or `kill`.
 
     options are further keys of the configuration file. home is where that file, the log and the sockets lie, beside
-    `data` if not given. prelude is Python that runs in the daemon's process first.
+    `data` if not given. prelude is Python that runs in the daemon's process first. Where it can be, a daemon is forked
+    from a process that has loaded all it needs (nursery); is_fresh: not this one, nor one with a prelude.
     """
 
     def __init__(
-        self, data: Path, *, port: int | None = None, home: Path | None = None, prelude: str = "", **options: object
+        self,
+        data: Path,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        prelude: str = "",
+        is_fresh: bool = False,
+        **options: object,
     ) -> None:
         self.data = data
         self.home = home or data.parent
@@ -49,10 +58,11 @@ class DaemonProcess:
         self.config_path = self.home / f"daemon-{self.port}.toml"
         self.runtime = self.home / "run"
         self._prelude = prelude
+        self._is_forked = nursery.is_possible and not is_fresh and not prelude
         settings = {"memory_mb": 64, "runtime": str(self.runtime), **options}
         lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def pid(self) -> int:
@@ -87,11 +97,14 @@ class DaemonProcess:
 
     def launch_on(self, data: Path) -> None:
         """As `launch`, on a data directory that may not be one."""
+        arguments = ["serve", "--config", str(self.config_path), "--data", str(data), "--endpoint", self.endpoint]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if self._is_forked:
+            self._process = nursery.fork(arguments, self.log_path, environment)
+            return
         program = ["-c", f"{self._prelude}\n{_MAIN}"] if self._prelude else ["-m", "acqstream"]
-        command = [sys.executable, *program, "serve", "--config", str(self.config_path)]
-        command += ["--data", str(data), "--endpoint", self.endpoint]
         with self.log_path.open("ab") as log:
-            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            command = [sys.executable, *program, *arguments]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def stop(self) -> int:

@@ -41,7 +41,7 @@ def hear(manager: socket.socket, start: str) -> str:
 
 
 def test_ready_status_watchdog_and_end_are_heard(tmp_path: Path, manager: socket.socket) -> None:
-    with DaemonProcess(tmp_path / "data") as daemon:
+    with DaemonProcess(tmp_path / "data", is_fresh=True) as daemon:
         hear(manager, "READY=1")
         assert hear(manager, "STATUS=").startswith("STATUS=idle, ")
         with acqstream.create("cells", endpoint=daemon.endpoint) as run:
@@ -58,7 +58,7 @@ def test_the_group_can_change_what_was_written(tmp_path: Path) -> None:
     data.chmod(0o2770)
     mask = os.umask(0o007)
     try:
-        daemon = DaemonProcess(data).start()
+        daemon = DaemonProcess(data, is_fresh=True).start()
     finally:
         os.umask(mask)
     with acqstream.create("cells", endpoint=daemon.endpoint) as run:
