@@ -21,11 +21,13 @@ def kind_of(size: int) -> FrameKind:
     return FrameKind(GRAY, (1, size), ("time",), size)
 
 
-def add(box: Outbox, size: int, *, metadata_bytes: int = 0) -> None:
+def add(box: Outbox, size: int, *, metadata_bytes: int = 0) -> int:
+    """Put the next frame in; where its pixels are."""
     start = box.place(size, metadata_bytes)
     assert start is not None
     number = box.next
     assert box.add_frame(kind_of(size), ((number,), number, None, None), start, metadata_bytes) == number
+    return start
 
 
 def filled(*sizes: int) -> Outbox:
@@ -219,11 +221,11 @@ def test_frames_wait_for_one_another_while_their_message_has_room():
     assert not box.can_wait
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataObject) -> None:
     """A daemon that takes what comes, forgets some of it, and acknowledges here and there; and a socket that balks."""
-    box = Outbox(8192)
+    box, memory = Outbox(8192), bytearray(8192)
     stored: list[tuple[int, int]] = []  # number and size of what the daemon has, in order
     sizes: list[int] = []
     published = 0
@@ -233,7 +235,8 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
         if step == "put":
             size = data.draw(st.sampled_from([64, 64, 64, 99, 1000]))
             if box.place(size, 0) is not None:
-                add(box, size)
+                start = add(box, size)
+                memory[start : start + size] = bytes([len(sizes)]) * size
                 sizes.append(size)
         elif step == "widen":
             most = sum(sizes) + 1000
@@ -242,7 +245,7 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
             due = box.take_due(limit, data.draw(st.integers(1, 3)))
             kept = data.draw(st.integers(0, len(due))) if step == "balk" else len(due)
             for message in due[:kept]:
-                stored += sent(message)
+                stored += sent(message, memory)
             if kept < len(due):
                 box.put_back(due[kept].number)
             assert not due or len(stored) <= limit.number
@@ -257,14 +260,16 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
             box.rewind(len(stored), sum(size for _, size in stored), b"")
         assert stored == list(enumerate(sizes[: len(stored)]))
     for message in box.take_due(Limit(1000, 10**9), 1000):
-        stored += sent(message)
+        stored += sent(message, memory)
     assert stored == list(enumerate(sizes))
     box.release(len(sizes))
     assert (box.held_payload_bytes, box.ring.used_bytes, box.first_held) == (0, 0, len(sizes))
 
 
-def sent(message: HeldMessage) -> list[tuple[int, int]]:
-    """Number and size of each of its frames, whose checksums and axes are their numbers."""
+def sent(message: HeldMessage, memory: bytearray) -> list[tuple[int, int]]:
+    """Number and size of each of its frames, whose checksums, axes and pixels are their numbers."""
     numbers = list(range(message.number, message.number_end))
     assert message.frames == [((number,), number, None, None) for number in numbers]
+    pixels = memory[message.start : message.start + message.payload_bytes]
+    assert pixels == b"".join(bytes([number]) * message.frame_bytes for number in numbers)
     return [(number, message.frame_bytes) for number in numbers]
