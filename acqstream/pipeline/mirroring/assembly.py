@@ -183,6 +183,8 @@ class Assembly:
         if len(self._slabs[level]) >= self._most:
             self._make_room(self._slabs[level].values())
             return False
+        if not self._free[level] and self._workers.is_behind:
+            return False  # one will be free soon: new memory costs as much as a copy of it
         slab = Slab(level, key, self._take_buffer(level), used=next(self._uses))
         if key in self.seen[level]:
             self._remake(slab)

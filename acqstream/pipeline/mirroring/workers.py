@@ -9,6 +9,7 @@ from collections.abc import Callable
 from acqstream.errors import DiskFull
 
 HELD_POLL_S = 0.01
+QUEUED_TASKS = 4  # for each thread: more keep no thread busier
 
 
 class Workers:
@@ -33,6 +34,11 @@ class Workers:
         with self._changed:
             self._tasks.append(task)
             self._changed.notify()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is as much to do as keeps all threads busy, and nothing keeps them from doing it."""
+        return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()
 
     def check(self) -> None:
         """Raise what went wrong."""

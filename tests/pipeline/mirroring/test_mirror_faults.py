@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from acqstream.errors import StorageError
 from acqstream.pipeline.mirroring import mirror_view
 from acqstream.pipeline.mirroring.mirror_view import MirrorView
-from acqstream.pipeline.mirroring.workers import Workers
+from acqstream.pipeline.mirroring.workers import QUEUED_TASKS, Workers
 from acqstream.pipeline.views.view import ViewState
 from tests.pipeline.make_frames import write_log
 from tests.pipeline.mirroring.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
@@ -91,6 +92,24 @@ def test_the_first_error_of_a_thread_reaches_its_owner() -> None:
     with pytest.raises(RuntimeError, match="a fault"):
         while time.monotonic() < end:
             workers.check()
+    workers.close()
+
+
+def test_workers_are_behind_while_they_have_enough_to_do_and_may_do_it() -> None:
+    go, may_use_disk = threading.Event(), True
+    workers = Workers(2, "test", lambda: may_use_disk)
+    for _ in range(2 + 2 * QUEUED_TASKS):
+        workers.submit(lambda: (go.wait(), None)[1])
+    end = time.monotonic() + 10
+    while len(workers._tasks) > 2 * QUEUED_TASKS:  # two are being done
+        assert time.monotonic() < end
+    assert workers.is_behind
+    may_use_disk = False  # frames are taken into what memory there is, as long as they are in the log's
+    assert not workers.is_behind
+    may_use_disk = True
+    go.set()
+    while workers.is_behind:
+        assert time.monotonic() < end
     workers.close()
 
 
