@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import hypothesis
 import psutil
@@ -90,20 +90,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come last. With several processes the slow ones of a file and the others each stay together.
+    """Slow tests come last.
 
     Files whose tests may take long come before others, so that no process has to finish one of them alone in the end.
     """
-    longest_s: dict[str, float] = {}
+    longest_s: dict[tuple[bool, Path], float] = {}
     for item in items:
-        group = group_of(item)
-        item.add_marker(pytest.mark.xdist_group(group))
-        longest_s[group] = max(longest_s.get(group, 0.0), timeout_s(item))
-    items.sort(key=lambda item: (is_slow(item), -longest_s[group_of(item)]))
+        place = is_slow(item), item.path
+        longest_s[place] = max(longest_s.get(place, 0.0), timeout_s(item))
+    items.sort(key=lambda item: (is_slow(item), -longest_s[is_slow(item), item.path]))
 
 
-def group_of(item: pytest.Item) -> str:
-    return f"{item.path.parent.name}/{item.path.stem}{'-slow' if is_slow(item) else ''}"
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from tests.file_scheduling import FileScheduling
+
+    return FileScheduling(config, log)
 
 
 def timeout_s(item: pytest.Item) -> float:

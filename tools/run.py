@@ -45,7 +45,8 @@ VENV_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
-IN_PARALLEL = ("-n", "2", "--dist", "loadgroup")  # groups: tests/conftest.py; overridden by a later -n 0
+# One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
+IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
 DEMO_TIMEOUT_S = 300
 
 TOO_OLD = """\
@@ -65,6 +66,16 @@ Behind a proxy, set HTTPS_PROXY; for another index, PIP_INDEX_URL. Without any n
 with the same system and Python, run in a copy of this folder
     python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[{extras}]"
 copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
+
+# Settings of pip: those that uv has too, and those that change nothing about what is installed.
+UV_NAMES = {
+    "cert": "SSL_CERT_FILE",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "no-index": "UV_NO_INDEX",
+}
+OF_NO_CONCERN = {"cache-dir", "default-timeout", "disable-pip-version-check", "no-input", "progress-bar", "timeout"}
 
 NETWORK_SIGNS = (
     "Failed to establish a new connection",
@@ -164,12 +175,39 @@ def install_project() -> None:
         "install",
         "--disable-pip-version-check",
         "--no-input",
+        "--no-compile",  # of most files nothing is ever loaded
         "-c",
         str(CONSTRAINTS),
     ]
     # The first needs nothing but the index: if it fails, that is out of reach or lacks what is pinned.
     install([*pip, "setuptools"], hint=NO_INDEX.format(extras=EXTRAS))
-    install([*pip, "--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]"])
+    project = ["--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]"]
+    if not installed_by_uv([*pip, "uv"], ["-c", str(CONSTRAINTS), *project]):
+        install([*pip, *project])
+
+
+def installed_by_uv(get_uv: list[str], packages: list[str]) -> bool:
+    """uv takes a tenth of pip's time. False where there is none, it fails, or pip is told what uv has no word for."""
+    settings = uv_settings()
+    if settings is None or run_quietly(get_uv, INSTALL_TIMEOUT_S)[0]:
+        return False
+    uv = [str(venv_python()), "-m", "uv", "pip", "install", "--no-progress", "--python", str(venv_python())]
+    code, output = run_quietly([*uv, *packages], INSTALL_TIMEOUT_S, settings)
+    with INSTALL_LOG.open("a", encoding="utf-8") as log:
+        log.write(output)
+    if code:
+        say("environment: uv cannot install the packages; pip will")
+    return code == 0
+
+
+def uv_settings() -> dict[str, str] | None:
+    """What pip's files and variables say, as uv's variables; None if there is something that uv has no word for."""
+    code, output = run_quietly([str(venv_python()), "-m", "pip", "config", "list"], VENV_TIMEOUT_S)
+    told = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
+    values = {name.rpartition(".")[2]: value.strip("'\"") for name, value in told.items()}
+    if code or values.keys() - UV_NAMES.keys() - OF_NO_CONCERN:
+        return None
+    return {UV_NAMES[name]: value for name, value in values.items() if name in UV_NAMES}
 
 
 def install(command: list[str], hint: str = "") -> None:
@@ -204,7 +242,6 @@ def run_tests(python: Path, arguments: list[str]) -> int:
         if code:
             raise StepFailed(f"{output.strip()}\n{name} failed with exit code {code}", code)
     say("pytest:")
-    # Most of the tests wait for processes, disks and patience: two at a time take half as long.
     return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
 
 
@@ -232,13 +269,13 @@ def child_environment() -> dict[str, str]:
     return {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
 
 
-def run_quietly(command: list[str], timeout_s: int) -> tuple[int, str]:
-    """Exit code and all output of a command."""
+def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and all output of a command, with further variables of the environment."""
     try:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=child_environment(),
+            env={**child_environment(), **(variables or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -133,7 +133,8 @@ def test_after_runs(tmp_path: Path, transport: Any) -> None:
         def end(number: int, how: Callable[[Run, DaemonProcess], None]) -> None:
             name = f"{how.__name__}-{number}"
             way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
-            run = acqstream.create(name, **way, buffer_mb=2, patience_s=PATIENCE_S)
+            patience_s = PATIENCE_S if how is wait_in_vain else 10.0
+            run = acqstream.create(name, **way, buffer_mb=2, patience_s=patience_s)
             assert run.transport == transport
             run.put(image_of(0, SHAPE), time=0)
             how(run, daemon)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,7 @@ def positional(function: Function) -> int:
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
+@functools.cache
 def all_breaches() -> list[Breach]:
     return [breach for path, limit in source_files() for breach in breaches_of(path, limit)]
 
