@@ -4,8 +4,9 @@
     python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
     python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
 
-It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; both are kept
-until one of the files they come from changes. Standard library only.
+It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
+a second one, `.venv-webknossos`, of what requirements/webknossos.txt pins. Both are kept until one of the files they
+come from changes. Standard library only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
 5 packages could not be installed, 130 interrupted.
@@ -20,16 +21,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-STAMP = VENV / "made-from.txt"
-INSTALL_LOG = VENV / "install.log"
 PROJECT = ROOT / "pyproject.toml"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 EXTRAS = "test,dev"
+# An oracle that cannot live beside the other packages: it needs older versions of some of them.
+WEBKNOSSOS_VENV = ROOT / ".venv-webknossos"
+WEBKNOSSOS_PINS = ROOT / "requirements" / "webknossos.txt"
+STAMP_NAME = "made-from.txt"
+LOG_NAME = "install.log"
 
 OLDEST_PYTHON = (3, 11)
 NEWER_NAMES = ("python3.14", "python3.13", "python3.12", "python3.11")
@@ -61,10 +66,11 @@ Debian and Ubuntu keep that in a package of its own: apt install python{version}
 Elsewhere install a complete Python from https://www.python.org and run it with: PYTHON tools/run.py"""
 
 NO_INDEX = """\
-pip cannot reach its package index, or that lacks what requirements/constraints.txt pins.
+pip cannot reach its package index, or that lacks what the files in requirements pin.
 Behind a proxy, set HTTPS_PROXY; for another index, PIP_INDEX_URL. Without any network: on a machine that has one,
 with the same system and Python, run in a copy of this folder
     python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[{extras}]"
+    python3 -m pip download -d wheels --no-deps -r requirements/webknossos.txt
 copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
 
 # Settings of pip: those that uv has too, and those that change nothing about what is installed.
@@ -114,95 +120,95 @@ def ensure_python() -> None:
     raise StepFailed(text, EXIT_PYTHON_TOO_OLD)
 
 
-def environment_key() -> str:
-    """What the environment was made from: both files, this Python, and the folder, which scripts in it name."""
+def ensure_environment() -> Path:
+    """Python of the environment that holds the project and all that its tests need."""
+    return ensure(VENV, [PROJECT, CONSTRAINTS], install_project)
+
+
+def ensure_webknossos() -> Path:
+    """Python of the environment that holds the webknossos package."""
+    return ensure(WEBKNOSSOS_VENV, [WEBKNOSSOS_PINS], install_webknossos)
+
+
+def ensure(venv: Path, sources: list[Path], fill: Callable[[Path], None]) -> Path:
+    """Python of an environment, which is made and filled if it was not yet, or from other contents of `sources`."""
+    key, stamp = environment_key(sources), venv / STAMP_NAME
+    with only_one_run(venv):
+        if stamp.is_file() and stamp.read_text() == key and venv_python(venv).is_file():
+            return venv_python(venv)
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        say(f"environment: making {venv} with Python {version} (once; a minute or a few)")
+        started = time.monotonic()
+        make_venv(venv)
+        fill(venv)
+        stamp.write_text(key)
+        say(f"environment: {venv.name} ready after {time.monotonic() - started:.0f} s")
+    return venv_python(venv)
+
+
+def environment_key(sources: list[Path]) -> str:
+    """What an environment is made from: these files, this Python, and the folder, which scripts in it name."""
     digest = hashlib.sha256()
-    for part in (PROJECT.read_bytes(), CONSTRAINTS.read_bytes()):
-        digest.update(hashlib.sha256(part).digest())
+    for source in sources:
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
     digest.update(f"{sys.version}\n{sys.base_prefix}\n{ROOT}\n{EXTRAS}".encode())
     return digest.hexdigest()
 
 
-def venv_python() -> Path:
-    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-def ensure_environment() -> Path:
-    """Python of an environment that holds the project and all that its tests need."""
-    key = environment_key()
-    with only_one_run():
-        if STAMP.is_file() and STAMP.read_text() == key and venv_python().is_file():
-            return venv_python()
-        version = ".".join(str(part) for part in sys.version_info[:3])
-        say(f"environment: making {VENV} with Python {version} (once; a minute or a few)")
-        started = time.monotonic()
-        make_venv()
-        install_project()
-        STAMP.write_text(key)
-        say(f"environment: ready after {time.monotonic() - started:.0f} s")
-    return venv_python()
+def venv_python(venv: Path) -> Path:
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 @contextlib.contextmanager
-def only_one_run() -> Iterator[None]:
-    """Two runs at once do not make the environment at once. Systems without fcntl go without."""
+def only_one_run(venv: Path) -> Iterator[None]:
+    """Two runs at once do not make an environment at once. Systems without fcntl go without."""
     try:
         import fcntl
     except ImportError:
         yield
         return
-    with open(ROOT / ".venv.lock", "w") as lock:
+    with open(f"{venv}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def make_venv() -> None:
-    if VENV.exists():
-        shutil.rmtree(VENV)
+def make_venv(venv: Path) -> None:
+    if venv.exists():
+        shutil.rmtree(venv)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    code, output = run_quietly([sys.executable, "-m", "venv", str(VENV)], VENV_TIMEOUT_S)
+    code, output = run_quietly([sys.executable, "-m", "venv", str(venv)], VENV_TIMEOUT_S)
     if code:
         text = NO_VENV.format(executable=sys.executable, error=last_lines(output, 6), version=version)
         raise StepFailed(text, EXIT_NO_VENV)
 
 
-def install_project() -> None:
+def install_project(venv: Path) -> None:
     """The project, editable, with its extras. Built with the setuptools pinned, not with whatever is newest today."""
-    pip = [
-        str(venv_python()),
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-compile",  # of most files nothing is ever loaded
-        "-c",
-        str(CONSTRAINTS),
-    ]
     # The first needs nothing but the index: if it fails, that is out of reach or lacks what is pinned.
-    install([*pip, "setuptools"], hint=NO_INDEX.format(extras=EXTRAS))
-    project = ["--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]"]
-    if not installed_by_uv([*pip, "uv"], ["-c", str(CONSTRAINTS), *project]):
-        install([*pip, *project])
+    pinned = ("-c", str(CONSTRAINTS))
+    install(venv, *pinned, "setuptools", hint=NO_INDEX.format(extras=EXTRAS))
+    project = (*pinned, "--no-build-isolation", "--editable", f"{ROOT}[{EXTRAS}]")
+    if not installed_by_uv(venv, *project):
+        install(venv, *project)
 
 
-def installed_by_uv(get_uv: list[str], packages: list[str]) -> bool:
+def installed_by_uv(venv: Path, *arguments: str) -> bool:
     """uv takes a tenth of pip's time. False where there is none, it fails, or pip is told what uv has no word for."""
-    settings = uv_settings()
-    if settings is None or run_quietly(get_uv, INSTALL_TIMEOUT_S)[0]:
+    settings = uv_settings(venv)
+    if settings is None or run_quietly([*pip_install(venv), "-c", str(CONSTRAINTS), "uv"], INSTALL_TIMEOUT_S)[0]:
         return False
-    uv = [str(venv_python()), "-m", "uv", "pip", "install", "--no-progress", "--python", str(venv_python())]
-    code, output = run_quietly([*uv, *packages], INSTALL_TIMEOUT_S, settings)
-    with INSTALL_LOG.open("a", encoding="utf-8") as log:
-        log.write(output)
+    python = str(venv_python(venv))
+    uv = [python, "-m", "uv", "pip", "install", "--no-progress", "--python", python]
+    code, output = run_quietly([*uv, *arguments], INSTALL_TIMEOUT_S, settings)
+    log_install(venv, output)
     if code:
         say("environment: uv cannot install the packages; pip will")
     return code == 0
 
 
-def uv_settings() -> dict[str, str] | None:
+def uv_settings(venv: Path) -> dict[str, str] | None:
     """What pip's files and variables say, as uv's variables; None if there is something that uv has no word for."""
-    code, output = run_quietly([str(venv_python()), "-m", "pip", "config", "list"], VENV_TIMEOUT_S)
+    code, output = run_quietly([str(venv_python(venv)), "-m", "pip", "config", "list"], VENV_TIMEOUT_S)
     told = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
     values = {name.rpartition(".")[2]: value.strip("'\"") for name, value in told.items()}
     if code or values.keys() - UV_NAMES.keys() - OF_NO_CONCERN:
@@ -210,25 +216,50 @@ def uv_settings() -> dict[str, str] | None:
     return {UV_NAMES[name]: value for name, value in values.items() if name in UV_NAMES}
 
 
-def install(command: list[str], hint: str = "") -> None:
-    code, output = run_quietly(command, INSTALL_TIMEOUT_S)
-    with INSTALL_LOG.open("a", encoding="utf-8") as log:
-        log.write(output)
+def install_webknossos(venv: Path) -> None:
+    """What is pinned and nothing else: much of what the package asks for is for talking to its server."""
+    install(venv, "--no-deps", "-r", str(WEBKNOSSOS_PINS))
+
+
+def install(venv: Path, *arguments: str, hint: str = "") -> None:
+    code, output = run_quietly([*pip_install(venv), *arguments], INSTALL_TIMEOUT_S)
+    log = log_install(venv, output)
     if code == 0:
         return
-    text = (
-        f"{last_lines(output, 12)}\npackages could not be installed (pip's exit code {code}); all of it: {INSTALL_LOG}"
-    )
+    text = f"{last_lines(output, 12)}\npackages could not be installed (pip's exit code {code}); all of it: {log}"
     if not hint and any(sign in output for sign in NETWORK_SIGNS):
         hint = NO_INDEX.format(extras=EXTRAS)
     raise StepFailed(f"{text}\n{hint}".rstrip(), EXIT_INSTALL_FAILED)
 
 
+def pip_install(venv: Path) -> list[str]:
+    # Of most files nothing is ever loaded: they are compiled when they are.
+    return [str(venv_python(venv)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-compile"]
+
+
+def log_install(venv: Path, output: str) -> Path:
+    path = venv / LOG_NAME
+    with path.open("a", encoding="utf-8") as log:
+        log.write(output)
+    return path
+
+
 # ------------------------------------------------------------------------------------------------------------ the verbs
 
 
-def run_tests(python: Path, arguments: list[str]) -> int:
+def run_tests(arguments: list[str]) -> int:
     """All checks, then pytest, whose summary is the last thing printed."""
+    with ThreadPoolExecutor(1) as pool:
+        webknossos = pool.submit(ensure_webknossos)  # it waits for the network mostly
+        python = ensure_environment()
+        run_checks(python)
+        webknossos.result()
+    say("pytest:")
+    # Most of the tests wait for processes, disks and patience: two at a time take half as long.
+    return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
+
+
+def run_checks(python: Path) -> None:
     checks = {
         "ruff check": ["-m", "ruff", "check", "--quiet", "."],
         "ruff format": ["-m", "ruff", "format", "--check", "--quiet", "."],
@@ -241,12 +272,10 @@ def run_tests(python: Path, arguments: list[str]) -> int:
         say(f"{name}: {'failed' if code else 'ok'} ({time.monotonic() - started:.1f} s)")
         if code:
             raise StepFailed(f"{output.strip()}\n{name} failed with exit code {code}", code)
-    say("pytest:")
-    return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
 
 
-def run_demo(python: Path, arguments: list[str]) -> int:
-    return run_openly([str(python), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
+def run_demo(arguments: list[str]) -> int:
+    return run_openly([str(ensure_environment()), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
 
 
 VERBS = {"test": run_tests, "demo": run_demo}
@@ -305,7 +334,7 @@ def main() -> int:
         return EXIT_USAGE
     try:
         ensure_python()
-        return VERBS[sys.argv[1]](ensure_environment(), sys.argv[2:])
+        return VERBS[sys.argv[1]](sys.argv[2:])
     except StepFailed as failure:
         sys.stdout.flush()
         print(failure, file=sys.stderr)

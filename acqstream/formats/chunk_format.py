@@ -122,6 +122,7 @@ class ChunkWriter(Protocol):
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """Write a chunk: readers see it whole or not at all, also after a power cut. From any thread.
 
+        A format that writes in place shows it with the other chunks of its planes, and after the next `sync`.
         It may lie beyond the shape: readers look for it after `grow`. Raises StorageError.
         """
 

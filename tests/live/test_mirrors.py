@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,14 +23,18 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
+from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
 from tests.live.stored import image_of, until
+from tests.pipeline.mirroring.wkw_cases import check_announced
 
 SHAPE = (120, 200)
 SIZES = {"time": 3, "channel": 2, "z": 8}
 AXES = [{"name": name, "size": size} for name, size in SIZES.items()]
 PLAIN = {"format": "n5", "layout": "array", "compression": "raw", "blocks": [4, 64, 64]}
+WKW = {"format": "wkw", "cube": 64, "levels": 1}
+BOTH: Mapping[str, Mapping[str, Any]] = {"n5": PLAIN, "wkw": WKW}
 
 
 def places() -> list[dict[str, int]]:
@@ -46,19 +52,20 @@ def put(run: Run, first: int = 0, stop: int | None = None, interval_s: float = 0
         time.sleep(interval_s)
 
 
-def mirror_of(daemon: DaemonProcess, name: str) -> Mapping[str, Any] | None:
-    found = [one for one in fetch_status(daemon.endpoint).views["mirrors"] if one["path"].endswith(f"/{name}")]
-    return found[0] if found else None
+def mirrors_of(daemon: DaemonProcess, name: str) -> Mapping[str, Mapping[str, Any]]:
+    """The mirrors of a dataset that are not complete."""
+    listed = fetch_status(daemon.endpoint).views["mirrors"]
+    return {one["mirror"]: one for one in listed if one["path"].endswith(f"/{name}")}
 
 
-def wait_for(daemon: DaemonProcess, name: str, state: str) -> Mapping[str, Any]:
+def wait_for(daemon: DaemonProcess, name: str, mirror: str, state: str) -> Mapping[str, Any]:
     """Until the mirror is in this state."""
 
     def look() -> Mapping[str, Any] | None:
-        found = mirror_of(daemon, name)
+        found = mirrors_of(daemon, name).get(mirror)
         return found if found is not None and found["state"] == state else None
 
-    found: Mapping[str, Any] = until(look, f"the mirror of {name} is {state}")
+    found: Mapping[str, Any] = until(look, f"the mirror {mirror} of {name} is {state}")
     return found
 
 
@@ -66,9 +73,9 @@ def wait_for_another(daemon: DaemonProcess, pid: int) -> None:
     until(lambda: fetch_status(daemon.endpoint).views["pid"] not in (pid, None), "the process was started again")
 
 
-def wait_until_done(daemon: DaemonProcess, name: str) -> None:
-    """Until the mirror is complete: it is not listed any more."""
-    until(lambda: mirror_of(daemon, name) is None, f"the mirror of {name} is complete")
+def wait_until_done(daemon: DaemonProcess, name: str, *, but: Sequence[str] = ()) -> None:
+    """Until the mirrors are complete: they are not listed any more. but: those that will not be."""
+    until(lambda: [*mirrors_of(daemon, name)] == [*but], f"the mirrors of {name} are complete")
 
 
 def plain_array(container: Path, level: int = 0) -> NDArray[Any]:
@@ -77,9 +84,20 @@ def plain_array(container: Path, level: int = 0) -> NDArray[Any]:
     return found.T
 
 
+def right_array() -> NDArray[Any]:
+    """(time, channel, z, y, x)."""
+    images = np.stack([image_of(number, SHAPE) for number in range(len(places()))])
+    return images.reshape(*SIZES.values(), *SHAPE)
+
+
 def check(container: Path) -> None:
-    right = np.stack([image_of(number, SHAPE) for number in range(len(places()))])
-    assert np.array_equal(plain_array(container), right.reshape(*SIZES.values(), *SHAPE))
+    if container.suffix == ".n5":
+        assert np.array_equal(plain_array(container), right_array())
+        return
+    there = check_announced(container, right_array())
+    assert there == {
+        (time, channel, SIZES["z"]) for time in range(SIZES["time"]) for channel in range(SIZES["channel"])
+    }
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +108,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
     small = {**PLAIN, "name": "small", "compression": "gzip"}
-    with acqstream.create("two", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, small, "null"]) as run:
+    with acqstream.create("two", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, small, WKW, "null"]) as run:
         put(run)
     assert run.receipt is not None
     assert run.receipt.complete
-    assert set(run.receipt.mirrors) == {"n5", "small", "null"}
+    assert set(run.receipt.mirrors) == {"n5", "small", "wkw", "null"}
     wait_until_done(shared, "two")
     check(shared.data / "two.n5")
     check(shared.data / "two.small.n5")
+    check(shared.data / "two.wkw")
     with acqstream.open(shared.data / "two.n5") as mirror:
         assert mirror.complete
         assert dict(zip(mirror.levels[0].axes, mirror.shape, strict=True)) == {**SIZES, "y": 120, "x": 200}
@@ -105,7 +124,7 @@ def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
 
 def test_killed_again_and_again_it_ends_the_same(shared: DaemonProcess) -> None:
     chance = random.Random(5)
-    with acqstream.create("killed", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+    with acqstream.create("killed", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, WKW]) as run:
         for first in range(0, len(places()), 12):
             put(run, first, first + 12, chance.choice([0.0, 0.005]))
             pid = until(lambda: fetch_status(shared.endpoint).views["pid"], "the views' process runs")
@@ -116,53 +135,65 @@ def test_killed_again_and_again_it_ends_the_same(shared: DaemonProcess) -> None:
     assert run.receipt.complete
     wait_until_done(shared, "killed")
     check(shared.data / "killed.n5")
+    check(shared.data / "killed.wkw")
 
 
-def test_its_disk_is_full_for_a_while(shared: DaemonProcess) -> None:
-    with small_disk(shared.data / "full.n5", 1) as place:
-        with acqstream.create("full", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+@pytest.mark.parametrize("victim", BOTH)
+def test_its_disk_is_full_for_a_while(shared: DaemonProcess, victim: str) -> None:
+    name = f"full-{victim}"
+    with small_disk(shared.data / f"{name}.{victim}", 1) as place:
+        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[*BOTH.values()]) as run:
             put(run, 0, 4)
-            until((place / "s0").exists, "the container is there")
+            until(lambda: any(place.iterdir()), "the container is there")
             filler = fill(place, 200_000)
             put(run, 4)
-            held = wait_for(shared, "full", "held")
+            held = wait_for(shared, name, victim, "held")
             assert "No space left" in held["reason"]
             assert run.warnings == ()
         assert run.receipt is not None
         assert run.receipt.complete
-        remount(place, "size=8m")
+        remount(place, "size=32m")
         filler.unlink()
-        wait_until_done(shared, "full")
-        check(place)
+        wait_until_done(shared, name)
+        for other in BOTH:  # each is beside the dataset, one of them on its own disk
+            check(shared.data / f"{name}.{other}")
 
 
+@pytest.mark.parametrize("victim", BOTH)
 @pytest.mark.parametrize("how", ["removed", "read-only"])
-def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(shared: DaemonProcess, how: str) -> None:
-    name = f"gone-{how}"
-    container = shared.data / f"{name}.n5"
-    with small_disk(container, 16) as place:
-        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN]) as run:
+def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
+    shared: DaemonProcess, how: str, victim: str
+) -> None:
+    name = f"gone-{how}-{victim}"
+    container = shared.data / f"{name}.{victim}"
+    with small_disk(container, 32) as place:
+        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[*BOTH.values()]) as run:
             put(run, 0, 16)
-            until((place / "s0" / "0").exists, "the first chunks are stored")
+            until(lambda: any(path.is_dir() and any(path.rglob("*0")) for path in place.iterdir()), "chunks are stored")
             if how == "removed":
                 for entry in place.iterdir():
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-                (place / "s0").write_text("something else")
+                    shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+                for blocked in ("s0", "time0000", "time0001", "time0002"):
+                    shutil.rmtree(place / blocked, ignore_errors=True)
+                    (place / blocked).write_text("something else")
             else:
                 remount(place, "ro")
             put(run, 16)
-            failed = wait_for(shared, name, "failed")
+            failed = wait_for(shared, name, victim, "failed")
         assert run.receipt is not None
         assert run.receipt.complete
         assert run.warnings == ()
-        assert failed["reason"] in run.receipt.mirrors["n5"]
+        assert failed["reason"] in run.receipt.mirrors[victim]
+        wait_until_done(shared, name, but=[victim])
         remount(place, "rw")
-        if how == "removed":
-            (place / "s0").unlink()
+        for entry in list(place.iterdir()):
+            if entry.is_file() and entry.read_bytes() == b"something else":
+                entry.unlink()
     assert not any(container.iterdir())
-    told = mirror(str(shared.data / name), "--to", "n5", "--rebuild", *options(PLAIN))
+    told = mirror(str(shared.data / name), "--to", victim, "--rebuild", *options(BOTH[victim]))
     assert told == 0
-    check(container)
+    for other in BOTH:
+        check(shared.data / f"{name}.{other}")
 
 
 def remount(place: Path, how: str) -> None:
@@ -173,8 +204,8 @@ def remount(place: Path, how: str) -> None:
 
 
 def options(settings: Mapping[str, Any]) -> Sequence[str]:
-    blocks = ",".join(map(str, settings["blocks"]))
-    return ("--compression", settings["compression"], "--blocks", blocks, "--option", f"layout={settings['layout']}")
+    given = {name: value for name, value in settings.items() if name != "format"}
+    return [word for name, value in given.items() for word in ("--option", f"{name}={json.dumps(value)}")]
 
 
 def mirror(*arguments: str) -> int:
@@ -184,11 +215,11 @@ def mirror(*arguments: str) -> int:
 
 
 def test_a_live_reader_never_reads_a_torn_block(shared: DaemonProcess) -> None:
-    container = shared.data / "read.n5"
-    right = np.stack([image_of(number, SHAPE) for number in range(len(places()))]).reshape(*SIZES.values(), *SHAPE)
-    reads = 0
+    container, cubes = shared.data / "read.n5", shared.data / "read.wkw"
+    right = right_array()
+    reads, announced = 0, set()
     with acqstream.create(
-        "read", endpoint=shared.endpoint, axes=AXES, mirrors=[{**PLAIN, "compression": "zstd"}]
+        "read", endpoint=shared.endpoint, axes=AXES, mirrors=[{**PLAIN, "compression": "zstd"}, WKW]
     ) as run:
         put(run, 0, 4)
         until((container / "s0" / "attributes.json").exists, "the container is there")
@@ -201,10 +232,34 @@ def test_a_live_reader_never_reads_a_torn_block(shared: DaemonProcess) -> None:
             for tile in np.argwhere(written)[:, 0]:
                 blocks = planes[tile] != 0
                 assert np.array_equal(planes[tile][blocks], expected[tile][blocks])
+            announced |= check_announced(cubes, right)
             reads += 1
+            if number == len(places()) // 2:  # the first time point is whole, and will be told at the next checkpoint
+                announced |= until(lambda: check_announced(cubes, right), "something is announced")
     assert reads
+    assert announced
     wait_until_done(shared, "read")
     check(container)
+    check(cubes)
+
+
+def test_a_camera_at_full_speed(shared: DaemonProcess) -> None:
+    sizes, shape = {"time": 2, "channel": 2, "z": 40}, (300, 400)
+    axes = ",".join(f"{name}={size}" for name, size in sizes.items())
+    command = [sys.executable, "-m", "acqstream", "simulate", "--endpoint", shared.endpoint, "--name", "fast"]
+    command += ["--axes", axes, "--shape", "300,400", "--frames", "160"]
+    command += ["--mirror", json.dumps(PLAIN), "--mirror", json.dumps({**WKW, "cube": 128})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    wait_until_done(shared, "fast")
+    right = np.stack([pattern.frame(number, shape, "uint16") for number in range(160)]).reshape(*sizes.values(), *shape)
+    with acqstream.open(shared.data / "fast") as log:
+        keys = list(log.keys())
+        assert len(keys) == 160
+        for key in keys:
+            assert np.array_equal(log.read_frame(key), right[tuple(int(key[name]) for name in sizes)])
+    assert np.array_equal(plain_array(shared.data / "fast.n5"), right)
+    assert check_announced(shared.data / "fast.wkw", right) == {(t, c, 40) for t in range(2) for c in range(2)}
 
 
 def test_mirrors_of_the_configuration(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The lock file pins everything that the environment of tools/run.py contains."""
+"""The lock files pin everything that the environments of tools/run.py contain."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(name: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
     assert all(len(pair) == 2 for pair in pairs), "every line is a comment or name==version"
     return {canonical(name): version for name, version in pairs}
@@ -36,7 +36,17 @@ def test_every_installed_package_is_pinned():
     assert not loose, f"pin these in requirements/constraints.txt: {', '.join(sorted(loose))}"
 
 
-def test_names_are_pinned_once():
-    lines = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def test_the_environment_of_webknossos_holds_what_is_pinned():
+    venv = ROOT / ".venv-webknossos"
+    folders = [*venv.glob("lib/python*/site-packages"), *venv.glob("Lib/site-packages")]
+    if not folders:
+        pytest.skip(f"{venv.name} was not made here")
+    installed = {canonical(found.name): found.version for found in distributions(path=[str(folders[0])])}
+    assert installed.items() >= pins("webknossos.txt").items()
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "webknossos.txt"])
+def test_names_are_pinned_once(name):
+    lines = (ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
     names = [canonical(line.split("==")[0]) for line in lines if not line.startswith("#")]
     assert sorted(set(names)) == sorted(names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import StoredArray
 from acqstream.formats.wkw.datasource import (
@@ -12,21 +14,43 @@ from acqstream.formats.wkw.datasource import (
     unit_name,
 )
 from acqstream.formats.wkw.magnification import Magnification, magnification_name
+from acqstream.formats.wkw.watermark import Rows
 
 
-def dataset_properties(array: StoredArray, dataset: tuple[int, ...], container: str) -> DatasourceProperties:
-    """Of one dataset of the array: what is there in every level. container is the name of the folder of the whole."""
+def dataset_properties(
+    array: StoredArray, dataset: tuple[int, ...], container: str, depths: Sequence[int]
+) -> DatasourceProperties:
+    """Of one dataset of the array. depths: of the bounding box of each layer; one of which nothing is there is left
+    out. container is the name of the folder of the whole.
+    """
     roles, header = array.roles, array.header
-    shape = array.visible_shape()
-    z, y, x = roles.extent(shape)
+    _, y, x = roles.extent(array.levels[0].shape)
     entries = tuple(LayerMagnification(magnification(level), cube_side=header.cube_side) for level in array.levels)
     voxels = element_class(header.dtype, header.channels)
     layers = tuple(
-        LayerProperties(array.layer_name(layer), voxels, header.channels, (x, y, z), entries)
-        for layer in range(roles.layers(shape))
+        LayerProperties(array.layer_name(layer), voxels, header.channels, (x, y, depth), entries)
+        for layer, depth in enumerate(depths)
+        if depth
     )
     name = "_".join(part for part in (container, roles.folder(dataset)) if part)
     return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
+
+
+def whole_depths(array: StoredArray, rows: Rows) -> tuple[int, ...]:
+    """Of each layer of a dataset, how much is there in every level, in voxels of the full resolution; rows: by level
+    and layer, in chunks.
+    """
+    shape, axis = array.visible_shape(), array.roles.depth
+
+    def depth_of(layer: int) -> int:
+        depth = shape[axis]
+        for number, level in enumerate(array.levels):
+            whole = rows.get((number, layer), 0) * level.chunk_shape[axis]
+            if whole < level.shape[axis]:
+                depth = min(depth, whole * level.factors[axis])
+        return depth
+
+    return tuple(depth_of(layer) for layer in range(array.roles.layers(shape)))
 
 
 def cube_folder(array: StoredArray, level: int, dataset: tuple[int, ...], layer: int) -> tuple[str, ...]:

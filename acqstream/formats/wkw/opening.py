@@ -27,25 +27,29 @@ from acqstream.formats.wkw.datasource import (
     read_properties,
     unit_symbol,
 )
-from acqstream.formats.wkw.header import HEADER_NAME, Header
+from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
+from acqstream.formats.wkw.watermark import STORED_NAME, read_depths
 from acqstream.storage.read_file import ReadFile
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20
+_EVERYTHING = 2**32
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLevel:
     """One level as the metadata tell: spec without chunk_shape, header of the cubes, whether nothing more will come.
 
-    folder gives the folder of the cubes of a dataset and layer.
+    folder gives the folder of the cubes of a dataset and layer; whole, how deep a layer is whole, in voxels of the
+    level, where cubes are being written in place.
     """
 
     spec: ArraySpec
     header: Header
     folder: Callable[[tuple[int, ...], int], Path]
     complete: bool = True
+    whole: Callable[[tuple[int, ...], int], int] | None = None
 
 
 def is_wkw(path: Path) -> bool:
@@ -108,11 +112,19 @@ def _meant(path: Path) -> Path:
 
 def _stored_level(container: Path, array: StoredArray, level: int) -> FoundLevel:
     """A level of an array that was written here."""
+
+    def whole(dataset: tuple[int, ...], layer: int) -> int:
+        depths = read_depths(container / array.roles.folder(dataset) / STORED_NAME)
+        if depths is None and read_array(container).complete:
+            return _EVERYTHING  # the file has just been removed
+        return (depths or {}).get((level, layer), 0)
+
     return FoundLevel(
         array.levels[level],
         array.header,
         lambda dataset, layer: container.joinpath(*cube_folder(array, level, dataset, layer)),
         array.complete,
+        None if array.complete or array.header.block_type is not BlockType.RAW else whole,
     )
 
 

@@ -49,13 +49,14 @@ class WkwReader:
         return self._level.complete
 
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        """See ChunkArrayReader. None where there is no cube file; blocks of a raw cube not yet written are zeros."""
+        """See ChunkArrayReader. None where there is no cube file, and behind the watermark of one that is written."""
         if len(position) != len(self._spec.axes) or not all(
             0 <= at < count for at, count in zip(position, self._spec.grid_shape, strict=True)
         ):
             raise IndexError(f"chunk {position} is not in the grid of {self._spec.grid_shape}")
         place = self._roles.place(position)
-        voxels = self._folder(place).read_piece(place.voxel)
+        folder = self._folder(place) if self._is_whole(place) else None
+        voxels = None if folder is None else folder.read_piece(place.voxel)
         if voxels is None:
             return None
         region = self._spec.region(position)
@@ -66,14 +67,18 @@ class WkwReader:
         """See ChunkArrayReader: all chunks of cube files that are there."""
         for place, folder in self.folders():
             for cube in folder.cubes():
-                yield from self.positions_in(place, folder, cube)
+                for position in self.positions_in(place, folder, cube):
+                    if self._is_whole(self._roles.place(position)):
+                        yield position
 
     def folders(self) -> Iterator[tuple[Place, CubeFolder]]:
-        """The folders of cubes of the array, each with the place of its first voxel."""
+        """The folders of cubes of the array that are there, each with the place of its first voxel."""
         for dataset in self._roles.datasets(self._spec.shape):
             for layer in range(self._roles.layers(self._spec.shape)):
                 place = Place(dataset, layer, (0, 0, 0))
-                yield place, self._folder(place)
+                folder = self._folder(place)
+                if folder is not None:
+                    yield place, folder
 
     def positions_in(self, place: Place, folder: CubeFolder, cube: Cube) -> Iterator[Position]:
         """Positions of the chunks of a cube file that lie in the array."""
@@ -94,15 +99,33 @@ class WkwReader:
         self._spec = replace(level.spec, chunk_shape=chunk_shape)
         self._level: FoundLevel = level
         self._roles = roles
+        self._whole: dict[tuple[tuple[int, ...], int], int] = {}
 
     def close(self) -> None:
         """No file is held open."""
 
-    def _folder(self, place: Place) -> CubeFolder:
+    def _is_whole(self, place: Place) -> bool:
+        """Whether a piece may be read: one that is being written in place may be half old, half new."""
+        level, key = self._level, (place.dataset, place.layer)
+        if level.whole is None:
+            return True
+        start = place.voxel[0] * level.header.block_side
+        whole = self._whole.get(key, 0)
+        if start >= whole:
+            whole = level.whole(*key)
+            if len(self._whole) >= _MOST_FOLDERS:
+                self._whole.clear()
+            self._whole[key] = whole
+        return start < whole
+
+    def _folder(self, place: Place) -> CubeFolder | None:
+        """None where nothing is there yet."""
         path = self._level.folder(place.dataset, place.layer)
         with self._lock:
             folder = self._folders.get(path)
         if folder is None:
+            if not self._level.complete and not (path / HEADER_NAME).exists():
+                return None
             folder = CubeFolder(path)
             expected = self._level.header
             if replace(folder.header, data_offset=0) != replace(expected, data_offset=0):

@@ -252,7 +252,8 @@ def test_a_mirror_is_equal_to_the_log(core, attach, live_daemon):
         channels=["DAPI", "FITC"],
         z_plan={"range": 3, "step": 1},
     )
-    with attach("mirrored", mirrors=[{"format": "n5", "blocks": [2, 128, 128]}]) as streamer:
+    n5, wkw = {"format": "n5", "blocks": [2, 128, 128]}, {"format": "wkw", "compression": "lz4", "cube": 64}
+    with attach("mirrored", mirrors=[n5, wkw]) as streamer:
         core.mda.run(sequence)
     path = streamer.last_run.path
     assert streamer.last_receipt.complete
@@ -261,12 +262,13 @@ def test_a_mirror_is_equal_to_the_log(core, attach, live_daemon):
         return not [one for one in fetch_status(live_daemon.endpoint).views["mirrors"] if one["path"] == str(path)]
 
     until(is_done, "the mirror is complete")
-    with acqstream.open(path) as dataset, acqstream.open(f"{path}.n5") as mirror:
-        level = mirror.levels[0]
-        axes = {axis: list(values) for axis, values in mirror.axes.items()}
-        array = level.read()
-        keys = list(dataset.keys())
-        assert len(keys) == array.size // (array.shape[-1] * array.shape[-2]) == 16
-        for key in keys:
-            spot = tuple(axes[axis].index(key[axis]) for axis in level.axes[:-2])
-            assert (array[spot] == dataset.read_frame(**key)).all(), key
+    for suffix in ("n5", "wkw"):
+        with acqstream.open(path) as dataset, acqstream.open(f"{path}.{suffix}") as mirror:
+            level = mirror.levels[0]
+            axes = {axis: list(values) for axis, values in mirror.axes.items()}
+            array = level.read()
+            keys = list(dataset.keys())
+            assert len(keys) == array.size // (array.shape[-1] * array.shape[-2]) == 16
+            for key in keys:
+                spot = tuple(axes[axis].index(key[axis]) for axis in level.axes[:-2])
+                assert (array[spot] == dataset.read_frame(**key)).all(), key

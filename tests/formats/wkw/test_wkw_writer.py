@@ -225,18 +225,25 @@ def test_a_shorter_end_than_announced_takes_datasets_back(tmp_path):
     spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(3, 20, 32, 32), dtype=U2)
     levels = planned(spec, levels=1)
     writer = begin(tmp_path / "a", levels, levels=1)
+    array = noise(spec.shape, U2)
+    store(writer, 0, levels[0], array, skip=[(1, 0, 0, 0)])
+    writer.sync()
     assert box(tmp_path / "a" / "time0002") == (32, 32, 20)
     writer.finish([replace(levels[0], shape=(2, 10, 32, 32))])
     assert not (tmp_path / "a" / "time0002" / "datasource-properties.json").exists()
     assert box(tmp_path / "a" / "time0001") == (32, 32, 10)
     (reader,) = open_readers(tmp_path / "a")
     assert (reader.spec.shape, reader.complete) == ((2, 10, 32, 32), True)
-    assert reader.read_chunk((0, 0, 0, 0)) is None
-    assert list(reader.stored()) == []
+    assert np.array_equal(reader.read_chunk((0, 0, 0, 0)), array[:1, :10])
+    assert reader.read_chunk((1, 0, 0, 0)) is None
+    assert list(reader.stored()) == [(0, 0, 0, 0)]
+    assert not list((tmp_path / "a").rglob("acqstream-stored.json"))
 
 
 def test_a_level_does_not_shrink_while_it_grows(tmp_path):
-    writer = begin(tmp_path / "a", planned(STACK, levels=1), levels=1)
+    levels = planned(STACK, levels=1)
+    writer = begin(tmp_path / "a", levels, levels=1)
+    store(writer, 0, levels[0], noise(STACK.shape, U2))
     writer.grow(0, (32, 90, 130))
     assert box(tmp_path / "a") == (130, 90, 70)
 
@@ -330,7 +337,8 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
     writer.grow(0, STACK.shape)
     announced = [(name, unforced) for name, unforced in disk.named if name.endswith(".json")]
     assert [name.rpartition("/")[2] for name, _ in announced] == [
-        *["acqstream-array.json"] * 2,  # an empty array, then what was asked for
+        "acqstream-array.json",
+        "acqstream-stored.json",
         "datasource-properties.json",
         "acqstream-array.json",
     ]

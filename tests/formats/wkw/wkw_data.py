@@ -17,8 +17,8 @@ from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.options import parse_options, plan_levels
 from acqstream.formats.wkw.raw_cubes import RawCubes
 from acqstream.formats.wkw.writer import WkwWriter, create_writer
-from acqstream.storage.disk import LocalDisk
 from acqstream.storage.folder_tree import FolderTree
+from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "wkw"
 
@@ -34,7 +34,7 @@ def noise(shape: Sequence[int], dtype: Any, seed: int = 1) -> NDArray[Any]:
 
 def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple[int, int, int] = (0, 0, 0)) -> None:
     """Write an array (z, y, x[, c]) into cubes from the cube `first` on, padded with zeros."""
-    disk = LocalDisk()
+    disk = UnforcedDisk()
     folder.mkdir(parents=True, exist_ok=True)
     tree = FolderTree(str(folder), disk)
     raw = RawCubes(tree, header, disk)
@@ -59,7 +59,7 @@ def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
 
 
 def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> WkwWriter:
-    return create_writer(path, levels, parse_options(options), LocalDisk())
+    return create_writer(path, levels, parse_options(options), UnforcedDisk())
 
 
 def store(writer: WkwWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:

@@ -1,0 +1,179 @@
+"""What readers find while an array is written: rows of blocks that are whole, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.wkw.options import parse_options
+from acqstream.formats.wkw.reader import open_readers
+from acqstream.formats.wkw.writer import create_writer
+from acqstream.storage.disk import LocalDisk
+from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store
+
+U2 = np.dtype(np.uint16)
+SPEC = ArraySpec(axes=("time", "channel", "z", "y", "x"), shape=(2, 2, 70, 40, 50), dtype=U2)
+ROWS = [(time, channel, z) for time in range(2) for channel in range(2) for z in range(3)]
+
+
+def boxes(path):
+    """Depth of each layer that is announced, by dataset."""
+    return {
+        file.parent.name: {
+            layer["name"]: layer["boundingBox"]["depth"] for layer in json.loads(file.read_text())["dataLayers"]
+        }
+        for file in sorted(path.rglob("datasource-properties.json"))
+    }
+
+
+def store_row(writer, spec, array, row, level=0):
+    """All chunks of a row; row: (time, channel, z)."""
+    skip = {position for position in np.ndindex(*spec.grid_shape) if position[:3] != row}
+    store(writer, level, spec, array, list(skip))
+
+
+def test_a_declared_array_is_announced_a_row_at_a_time(tmp_path):
+    (level,) = planned(SPEC, levels=1, cube=32)
+    array = noise(SPEC.shape, U2)
+    writer = begin(tmp_path / "a", [level], levels=1, cube=32)
+    (reader,) = open_readers(tmp_path / "a")
+    assert reader.spec.shape == SPEC.shape
+    assert boxes(tmp_path / "a") == {}
+    for number, row in enumerate(ROWS):
+        chunks = [position for position in np.ndindex(*level.grid_shape) if position[:3] == row]
+        for position in chunks:
+            assert len(list(reader.stored())) == number * len(chunks)
+            assert reader.read_chunk(position) is None
+            store(writer, 0, level, array, [other for other in np.ndindex(*level.grid_shape) if other != position])
+        writer.sync()
+        expected = {}
+        for time, channel, z in ROWS[: number + 1]:
+            expected.setdefault(f"time000{time}", {})[f"C{channel}"] = min(32 * z + 32, 70)
+        assert boxes(tmp_path / "a") == expected
+        for position in chunks:
+            assert np.array_equal(reader.read_chunk(position), array[level.region(position)])
+    assert not reader.complete
+    writer.finish([level])
+    assert boxes(tmp_path / "a") == {f"time000{time}": {"C0": 70, "C1": 70} for time in range(2)}
+    assert np.array_equal(read_all(reader), array)  # opened while it was written, and not refreshed since
+
+
+def test_a_box_is_as_deep_as_every_level_is(tmp_path):
+    spec = ArraySpec(axes=("z", "y", "x"), shape=(130, 40, 50), dtype=U2, units=("um",) * 3)
+    levels = planned(spec, levels=2)
+    arrays = [noise(level.shape, U2, number) for number, level in enumerate(levels)]
+    writer = begin(tmp_path / "a", levels, levels=2)
+    assert [level.shape[0] for level in levels] == [130, 65]
+
+    def put(level, row):
+        skip = [position for position in np.ndindex(*levels[level].grid_shape) if position[0] != row]
+        store(writer, level, levels[level], arrays[level], skip)
+        writer.sync()
+        return boxes(tmp_path / "a").get("a", {}).get("C0", 0)
+
+    assert [put(0, row) for row in range(4)] == [0] * 4
+    assert put(1, 0) == 64
+    assert put(0, 4) == 64
+    assert put(1, 1) == 128
+    assert put(1, 2) == 130
+    readers = open_readers(tmp_path / "a")
+    for reader, array in zip(readers, arrays, strict=True):
+        assert np.array_equal(read_all(reader), array)
+
+
+class LookingDisk(LocalDisk):
+    """Writes large buffers in parts, and lets somebody look in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: Callable[[], None] = lambda: None
+
+    def pwritev(self, fd, buffers, offset):
+        view = memoryview(buffers[0]).cast("B")
+        if len(view) > 4096:
+            view = view[: len(view) // 2]
+        written = super().pwritev(fd, [view], offset)
+        self.look()
+        return written
+
+
+@pytest.mark.parametrize("compression", ["raw", "lz4"])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_nobody_reads_a_torn_block(tmp_path, compression, is_declared):
+    options = {"levels": 1, "compression": compression, "cube": 32}
+    spec = replace(SPEC, shape=(1, *SPEC.shape[1:]))
+    (level,) = planned(spec, **options)
+    array = noise(spec.shape, U2)
+    disk = LookingDisk()
+    begun = level if is_declared else replace(level, shape=(0, 2, 0, 40, 50))
+    writer = create_writer(tmp_path / "a", [begun], parse_options(options), disk)
+    (reader,) = open_readers(tmp_path / "a")
+    seen = {"None": 0, "whole": 0}
+
+    def look():
+        for position in np.ndindex(*reader.spec.grid_shape):
+            chunk = reader.read_chunk(position)
+            seen["None" if chunk is None else "whole"] += 1
+            assert chunk is None or np.array_equal(chunk, array[reader.spec.region(position)])
+
+    disk.look = look
+    for z in range(3):
+        for channel in range(2):
+            store_row(writer, level, array, (0, channel, z))
+            writer.sync()
+        if not is_declared:
+            writer.grow(0, (1, 2, min(70, 32 * z + 32), 40, 50))
+            reader.refresh()
+        assert boxes(tmp_path / "a") == {"time0000": dict.fromkeys(["C0", "C1"], min(70, 32 * z + 32))}
+    assert seen["whole"] > 100
+    assert bool(seen["None"]) == is_declared
+
+
+def test_after_a_restart_it_goes_on_where_it_was(tmp_path):
+    (level,) = planned(SPEC, levels=1, cube=32)
+    array = noise(SPEC.shape, U2)
+    writer = begin(tmp_path / "a", [level], levels=1, cube=32)
+    for row in ROWS[:2]:
+        store_row(writer, level, array, row)
+    writer.sync()
+    for row in ROWS[2:4]:
+        store_row(writer, level, array, row)  # and it dies: they are not announced
+    assert boxes(tmp_path / "a") == {"time0000": {"C0": 64}}
+    writer = begin(tmp_path / "a", [level], levels=1, cube=32)
+    (reader,) = open_readers(tmp_path / "a")
+    assert len(list(reader.stored())) == 2 * 4
+    for row in ROWS[2:]:
+        store_row(writer, level, array, row)
+    writer.sync()
+    assert boxes(tmp_path / "a") == {f"time000{time}": {"C0": 70, "C1": 70} for time in range(2)}
+    assert np.array_equal(read_all(reader), array)
+
+
+def test_a_complete_array_stays_readable_when_its_writer_starts_again(tmp_path):
+    (level,) = planned(SPEC, levels=1, cube=32)
+    array = noise(SPEC.shape, U2)
+    writer = begin(tmp_path / "a", [level], levels=1, cube=32)
+    store(writer, 0, level, array)
+    short = replace(level, shape=(2, 2, 64, 40, 50))
+    writer.finish([short])
+    again = begin(tmp_path / "a", [level], levels=1, cube=32)
+    (reader,) = open_readers(tmp_path / "a")
+    assert (reader.complete, reader.spec.shape) == (True, short.shape)
+    store_row(again, level, array, (0, 0, 0))
+    again.sync()
+    reader.refresh()
+    assert np.array_equal(read_all(reader), array[:, :, :64])
+    again.grow(0, level.shape)  # there is more after all
+    reader.refresh()
+    assert (reader.complete, reader.spec.shape) == (False, level.shape)
+    assert np.array_equal(read_all(reader)[:, :, :64], array[:, :, :64])
+    assert reader.read_chunk((1, 1, 2, 0, 0)) is None
+    store_row(again, level, array, (1, 1, 2))
+    again.finish([level])
+    reader.refresh()
+    assert np.array_equal(read_all(reader), array)
