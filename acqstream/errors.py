@@ -37,6 +37,10 @@ class ConfigError(AcqStreamError):
 
     code = "bad_config"
 
+    def __init__(self, text: str, *, code: str = "bad_config") -> None:
+        super().__init__(text)
+        self.code = code
+
 
 class ProtocolError(AcqStreamError):
     """A message breaks the protocol."""
@@ -95,11 +99,23 @@ class StorageError(AcqStreamError, OSError):
     def __init__(self, error: OSError, path: str, action: str) -> None:
         OSError.__init__(self, error.errno, f"{action}: {error.strerror or error}", path)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        parts = (type(self), self.errno, self.strerror, self.filename, self.number)
+        return _storage_error, parts  # else it could not come back from another process
+
     @staticmethod
     def wrap(error: OSError, path: str, action: str) -> StorageError:
         """The fitting class for `error`: `DiskFull` for want of space or quota."""
         cls = DiskFull if error.errno in FULL_DISK_ERRNOS else StorageError
         return cls(error, path, action)
+
+
+def _storage_error(kind: type[StorageError], code: int, text: str, path: str, number: int | None) -> StorageError:
+    """One that was told of by another process."""
+    error = kind.__new__(kind)
+    OSError.__init__(error, code, text, path)
+    error.number = number
+    return error
 
 
 class DiskFull(StorageError):

@@ -33,7 +33,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for acqstream, and for the drivers
 
 import acqstream
-from tests.faults import daemon_kills, full_disks, power_cuts, producer_kills, recovery_kills, view_kills
+from tests.faults import daemon_kills, full_disks, mirror_kills, power_cuts, producer_kills, recovery_kills, view_kills
 from tests.faults.fault_result import FaultResult
 from tests.faults.producer_process import TRANSPORTS
 
@@ -52,6 +52,7 @@ FAULTS: dict[str, tuple[int, Driver]] = {
     full_disks.FAULT: (full_disks.TRIES, full_disks.run),
     recovery_kills.FAULT: (recovery_kills.TRIES, recovery_kills.run),
     view_kills.FAULT: (view_kills.TRIES, view_kills.run),
+    mirror_kills.FAULT: (mirror_kills.TRIES, mirror_kills.run),
 }
 """How often each is tried by default (0: as often as it can be), and what does it."""
 

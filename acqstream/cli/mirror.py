@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,10 @@ from acqstream.model.acquisition_spec import VIEW_NAMES
 
 if TYPE_CHECKING:
     from acqstream.pipeline.mirroring.comparison import Comparison
+    from acqstream.pipeline.mirroring.part_runner import PartRunner
     from acqstream.pipeline.views.view import ViewRun
+
+CLUSTER_THREADS = 2  # of a part that a worker of a cluster makes: one encodes while another stores
 
 
 def mirror(  # noqa: PLR0913 - one parameter per option
@@ -39,7 +44,17 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another option of the format; may be repeated.")
     ] = None,
-    memory_mb: Annotated[int, typer.Option(min=16, help="Memory for chunks, in MiB.")] = 1024,
+    memory_mb: Annotated[int, typer.Option(min=16, help="Memory for chunks, in MiB, of each process.")] = 1024,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1024, help="Make a mirror in so many processes [default: in this one].", show_default=False
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Make it on a Dask cluster, e.g. tcp://host:8786.", show_default=False),
+    ] = None,
     check: Annotated[bool, typer.Option(help="Compare every frame with the mirror at the end.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -47,6 +62,9 @@ def mirror(  # noqa: PLR0913 - one parameter per option
 
     It goes on where it was stopped or killed, and takes every frame once. A chunk format (n5) gets a mirror: all frames
     as one array cut into chunks, with resolution levels. `null` stores no frames: it counts them and sums their pixels.
+    With --processes or --scheduler parts of a mirror are made side by side, of a dataset that does not grow. Workers of
+    a cluster need dataset and mirror by the same path as this machine. What was done before an interruption stays done.
+
     `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another program has made are
     replaced with --rebuild only, once the new ones are whole.
     """
@@ -57,12 +75,17 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     keep_large_blocks(KEPT_BYTES)
     settings = _settings(to, compression, blocks, option or [])
     find_frame_format(path)  # says what is wrong with the path
-    run = _make_run(path, out, to, settings, memory_mb=memory_mb, rebuild=rebuild)
-    try:
-        _run(run, follow=follow)
-    finally:
-        run.close()
-    compared = _compare(run) if check and "container" in run.view.summary() else None
+    with ExitStack() as stack:
+        runner = _make_runner(processes, scheduler)
+        if runner is not None:
+            _check_parallel(path, to, follow=follow)
+            stack.enter_context(runner)
+        run = _make_run(path, out, to, settings, memory_mb=memory_mb, rebuild=rebuild, runner=runner)
+        try:
+            _run(run, follow=follow)
+        finally:
+            run.close()
+        compared = _compare(run, runner) if check and "container" in run.view.summary() else None
     if as_json:
         done = run.progress()
         result = {"path": str(run.folder), "state": str(done.state), "frames": done.cursor, "of": done.count}
@@ -99,8 +122,50 @@ def _value(text: str) -> Any:
         return text
 
 
+def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | None:
+    """None: all is made in this process."""
+    if scheduler is None and (processes or 1) == 1:
+        return None
+    from acqstream.pipeline.mirroring.dask_cluster import DaskCluster
+    from acqstream.pipeline.mirroring.part_runner import PartRunner
+    from acqstream.pipeline.mirroring.process_pool import ProcessPool
+
+    if scheduler is None:
+        assert processes is not None
+        return PartRunner(partial(ProcessPool, processes), max(1, (os.cpu_count() or 1) // processes))
+    if processes is not None:
+        raise typer.BadParameter("a cluster has its own number of processes", param_hint="--processes, --scheduler")
+    return PartRunner(partial(DaskCluster, scheduler), CLUSTER_THREADS)
+
+
+def _check_parallel(path: Path, to: str, *, follow: bool) -> None:
+    """Several processes make parts of what is there."""
+    from acqstream.formats.ndtiff.reader import open_readers
+    from acqstream.pipeline.views.registry import VIEWS
+
+    hint = "--processes, --scheduler"
+    if to in VIEWS:
+        raise typer.BadParameter(f"{to} is made by one process", param_hint=hint)
+    if follow:
+        raise typer.BadParameter("a dataset that grows is followed by one process", param_hint=f"--follow, {hint}")
+    levels = open_readers(path)
+    is_growing = levels[0].writing
+    for level in levels:
+        level.close()
+    if is_growing:
+        text = f"{path} is being written, or was cut off: one process makes a mirror of what is there so far"
+        raise typer.BadParameter(text, param_hint=hint)
+
+
 def _make_run(
-    path: Path, out: Path | None, to: str, settings: dict[str, Any], *, memory_mb: int, rebuild: bool
+    path: Path,
+    out: Path | None,
+    to: str,
+    settings: dict[str, Any],
+    *,
+    memory_mb: int,
+    rebuild: bool,
+    runner: PartRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.pipeline.views.checkpoint import view_folder
@@ -117,7 +182,10 @@ def _make_run(
             )
         return ViewRun(path, to, partial(PyramidView, is_remade=True) if rebuild else VIEWS[to])
     try:
-        make = view_maker(to, settings, container=out, memory_mb=memory_mb, is_remade=rebuild)
+        threads = None if runner is None else runner.threads
+        make = view_maker(
+            to, settings, container=out, memory_mb=memory_mb, is_remade=rebuild, runner=runner, threads=threads
+        )
         folder = folder_of(container_of(path), to, settings) if out is None else view_folder(out, "view")
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
@@ -133,7 +201,7 @@ def _run(run: ViewRun, *, follow: bool) -> None:
         try:
             while (wait_s := run.step()) is not None:
                 now = run.progress()
-                bar.update(task, completed=now.cursor, total=now.count or None)
+                bar.update(task, completed=now.cursor + run.view.taken_ahead, total=now.count or None)
                 if now.state is ViewState.LOCKED:
                     raise DatasetLocked(run.reason)
                 if now.state is ViewState.WAITING and not follow:
@@ -145,7 +213,7 @@ def _run(run: ViewRun, *, follow: bool) -> None:
         run.settle()
 
 
-def _compare(run: ViewRun) -> Comparison:
+def _compare(run: ViewRun, runner: PartRunner | None) -> Comparison:
     from acqstream.pipeline.mirroring.comparison import compare
 
     with progress_bar() as bar:
@@ -155,6 +223,7 @@ def _compare(run: ViewRun) -> Comparison:
             run.folder,
             run.progress().cursor,
             lambda done, total: bar.update(task, completed=done, total=total),
+            runner,
         )
 
 

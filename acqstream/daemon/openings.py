@@ -7,8 +7,8 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from acqstream.daemon.acquisition import Acquisition, Peer
@@ -17,7 +17,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
-from acqstream.errors import AcquisitionRefused, ConfigError, CorruptDataset, ProtocolError
+from acqstream.errors import AcquisitionRefused, ConfigError, CorruptDataset, DatasetError, ProtocolError
 from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
@@ -62,10 +62,11 @@ class Openings:
             return self._resume(peer, spec, *found)
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
+        warnings = self._check_mirrors(spec)
         names = {one.name for one in running}
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
         self._check_space(spec)
-        return self._start(peer, folder, replace(spec, name=folder.name), None)
+        return self._start(peer, folder, replace(spec, name=folder.name), None, warnings)
 
     def _with_mirrors(self, spec: AcquisitionSpec) -> AcquisitionSpec:
         """With the mirrors of the configuration, where the request says nothing of any. Raises AcquisitionRefused."""
@@ -84,6 +85,25 @@ class Openings:
             except ConfigError as error:
                 raise AcquisitionRefused(str(error), code="unsupported") from error
         return spec
+
+    def _check_mirrors(self, spec: AcquisitionSpec) -> list[str]:
+        """Whether all mirrors can be made, as far as the request tells, within the memory that one may take.
+
+        Why not, of mirrors of the configuration: they fail later, and the frames come first. Raises AcquisitionRefused
+        for those that were asked for.
+        """
+        reasons = []
+        request = asdict(spec)
+        for name in spec.mirrors:
+            view = view_maker(name, spec.mirror_settings.get(name), memory_mb=self._config.mirror_memory_mb)()
+            try:
+                view.check_request(request)
+            except (ConfigError, DatasetError) as error:
+                code = error.code if error.code == "no_memory" else "unsupported"
+                if not spec.default_mirrors:
+                    raise AcquisitionRefused(f"mirror {name!r}: {error}", code=code) from error
+                reasons.append(f"mirror {name!r} will not be made: {error}")
+        return reasons
 
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
         """By dataset id for a producer that comes back; by name for one that was started again."""
@@ -128,7 +148,14 @@ class Openings:
         )
         return self._start(peer, folder, stored, state)
 
-    def _start(self, peer: Peer, folder: Path, spec: AcquisitionSpec, resume: DatasetState | None) -> Acquisition:
+    def _start(
+        self,
+        peer: Peer,
+        folder: Path,
+        spec: AcquisitionSpec,
+        resume: DatasetState | None,
+        warnings: Sequence[str] = (),
+    ) -> Acquisition:
         share = self._resources.budget.lend(spec.frame_bytes)
         why_no_views = self._resources.views.unavailable_reason
         names = () if why_no_views else spec.mirrors
@@ -149,6 +176,8 @@ class Openings:
         )
         if spec.mirrors and why_no_views:
             log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
+        for text in warnings:
+            log.notes.warn("no_mirror", text)
         session = Session(grace_s=self._config.grace_s)
         is_resumed = resume is not None
         return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)

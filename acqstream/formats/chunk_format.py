@@ -108,7 +108,8 @@ class ChunkArrayReader(Protocol):
 class ChunkWriter(Protocol):
     """Writes chunks of the levels that it was created with. One per container.
 
-    All of it may be done again with the same result: a restarted writer repeats what it is not sure of.
+    All of it may be done again with the same result: a restarted writer repeats what it is not sure of. Several
+    processes may have a writer for the same levels at a time: each stores other chunks, one alone grows and finishes.
     """
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
@@ -129,9 +130,13 @@ class ChunkWriter(Protocol):
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
         """The level now has this shape. After the chunks that it announces are stored.
 
+        Also called with the shape as it is, when more has been stored: readers are to see it, where that takes more.
         Nothing shrinks: a restarted writer may know of less than is there. Raises ConfigError for an axis that cannot
         grow.
         """
+
+    def settle(self) -> None:
+        """No chunk is on its way: all that are there so far are stored, and readers are to see them."""
 
     def sync(self) -> None:
         """When this returns, all that was stored before survives a power cut."""
@@ -160,7 +165,8 @@ class ChunkFormat(Generic[OptionsT]):
     there may be one of size 1 more. A size of 0 is not known yet. It raises ConfigError for an array that the format
     cannot hold. create makes the container, or goes on with the one that is there; it raises DatasetExists
     if that holds something else. encode_bytes is the most memory that `encode` takes for a chunk of this level, its
-    result included and the chunk not. check reads all chunks and reports whatever breaks the format.
+    result included and the chunk not. check reads all chunks and reports whatever breaks the format. file_shape is how
+    much of a level lies in one file (None: a chunk): two processes never write chunks of the same file.
     """
 
     name: str
@@ -176,6 +182,7 @@ class ChunkFormat(Generic[OptionsT]):
     encode_bytes: Callable[[ArraySpec, OptionsT], int]
     create: Callable[[Path, Sequence[ArraySpec], OptionsT, Disk], ChunkWriter]
     check: Callable[[Path, CheckReport], ChunkCounts]
+    file_shape: Callable[[ArraySpec, OptionsT], tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

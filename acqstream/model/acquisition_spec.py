@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +25,18 @@ class AxisSpec:
     unit: str | None = None
     scale: float | None = None
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrameKind:
+    """What the frames to come are like. dtype is a numpy type string, shape is (Y, X), or (Y, X, 3) for RGB."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def payload_bytes(self) -> int:
+        return math.prod(self.shape) * int(self.dtype[2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +85,9 @@ def _is_wait(value: object) -> bool:
 class AcquisitionSpec:
     """One acquisition as requested.
 
-    dataset_id is the uuid (32 hex digits) that the producer chose. summary is the NDTiff summary metadata. frame_bytes
-    is the payload of the frames to come, where known. expect is the number of frames to come, where known.
-    durability says when journal and
-    index are forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
+    dataset_id is the uuid (32 hex digits) that the producer chose. summary is the NDTiff summary metadata. frame
+    tells the kind of the frames to come, expect their number, where known. durability says when journal and index are
+    forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
     epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make,
     mirror_settings has "format" and options of those that are more than the name of a format;
     default_mirrors: nothing was said of mirrors, the daemon decides.
@@ -85,7 +97,7 @@ class AcquisitionSpec:
     dataset_id: str
     name: str
     summary: Mapping[str, Any] = field(default_factory=dict)
-    frame_bytes: int | None = None
+    frame: FrameKind | None = None
     axes: tuple[AxisSpec, ...] = ()
     expect: int | None = None
     durability: DurabilityMode = DEFAULT_DURABILITY_S
@@ -97,3 +109,8 @@ class AcquisitionSpec:
     mirror_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_mirrors: bool = True
     tiles: TileSpec | None = None
+
+    @property
+    def frame_bytes(self) -> int | None:
+        """The payload of a frame, where known."""
+        return None if self.frame is None else self.frame.payload_bytes

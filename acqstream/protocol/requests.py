@@ -16,6 +16,7 @@ from acqstream.model.acquisition_spec import (
     AcquisitionSpec,
     AxisSpec,
     DurabilityMode,
+    FrameKind,
     TileSpec,
 )
 from acqstream.model.axes import axes_json, check_axes
@@ -204,7 +205,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         dataset_id=take_dataset_id(fields),
         name=take_text(fields, "name", longest=1000),
         summary=_checked_json(take_map(fields, "summary"), "summary"),
-        frame_bytes=_parse_frame_hint(fields.get("frame")),
+        frame=_parse_frame_hint(fields.get("frame")),
         axes=_parse_axes(fields.get("axes")),
         expect=take_optional_integer(fields, "expect"),
         durability=_parse_durability(fields.get("durability")),
@@ -228,7 +229,7 @@ def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _parse_frame_hint(value: object) -> int | None:
+def _parse_frame_hint(value: object) -> FrameKind | None:
     if value is None:
         return None
     if not isinstance(value, dict) or type(value.get("dt")) is not str or not isinstance(value.get("sh"), list):
@@ -238,8 +239,7 @@ def _parse_frame_hint(value: object) -> int | None:
         pixel_type = pixel_type_of(value["dt"], shape)
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"field 'frame': {error}", code="dtype_unsupported") from error
-    height, width = shape[0], shape[1]
-    return int(height * width * pixel_type.pixel_bytes)
+    return FrameKind(pixel_type.dtype, tuple(shape))
 
 
 def _parse_axes(value: object) -> tuple[AxisSpec, ...]:

@@ -11,6 +11,15 @@ from acqstream.storage.disk import Disk, write_all
 TEMPORARY_SUFFIX = ".new"
 
 
+def has_content(path: str, content: bytes) -> bool:
+    """Whether a file is there and holds just this. Raises OSError."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(content) + 1) == content
+    except FileNotFoundError:
+        return False
+
+
 def replace_file(disk: Disk, path: str, content: bytes) -> None:
     """Write `content` beside `path`, force it, rename it into place and force the directory.
 
@@ -31,3 +40,15 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
         disk.sync_directory(os.path.dirname(path) or ".")
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot replace") from error
+
+
+def ensure_file(disk: Disk, path: str, content: bytes) -> None:
+    """As `replace_file`, unless the file holds this content already: then its name alone is forced."""
+    try:
+        is_there = has_content(path, content)
+        if is_there:
+            disk.sync_directory(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot look at") from error
+    if not is_there:
+        replace_file(disk, path, content)

@@ -30,15 +30,23 @@ class WholeFiles:
         self._can_direct = True
 
     def make(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
-        """Write a file that is not there yet, and force it. length makes it longer, with a hole behind the content.
+        """As `begin`, and force the file and close it."""
+        fd = self.begin(path, content, length)
+        try:
+            self._disk.fdatasync(fd)
+        finally:
+            self._disk.close(fd)
+
+    def begin(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> int:
+        """Write a file that is not there yet; its descriptor, for forcing and closing it. length makes it longer, with
+        a hole behind the content.
 
         Raises OSError; there may be a part of it then.
         """
         total = sum(len(part) for part in content)
         if self._can_direct and length is None and total >= LEAST_DIRECT_BYTES:
             try:
-                self._make_direct(path, content, total)
-                return
+                return self._begin_direct(path, content, total)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
@@ -46,17 +54,16 @@ class WholeFiles:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
         fd = self._disk.open(path, create=True)
-        try:
+        with self._closed_after_error(fd):
             if length is not None:
                 self._disk.truncate(fd, length)
             write_all(self._disk, fd, content, 0)
-            self._disk.fdatasync(fd)
-        finally:
-            self._disk.close(fd)
+            self._disk.begin_forcing(fd)
+        return fd
 
-    def _make_direct(self, path: str, content: Sequence[bytes | memoryview], total: int) -> None:
+    def _begin_direct(self, path: str, content: Sequence[bytes | memoryview], total: int) -> int:
         fd = self._disk.open(path, create=True, direct=True)
-        try:
+        with self._closed_after_error(fd):
             self._disk.reserve(fd, 0, total)
             memory, offset = self._memory.take(PIECE_BYTES), 0
             for filled in _pieces(content, memory[:PIECE_BYTES]):
@@ -66,9 +73,15 @@ class WholeFiles:
                 offset += filled
             if total % BLOCK_BYTES:
                 self._disk.truncate(fd, total)
-            self._disk.fdatasync(fd)
-        finally:
+        return fd
+
+    @contextlib.contextmanager
+    def _closed_after_error(self, fd: int) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
             self._disk.close(fd)
+            raise
 
 
 def _pieces(content: Sequence[bytes | memoryview], memory: NDArray[np.uint8]) -> Iterator[int]:

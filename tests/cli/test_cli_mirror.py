@@ -101,3 +101,39 @@ def test_only_pyramids_are_made_again(data: Path, capsys: pytest.CaptureFixture[
 def test_flat_datasets_get_no_levels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(data), "--to", "pyramid") == 1
     assert "data is flat: resolution levels are made of tiles" in capsys.readouterr().err
+
+
+def golden(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "py_uint16" / "data", tmp_path / "cells"))
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--to", "n5", "--processes", "2", "--follow"), "a dataset that grows is followed by one process"),
+        (("--to", "n5", "--scheduler", "tcp://localhost:1", "--follow"), "followed by one process"),
+        (("--to", "n5", "--processes", "2", "--scheduler", "tcp://localhost:1"), "a cluster has its own number"),
+        (("--to", "null", "--processes", "2"), "null is made by one process"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], text: str
+) -> None:
+    assert run(str(golden(tmp_path)), *more) == 2
+    assert text in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert [path.name for path in tmp_path.iterdir()] == ["cells"]
+
+
+def test_one_process_is_the_usual_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(golden(tmp_path)), "--to", "n5", "--processes", "1", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["different"], told["compared"]) == ("complete", 0, told["frames"])
+
+
+def test_a_dataset_that_was_cut_off_is_made_by_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = golden(tmp_path)
+    index = cells / "NDTiff.index"
+    content = index.read_bytes()
+    index.write_bytes(content[: len(content) // 2])
+    assert run(str(cells), "--to", "n5", "--processes", "2") == 2
+    assert "is being written, or was cut off" in " ".join(capsys.readouterr().err.replace("│", "").split())

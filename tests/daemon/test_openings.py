@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
-from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameKind, TileSpec
 from acqstream.model.receipt import Receipt, Status
 from acqstream.pipeline.state_file import RECEIPT_NAME
 from acqstream.protocol.encoding import Encoding
@@ -196,3 +197,36 @@ def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_
     assert (code, "no sockets" in text) == ("unsupported", True)
     assert desk.refusal("more", OTHER, mirrors=("null",))[0] == "unsupported"
     assert desk.open("flat", OTHER).log.warnings == []
+
+
+LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (512, 512)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
+
+
+@pytest.mark.parametrize("mirror", ["n5", "wkw"])
+def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_path: Path, mirror: str) -> None:
+    desk = Desk(tmp_path / "data", mirror_memory_mb=16)
+    code, text = desk.refusal(**LARGE, mirrors=(mirror,), default_mirrors=False)
+    needed = re.search(r"need at least ([0-9]+) MiB", text)
+    assert code == "no_memory"
+    assert text.startswith(f"mirror '{mirror}': chunks of ")
+    assert needed is not None
+    assert 16 < int(needed[1]) < 400
+    assert "mirror_memory_mb allows 16" in text
+    assert not (desk.data / "cells").exists()
+    desk.close()
+    roomy = Desk(tmp_path / "more", mirror_memory_mb=int(needed[1]) + 1)
+    assert roomy.open(**LARGE, mirrors=(mirror,), default_mirrors=False).log.warnings == []
+    roomy.close()
+
+
+def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", mirror_memory_mb=16, mirrors=["n5"])
+    ((code, text, _),) = desk.open(**LARGE).log.warnings
+    assert (code, "allows 16" in text) == ("no_mirror", True)
+    desk.close()
+
+
+def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
+    frame = FrameKind("<u2", (64, 64))
+    code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
+    assert (code, "tiles make up larger images" in text) == ("unsupported", True)

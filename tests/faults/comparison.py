@@ -45,13 +45,14 @@ def _compare_ours(folder: Path, plan: FramePlan, one: Try, acknowledged: int, wh
             one.lose(f"{when}: {error}", expected)
         return
     with dataset:
-        listed = [int(key["time"]) for key in list(dataset.keys())]
+        listed = [plan.number(key) for key in list(dataset.keys())]
         _check_numbers(listed, plan, one, when)
         if not may_refuse:
             one.lose(when, sorted(set(expected) - set(listed)))
 
         def read(number: int) -> tuple[Any, Any]:
-            return dataset.read_frame(time=number), dataset.read_metadata(time=number)
+            key = plan.axes(number)
+            return dataset.read_frame(key), dataset.read_metadata(key)
 
         refused = _read_all(listed, plan, one, when, read)
         one.expect(may_refuse or not refused, f"{when}: refuses listed frames {refused[:5]}")
@@ -61,10 +62,11 @@ def _compare_ndstorage(folder: Path, plan: FramePlan, one: Try, when: str) -> No
     """It may refuse, also single frames, but must not show a wrong one."""
     try:
         with _ndstorage(folder) as dataset:
-            listed = sorted(int(key["time"]) for key in dataset.get_image_coordinates_list())
+            listed = sorted(map(plan.number, dataset.get_image_coordinates_list()))
 
             def read(number: int) -> tuple[Any, Any]:
-                return dataset.read_image(time=number), dataset.read_metadata(time=number)
+                key = plan.axes(number)
+                return dataset.read_image(**key), dataset.read_metadata(**key)
 
             _read_all(listed, plan, one, when, read)
     except Exception:  # noqa: BLE001 - it has no errors of its own; whatever it raises is a refusal

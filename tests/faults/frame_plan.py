@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,13 @@ class FramePlan:
         shapes = SHAPES[self.kind]
         return pattern.frame(number, shapes[number % len(shapes)], self.dtype)
 
+    def axes(self, number: int) -> dict[str, int]:
+        return {"time": number}
+
+    def number(self, axes: Mapping[str, Any]) -> int:
+        """The inverse of `axes`."""
+        return int(axes["time"])
+
     def metadata(self, number: int) -> dict[str, Any]:
         return {"number": number, "note": "x" * (number % 50)}
 
@@ -53,3 +61,42 @@ class FramePlan:
         expected = self.image(number)
         told = {name: metadata.get(name) for name in ("number", "note")} if isinstance(metadata, dict) else metadata
         return image.dtype == expected.dtype and np.array_equal(image, expected) and told == self.metadata(number)
+
+
+class StackPlan(FramePlan):
+    """Frames of one shape that make up stacks in two channels: what a mirror takes."""
+
+    CHANNELS = 2
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        chance = random.Random(f"stacks {seed}")
+        self.kind = "small"
+        self.interval_s = 0.02  # each block of a mirror is forced
+        self.depth = chance.randrange(30, 70)  # WKW has a folder for each time point
+
+    def axes(self, number: int) -> dict[str, int]:
+        stack, z = divmod(number, self.depth)
+        return {"time": stack // self.CHANNELS, "channel": stack % self.CHANNELS, "z": z}
+
+    def number(self, axes: Mapping[str, Any]) -> int:
+        return int((axes["time"] * self.CHANNELS + axes["channel"]) * self.depth + axes["z"])
+
+    def declaration(self) -> list[dict[str, Any]]:
+        """What can be said of the axes beforehand."""
+        return [{"name": "time"}, {"name": "channel", "size": self.CHANNELS}, {"name": "z", "size": self.depth}]
+
+    def array(self, count: int) -> NDArray[Any]:
+        """(time, channel, z, y, x) of the first `count` frames; what never came is zeros."""
+        times = -(-count // (self.depth * self.CHANNELS))
+        found = np.zeros((times, self.CHANNELS, self.depth, *SHAPES[self.kind][0]), self.dtype)
+        for number in self.stored_below(count):
+            found[tuple(self.axes(number).values())] = self.image(number)
+        return found
+
+
+PLANS = {"frames": FramePlan, "stacks": StackPlan}
+
+
+def plan_name(plan: FramePlan) -> str:
+    return "stacks" if isinstance(plan, StackPlan) else "frames"

@@ -18,7 +18,7 @@ from typing import Any
 
 import acqstream
 from acqstream.client.run import Run
-from tests.faults.frame_plan import FramePlan
+from tests.faults.frame_plan import PLANS, FramePlan
 from tests.faults.progress_board import Phase, ProgressBoard
 
 NAME = "cells"
@@ -55,7 +55,7 @@ def send(run: Run, plan: FramePlan, board: ProgressBoard, given: dict[str, Any])
             run.skip(1, reason="planned")
             given["skipped"] += 1
         else:
-            run.put(plan.image(number), time=number, meta=plan.metadata(number))
+            run.put(plan.image(number), plan.axes(number), meta=plan.metadata(number))
             given["put"] += 1
         board.set(next=number + 1)
         time.sleep(plan.interval_s)
@@ -63,7 +63,7 @@ def send(run: Run, plan: FramePlan, board: ProgressBoard, given: dict[str, Any])
 
 def produce(options: dict[str, Any], board: ProgressBoard) -> dict[str, Any]:
     """The whole run; what to print."""
-    plan = FramePlan(options["plan"])
+    plan = PLANS[options["kind"]](options["plan"])
     given: dict[str, Any] = {"first": 0, "put": 0, "skipped": 0, "called_s": time.monotonic()}
     run: Run | None = None
     board.set(phase=Phase.OPENING)

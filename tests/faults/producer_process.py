@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.model.receipt import Receipt
-from tests.faults.frame_plan import FramePlan
+from tests.faults.frame_plan import FramePlan, plan_name
 from tests.faults.producer import NAME
 from tests.faults.progress_board import Phase, ProgressBoard
 from tests.live.daemon_process import DaemonProcess
@@ -59,7 +59,8 @@ class ProducerProcess:
         self.board = ProgressBoard(folder / f"board-{next(_boards)}", create=True)
         endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
         create = {"patience_s": 30, "buffer_mb": 16, "transport": transport, **create}
-        options = {"board": str(self.board.path), "plan": plan.seed, "endpoint": endpoint, "create": create}
+        options: dict[str, Any] = {"board": str(self.board.path), "endpoint": endpoint, "create": create}
+        options |= {"plan": plan.seed, "kind": plan_name(plan)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.producer", json.dumps(options)],
             stdout=subprocess.PIPE,

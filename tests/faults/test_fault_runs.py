@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import daemon_kills, full_disks, power_cuts, producer_kills, recovery_kills, view_kills
+from tests.faults import daemon_kills, full_disks, mirror_kills, power_cuts, producer_kills, recovery_kills, view_kills
 from tests.faults.fault_result import FaultResult
 
 SEED = int(os.environ.get("ACQSTREAM_TEST_SEED") or random.randrange(10**6))
@@ -56,6 +56,14 @@ def test_full_disk(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 def test_view_killed(tmp_path: Path, seed: int) -> None:
     check(view_kills.run(seed, 3, tmp_path), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(240)
+def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
+    """Thirty kills of daemon and views' process, ten in each of three runs with N5 and WKW."""
+    tries = 3 * mirror_kills.KILLS_A_RUN
+    check(mirror_kills.run(seed, tries, tmp_path), tries)
 
 
 def test_recovery_killed(tmp_path: Path, seed: int) -> None:

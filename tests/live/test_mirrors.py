@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -281,3 +282,35 @@ def test_mirrors_of_the_configuration(tmp_path: Path) -> None:
         right = np.stack([image_of(number, SHAPE) for number in range(len(places()))])
         assert np.array_equal(found.levels[0].read(), right.reshape(*SIZES.values(), *SHAPE))
     assert mirror(str(tmp_path / "data" / "one"), "--to", "n5") == 0
+
+
+def test_a_mirror_that_cannot_fit_into_memory_is_refused_when_the_run_is_opened(tmp_path: Path) -> None:
+    frame = ((1024, 1024), "uint16")
+    with DaemonProcess(tmp_path / "data", mirror_memory_mb=16) as daemon:
+        with pytest.raises(acqstream.AcquisitionRefused) as caught:
+            acqstream.create("large", endpoint=daemon.endpoint, axes=AXES, frame=frame, mirrors=["n5", "null"])
+        assert caught.value.code == "no_memory"
+        assert re.search(r"mirror 'n5': .* need at least [0-9]+ MiB: .* mirror_memory_mb allows 16", str(caught.value))
+        assert [path for path in daemon.data.iterdir() if path.name.startswith("large")] == []
+        smaller = [{"format": "n5", "blocks": [1, 256, 256], "levels": 1, "compression": "raw"}]
+        with acqstream.create("small", endpoint=daemon.endpoint, frame=frame, mirrors=smaller) as run:
+            run.put(np.full((1024, 1024), 7, "uint16"), time=0)
+        wait_until_done(daemon, "small")
+    assert run.receipt is not None
+    assert run.receipt.complete
+
+
+def test_who_did_not_ask_for_the_mirror_that_cannot_fit_records_without_it(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", mirror_memory_mb=16, mirrors=["n5"]) as daemon:
+        frame = ((1024, 1024), "uint16")
+        with acqstream.create("large", endpoint=daemon.endpoint, axes=AXES, frame=frame) as run:
+            run.put(np.full((1024, 1024), 7, "uint16"), time=0, channel=0, z=0)
+            failed = wait_for(daemon, "large", "n5", "failed")
+    assert run.receipt is not None
+    assert run.receipt.complete
+    assert "mirror_memory_mb allows 16" in failed["reason"]
+    assert failed["reason"] in run.receipt.mirrors["n5"]
+    assert [warning.code for warning in run.warnings] == ["no_mirror"]
+    assert "mirror_memory_mb allows 16" in run.warnings[0].text
+    told = mirror(str(tmp_path / "data" / "large"), "--to", "n5", "--memory-mb", "512")
+    assert told == 0

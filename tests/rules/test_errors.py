@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 
 from acqstream import errors
@@ -57,3 +58,17 @@ def test_every_class_says_what_it_is_and_has_a_code():
     for name, cls in defined_classes().items():
         assert cls.__dict__.get("__doc__"), name
         assert re.fullmatch(r"[a-z_]+", getattr(cls, "code", "")), name
+
+
+def test_errors_of_reading_and_of_the_disk_come_back_from_another_process():
+    full = errors.StorageError.wrap(OSError(28, "No space left on device"), "/data/cells", "cannot write")
+    full.number = 7
+    for error in (
+        full,
+        errors.CorruptDataset("is torn", path="/data/cells", offset=3),
+        errors.ConfigError("no", code="x"),
+    ):
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    again = pickle.loads(pickle.dumps(full))  # noqa: S301 - our own
+    assert (again.errno, again.filename, again.number) == (28, "/data/cells", 7)

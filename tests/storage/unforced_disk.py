@@ -11,5 +11,8 @@ class UnforcedDisk(LocalDisk):
     def fdatasync(self, fd: int) -> None:
         return
 
+    def begin_forcing(self, fd: int) -> None:
+        return
+
     def sync_directory(self, path: str) -> None:
         return

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.chunk_format import ArraySpec
-from acqstream.formats.n5.layouts import TIME, setup_number
+from acqstream.formats.n5.layouts import TIME, Numbering, setup_number
 from acqstream.formats.n5.plan import COMPONENT
 from acqstream.storage.read_file import ReadFile
 
@@ -28,21 +28,21 @@ def xml_path(container: Path) -> Path:
     return container.with_suffix(SUFFIX) if container.suffix == ".n5" else container.with_name(container.name + SUFFIX)
 
 
-def make_xml(full: ArraySpec, container_name: str) -> bytes:
+def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows") -> bytes:
     """The file for a container in layout `bdv` whose full resolution is `full`."""
     root = ElementTree.Element("SpimData", version="0.2")
     _add(root, "BasePath", ".", type="relative")
     sequence = ElementTree.SubElement(root, "SequenceDescription")
     loader = ElementTree.SubElement(sequence, "ImageLoader", format=_FORMAT, version="1.0")
     _add(loader, "n5", container_name, type="relative")
-    _add_setups(sequence, full)
+    _add_setups(sequence, full, numbering)
     times = full.shape[full.axes.index(TIME)] if TIME in full.axes else 1
     points = ElementTree.SubElement(sequence, "Timepoints", type="range")
     _add(points, "first", "0")
     _add(points, "last", str(max(0, times - 1)))
     registrations = ElementTree.SubElement(root, "ViewRegistrations")
     affine = _affine_text(full)
-    for time, (setup, _) in itertools.product(range(max(1, times)), _setups(full)):
+    for time, (setup, _) in itertools.product(range(max(1, times)), _setups(full, numbering)):
         view = ElementTree.SubElement(registrations, "ViewRegistration", timepoint=str(time), setup=str(setup))
         _add(ElementTree.SubElement(view, "ViewTransform", type="affine"), "affine", affine)
     ElementTree.indent(root)
@@ -91,11 +91,11 @@ def _voxel_attributes(voxel: ElementTree.Element) -> dict[str, Any]:
     return {"resolution": size, "units": [unit] * len(size)}
 
 
-def _add_setups(sequence: ElementTree.Element, full: ArraySpec) -> None:
+def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbering) -> None:
     parent = ElementTree.SubElement(sequence, "ViewSetups")
     channels: dict[int, str] = {}
     tiles: dict[int, str] = {}
-    for number, at in _setups(full):
+    for number, at in _setups(full, numbering):
         setup = ElementTree.SubElement(parent, "ViewSetup")
         _add(setup, "id", str(number))
         _add(setup, "name", _name(full, at) or "image")
@@ -117,12 +117,12 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec) -> None:
             _add(entry, "name", name)
 
 
-def _setups(full: ArraySpec) -> Iterator[tuple[int, Mapping[str, int]]]:
+def _setups(full: ArraySpec, numbering: Numbering) -> Iterator[tuple[int, Mapping[str, int]]]:
     """Every setup: its number, and its position along the axes that make it up."""
     axes = [axis for axis in full.axes[:-3] if axis != TIME]
     shape = [full.shape[full.axes.index(axis)] for axis in axes]
     for position in itertools.product(*map(range, shape)):
-        yield setup_number(axes, shape, position), dict(zip(axes, position, strict=True))
+        yield setup_number(axes, shape, position, numbering), dict(zip(axes, position, strict=True))
 
 
 def _name(full: ArraySpec, at: Mapping[str, int]) -> str:

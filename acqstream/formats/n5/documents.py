@@ -13,7 +13,7 @@ from typing import Any
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5 import notes, space
 from acqstream.formats.n5.attributes import VERSION, VERSION_KEY, dtype_name, to_json
-from acqstream.formats.n5.layouts import folder_axes, group_folder, level_folder
+from acqstream.formats.n5.layouts import Numbering, folder_axes, group_folder, level_folder
 from acqstream.formats.n5.options import N5Options
 
 Document = tuple[tuple[str, ...], bytes]
@@ -39,7 +39,9 @@ class Documents:
         return found
 
 
-def make_documents(levels: Sequence[ArraySpec], options: N5Options, *, complete: bool) -> Documents:
+def make_documents(
+    levels: Sequence[ArraySpec], options: N5Options, numbering: Numbering = "rows", *, complete: bool
+) -> Documents:
     """All documents of a container with these levels."""
     layout, full = options.layout, levels[0]
     leading = folder_axes(layout, full.axes)
@@ -53,7 +55,7 @@ def make_documents(levels: Sequence[ArraySpec], options: N5Options, *, complete:
         group["multiscales"] = [{"datasets": datasets}]
     root: dict[str, Any] = {
         VERSION_KEY: VERSION,
-        notes.KEY: notes.to_json(notes.make_notes(full, layout, complete=complete)),
+        notes.KEY: notes.to_json(notes.make_notes(full, layout, numbering, complete=complete)),
     }
     if not group_folder(layout, full.axes, full.shape, (0,) * leading):
         root |= group

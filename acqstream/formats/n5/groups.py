@@ -80,7 +80,9 @@ class NotedGroups:
 
     def get(self, position: Position) -> Path:
         """Where the group lies if it is there."""
-        return below(self.container, group_folder(self.notes.layout, self.notes.axes, self.notes.shape, position))
+        notes = self.notes
+        folders = group_folder(notes.layout, notes.axes, notes.shape, position, notes.numbering)
+        return below(self.container, folders)
 
     def positions(self) -> Iterator[Position]:
         """All inside the shape."""

@@ -5,15 +5,21 @@ multiscale  <axis><i>/.../s<level>           3-D; a folder for each position alo
 array       s<level>                         one array with all axes
 
 A member is one of the arrays that make up a level; its position is that along the axes that are folders.
+
+Setups are numbered in rows, the last axis fastest, if the sizes of their axes are known, but for the first of them.
+Else by the bits of their positions taken in turn, the last axis lowest: these numbers do not depend on any size, and
+there are gaps between them.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from acqstream.formats.n5.options import Layout
+
+Numbering = Literal["rows", "bits"]
 
 TIME = "time"
 _PREFIXES = {TIME: "t", "channel": "c", "position": "p"}  # of folders; for other axes it is their name and _
@@ -25,14 +31,22 @@ def folder_axes(layout: Layout, axes: Sequence[str]) -> int:
     return 0 if layout == "array" else len(axes) - 3
 
 
-def group_folder(layout: Layout, axes: Sequence[str], shape: Sequence[int], member: Sequence[int]) -> tuple[str, ...]:
+def numbering_of(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> Numbering:
+    """How the setups of a new container are numbered. Sizes that are not known are 0."""
+    sizes = [size for axis, size in zip(axes[: folder_axes(layout, axes)], shape, strict=False) if axis != TIME]
+    return "bits" if layout == "bdv" and 0 in sizes[1:] else "rows"
+
+
+def group_folder(
+    layout: Layout, axes: Sequence[str], shape: Sequence[int], member: Sequence[int], numbering: Numbering = "rows"
+) -> tuple[str, ...]:
     """The folders, from the container on, of the group that holds all levels of a member.
 
     axes and shape are those of the whole array.
     """
     if layout == "bdv":
         time = member[axes.index(TIME)] if TIME in axes else 0
-        return f"setup{setup_number(axes, shape, member)}", f"timepoint{time}"
+        return f"setup{setup_number(axes, shape, member, numbering)}", f"timepoint{time}"
     return tuple(f"{_PREFIXES.get(axis, axis + '_')}{at}" for axis, at in zip(axes, member, strict=False))
 
 
@@ -46,22 +60,24 @@ def members(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> Iterat
     return itertools.product(*(range(size) for size in shape[: folder_axes(layout, axes)]))
 
 
-def setup_number(axes: Sequence[str], shape: Sequence[int], member: Sequence[int]) -> int:
-    """The number of the setup with a member: positions along all folder axes but time, the last one fastest."""
+def setup_number(
+    axes: Sequence[str], shape: Sequence[int], member: Sequence[int], numbering: Numbering = "rows"
+) -> int:
+    """The number of the setup with a member: by its positions along all folder axes but time."""
+    places = [(size, at) for axis, size, at in zip(axes, shape, member, strict=False) if axis != TIME]
     number = 0
-    for axis, size, at in zip(axes, shape, member, strict=False):
-        if axis != TIME:
+    if numbering == "rows":
+        for size, at in places:
             number = number * size + at
+        return number
+    for bit in range(max((at.bit_length() for _, at in places), default=0)):
+        for place, (_, at) in enumerate(reversed(places)):
+            number |= (at >> bit & 1) << (bit * len(places) + place)
     return number
 
 
-def setup_count(axes: Sequence[str], shape: Sequence[int]) -> int:
-    """How many setups there are."""
-    return math.prod(size for axis, size in zip(axes[:-3], shape, strict=False) if axis != TIME)
-
-
-def may_grow(layout: Layout, axes: Sequence[str], axis: int) -> bool:
+def may_grow(layout: Layout, axes: Sequence[str], axis: int, numbering: Numbering = "rows") -> bool:
     """Whether an axis may get longer without moving what is there: numbers of setups would change."""
-    if layout != "bdv" or axis >= folder_axes(layout, axes) or axes[axis] == TIME:
+    if layout != "bdv" or numbering == "bits" or axis >= folder_axes(layout, axes) or axes[axis] == TIME:
         return True
     return all(name == TIME for name in axes[:axis])

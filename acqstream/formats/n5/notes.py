@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.n5.layouts import Numbering
 from acqstream.formats.n5.options import Layout
 
 KEY = "acqstream"
@@ -24,7 +25,7 @@ _MAX_MEMBERS = 1_000_000  # arrays that make up a level
 class Notes:
     """axes and what follows them have an item per axis of the whole array, slowest first, level 0.
 
-    labels are names of positions along an axis; attributes those of the user.
+    labels are names of positions along an axis; attributes those of the user. numbering is that of setups (layouts).
     """
 
     layout: Layout
@@ -36,9 +37,10 @@ class Notes:
     translation: tuple[float, ...]
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    numbering: Numbering = "rows"
 
 
-def make_notes(full: ArraySpec, layout: Layout, *, complete: bool) -> Notes:
+def make_notes(full: ArraySpec, layout: Layout, numbering: Numbering, *, complete: bool) -> Notes:
     """The notes of an array whose full resolution is `full`."""
     return Notes(
         layout=layout,
@@ -50,6 +52,7 @@ def make_notes(full: ArraySpec, layout: Layout, *, complete: bool) -> Notes:
         translation=full.translation,
         labels=full.labels,
         attributes=full.attributes,
+        numbering=numbering,
     )
 
 
@@ -65,6 +68,7 @@ def to_json(notes: Notes) -> dict[str, Any]:
         "translation": [*notes.translation],
         "labels": {name: [*values] for name, values in notes.labels.items()},
         "attributes": dict(notes.attributes),
+        **({"numbering": notes.numbering} if notes.layout == "bdv" else {}),
     }
 
 
@@ -97,6 +101,7 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         translation=tuple(map(float, translation)),
         labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
         attributes=user if isinstance(user, dict) else {},
+        numbering="bits" if given.get("numbering") == "bits" else "rows",
     )
 
 

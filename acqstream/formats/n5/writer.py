@@ -17,10 +17,10 @@ from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, is_dataset, parse_d
 from acqstream.formats.n5.bdv_xml import make_xml, xml_path
 from acqstream.formats.n5.block import encode_items, make_header
 from acqstream.formats.n5.documents import Documents, make_documents
-from acqstream.formats.n5.layouts import folder_axes, group_folder, level_folder, may_grow, members
+from acqstream.formats.n5.layouts import TIME, folder_axes, group_folder, level_folder, may_grow, members, numbering_of
 from acqstream.formats.n5.options import N5Options
 from acqstream.formats.n5.plan import level_shape
-from acqstream.storage.atomic import replace_file
+from acqstream.storage.atomic import ensure_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
 
@@ -54,6 +54,7 @@ class N5Writer:
         self._members: dict[tuple[int, ...], tuple[str, ...]] = {}  # those that were begun, with their folders
         self._written: dict[tuple[str, ...], bytes] = {}
         self._listed: ArraySpec | None = None  # what the XML file lists
+        self._numbering = numbering_of(options.layout, levels[0].axes, levels[0].shape)
         self._documents = self._make_documents(complete=False)
         leading = folder_axes(options.layout, levels[0].axes)
         self._headers = [make_header(level.chunk_shape[leading:]) for level in levels]
@@ -84,20 +85,22 @@ class N5Writer:
         leading = folder_axes(self._options.layout, self._levels[level].axes)
         group = self._begin_member(position[:leading])
         *folders, name = [str(index) for index in reversed(position[leading:])]
-        self._tree.put(self._tree.folder((*group, level_folder(level), *folders)), name, encoded)
+        self._tree.put_soon(self._tree.folder((*group, level_folder(level), *folders)), name, encoded)
 
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
         """See ChunkWriter. Raises ConfigError for an axis that cannot grow in this layout."""
+        self._tree.name_all()
         with self._lock:
             spec = self._levels[level]
             grown = tuple(max(before, after) for before, after in zip(spec.shape, shape, strict=True))
-            for axis, (before, after) in enumerate(zip(spec.shape, grown, strict=True)):
-                if after > before and not may_grow(self._options.layout, spec.axes, axis):
-                    text = f"N5 layout {self._options.layout} cannot get longer along {spec.axes[axis]!r}"
-                    raise ConfigError(f"{text}: setups are numbered by the axes before it, too")
+            self._check_inside(spec.shape, grown)
             if grown != spec.shape:
                 self._levels[level] = replace(spec, shape=grown)
                 self._write_documents(complete=False)
+
+    def settle(self) -> None:
+        """See ChunkWriter."""
+        self._tree.name_all()
 
     def sync(self) -> None:
         """See ChunkWriter. Brings the XML file up to date, too."""
@@ -107,6 +110,7 @@ class N5Writer:
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See ChunkWriter."""
+        self._tree.name_all()
         with self._lock:
             self._levels = [
                 replace(level, shape=final.shape, labels=final.labels, attributes=final.attributes)
@@ -120,20 +124,31 @@ class N5Writer:
             self._write_documents(complete=True)
 
     def close(self) -> None:
-        """No file is kept open."""
+        """Drops blocks that have no names yet: `sync` has not returned since."""
+        self._tree.close()
+
+    def _check_inside(self, shape: Sequence[int], grown: Sequence[int]) -> None:
+        """Whether the first axes may get as long as that. Raises ConfigError."""
+        axes, layout = self._levels[0].axes, self._options.layout
+        for axis, (before, after) in enumerate(zip(shape, grown, strict=False)):
+            if after > before and not may_grow(layout, axes, axis, self._numbering):
+                text = f"N5 layout {layout} cannot get longer along {axes[axis]!r}: it was declared with {before}"
+                raise ConfigError(f"{text}, and setups are numbered by that. Made again afterwards the mirror has all")
 
     def _make_documents(self, *, complete: bool) -> Documents:
-        return make_documents(self._levels, self._options, complete=complete)
+        return make_documents(self._levels, self._options, self._numbering, complete=complete)
 
     def _group_folder(self, member: Sequence[int]) -> tuple[str, ...]:
         full = self._levels[0]
-        return group_folder(self._options.layout, full.axes, full.shape, member)
+        return group_folder(self._options.layout, full.axes, full.shape, member, self._numbering)
 
     def _begin_member(self, member: tuple[int, ...]) -> tuple[str, ...]:
         """The folders of a member; its attributes are there when this returns."""
         with self._lock:
             group = self._members.get(member)
             if group is None:
+                shape = self._levels[0].shape
+                self._check_inside(shape, [max(size, at + 1) for size, at in zip(shape, member, strict=False)])
                 group = self._group_folder(member)
                 self._write_member(group)
                 self._members[member] = group
@@ -154,7 +169,7 @@ class N5Writer:
                 self._written[parts] = content
 
     def _write_root(self) -> None:
-        replace_file(self._disk, str(self._folder / ATTRIBUTES_NAME), self._documents.root)
+        ensure_file(self._disk, str(self._folder / ATTRIBUTES_NAME), self._documents.root)
         # The file lists every view: written at each time point, it would cost more the longer it gets.
         self._write_xml(most_behind=self._levels[0].shape[0] // _XML_BEHIND)
 
@@ -167,8 +182,18 @@ class N5Writer:
         is_longer = listed is not None and replace(listed, shape=(full.shape[0], *listed.shape[1:])) == full
         if listed is not None and is_longer and 0 < full.shape[0] - listed.shape[0] <= most_behind:
             return
-        replace_file(self._disk, str(xml_path(self._folder)), make_xml(full, self._folder.name))
+        self._write_setups(full)
+        ensure_file(self._disk, str(xml_path(self._folder)), make_xml(full, self._folder.name, self._numbering))
         self._listed = full
+
+    def _write_setups(self, full: ArraySpec) -> None:
+        """BigDataViewer looks into the folder of every setup that the XML file lists."""
+        shape = [1 if axis == TIME else size for axis, size in zip(full.axes, full.shape, strict=True)]
+        for member in members(self._options.layout, full.axes, shape):
+            parts = self._group_folder(member)[:1]
+            if self._written.get(parts) != self._documents.setup:
+                self._tree.put_new(self._tree.folder(parts), ATTRIBUTES_NAME, self._documents.setup)
+                self._written[parts] = self._documents.setup
 
     def _take_over(self) -> None:
         """Look at the container that is there: it must be ours and of this kind; it may have grown further."""
@@ -183,6 +208,7 @@ class N5Writer:
             text = f"no N5 container of ours with layout {self._options.layout} and axes {full.axes}"
             raise DatasetExists(f"{self._folder}: is there, and {text}")
         self._check_blocks(found)
+        self._numbering = found.numbering
         for number, level in enumerate(self._levels):
             there = level_shape(found.shape, level.factors)
             shape = tuple(max(old, new) for old, new in zip(there, level.shape, strict=True))

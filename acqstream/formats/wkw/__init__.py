@@ -12,7 +12,7 @@ from __future__ import annotations
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.check import check_container
 from acqstream.formats.wkw.opening import container_of, is_wkw
-from acqstream.formats.wkw.options import WkwOptions, encode_bytes, parse_options, plan_levels
+from acqstream.formats.wkw.options import WkwOptions, encode_bytes, file_shape, parse_options, plan_levels
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.formats.wkw.writer import create_writer
 
@@ -30,4 +30,5 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     encode_bytes=encode_bytes,
     create=create_writer,
     check=check_container,
+    file_shape=file_shape,
 )

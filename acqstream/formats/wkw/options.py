@@ -101,6 +101,13 @@ def encode_bytes(level: ArraySpec, options: WkwOptions) -> int:
     return header.block_bytes + largest_compressed_bytes(header)
 
 
+def file_shape(level: ArraySpec, options: WkwOptions) -> tuple[int, ...]:
+    """How much of a level lies in one file: a cube."""
+    roles = axis_roles(level.axes)
+    components = level.shape[roles.depth + 3 :]
+    return (1,) * roles.depth + (options.cube_side,) * 3 + components
+
+
 def _ordered(array: ArraySpec) -> ArraySpec:
     names = wkw_axes(array.axes)
     places = [array.axes.index(name) if name in array.axes else None for name in names]

@@ -59,9 +59,11 @@ class WkwWriter:
         self._row_depths = [level.chunk_shape[depth] for level in levels]
         row_chunks = [math.prod(level.grid_shape[depth + 1 :]) for level in levels]
         self._marks = Watermarks(row_chunks, self._rows_there)
+        self._has_begun = False
 
     def begin(self) -> None:
         """Make the container, or go on with the one that is there. Raises DatasetExists if that holds other data."""
+        self._has_begun = True
         found = self._find()
         if found is not None:
             shapes = [level.shape for level in found.levels]
@@ -114,9 +116,16 @@ class WkwWriter:
             self._write_array(array)
 
     def sync(self) -> None:
-        """See ChunkWriter. Datasets of which more is whole are announced so."""
+        """See ChunkWriter. Datasets of which more is whole are announced so, by the process that has begun."""
         with self._lock:
-            self._sync(self._array)
+            if self._has_begun:
+                self._sync(self._array)
+            else:  # one of several, each with other rows: none of them knows what is whole
+                self._force()
+
+    def settle(self) -> None:
+        """See ChunkWriter."""
+        self.sync()
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See ChunkWriter."""

@@ -77,9 +77,13 @@ class ArrayPlan:
 
 
 class AxisPositions:
-    """Where frames lie along the axes of the array. Not pure: names get their positions as they come."""
+    """Where frames lie along the axes of the array. Not pure: names get their positions as they come.
 
-    def __init__(self, plan: ArrayPlan) -> None:
+    kinds: the sets of axes of the frames that came before.
+    """
+
+    def __init__(self, plan: ArrayPlan, kinds: Iterable[tuple[str, ...]] = ()) -> None:
+        self._plan = plan
         self._names = tuple(axis.name for axis in plan.axes)
         self._known = frozenset(self._names)
         self._named: dict[str, dict[AxisValue, int]] = {
@@ -87,7 +91,7 @@ class AxisPositions:
             for axis in plan.axes
             if axis.is_named
         }
-        self._kinds: set[tuple[str, ...]] = set()
+        self._kinds = set(kinds)  # which axes frames have
 
     def place(self, key: Axes) -> tuple[int, ...]:
         """The position of a frame along each axis of the plan; 0 along one that it does not have.
@@ -118,6 +122,11 @@ class AxisPositions:
                 key[name] = value
             else:
                 yield key
+
+    def known(self) -> tuple[ArrayPlan, tuple[tuple[str, ...], ...]]:
+        """The plan with all names so far, and the kinds: for another process."""
+        axes = [replace(axis, values=tuple(self._named.get(axis.name, ()))) for axis in self._plan.axes]
+        return replace(self._plan, axes=tuple(axes)), tuple(sorted(self._kinds))
 
     def labels(self) -> dict[str, list[str]]:
         """Names of the positions so far, of the axes that have names."""

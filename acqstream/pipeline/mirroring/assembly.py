@@ -162,6 +162,13 @@ class Assembly:
             self.pending.add((level, tuple(key)))
         self._cut = {(level, tuple(key)): tuple(sizes) for level, key, sizes in cut}
 
+    def note_made(self, chunks: int, cut: Sequence[Sequence[Any]]) -> None:
+        """Everything that was noted has been stored, by other assemblies; cut is what they say of it (`unstored`)."""
+        self.pending.clear()
+        self.stored_chunks += chunks
+        self.stored_extents = [list(self.shape(level)) for level in range(len(self.grids))]
+        self._cut = {(level, tuple(key)): tuple(sizes) for level, key, sizes in cut}
+
     def _is_whole(self, slab: Slab) -> bool:
         if slab.is_leaving or slab.arriving:
             return False

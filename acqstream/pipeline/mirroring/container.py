@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.metadata import dump_ascii
 from acqstream.pipeline.mirroring.array_plan import ArrayPlan
 from acqstream.storage.atomic import replace_file
@@ -83,3 +84,21 @@ def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, containe
         raise DatasetError(
             f"{container} is there already, and is no mirror that was made here: remove it, or name another"
         )
+
+
+def is_something(folder: Path) -> bool:
+    """Whether there is anything but an empty folder."""
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def shapes_there(
+    open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
+) -> list[tuple[int, ...]]:
+    """The shapes that the container announces now: an earlier process may have been farther than its checkpoint."""
+    readers = open_readers(container)
+    try:
+        found = [reader.spec.shape for reader in readers]
+    finally:
+        for reader in readers:
+            reader.close()
+    return found if len(found) == len(levels) else [level.shape for level in levels]

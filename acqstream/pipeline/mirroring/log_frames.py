@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,16 +10,20 @@ from numpy.typing import NDArray
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.axes import Axes
+from acqstream.model.axes import Axes, AxisValue
 from acqstream.pipeline.mirroring.array_plan import ArrayPlan, AxisPositions
 from acqstream.pipeline.mirroring.slab_grid import PICTURE
 
 
 class LogFrames:
-    """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1."""
+    """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1. kinds: see
+    AxisPositions.
+    """
 
-    def __init__(self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec) -> None:
-        self.positions = AxisPositions(plan)
+    def __init__(
+        self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec, kinds: Iterable[tuple[str, ...]] = ()
+    ) -> None:
+        self.positions = AxisPositions(plan, kinds)
         self.taken = 0  # rows before this one were taken
         self._reader = reader
         self._plan = plan
@@ -57,3 +61,12 @@ class LogFrames:
         keys: list[Axes] = list(self.positions.keys_at(position))
         rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
         return max(rows, default=None)
+
+
+def values_in_order(reader: NDTiffReader) -> dict[str, list[AxisValue]]:
+    """Values by axis as they first arrived; those of integer axes from 0 on in any order."""
+    values = reader.axis_values()
+    for name, found in values.items():
+        if any(isinstance(value, int) and value < 0 for value in found):
+            values[name] = list(dict.fromkeys(key[name] for key in map(reader.key, range(len(reader))) if name in key))
+    return values

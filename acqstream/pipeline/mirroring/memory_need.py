@@ -35,7 +35,7 @@ def memory_need(
 ) -> MemoryNeed:
     """What these levels take with so many threads, with as many slabs as fit into the budget.
 
-    Raises ConfigError with the numbers if too few do.
+    Raises ConfigError (no_memory) with the numbers if too few do.
     """
     slab_bytes = sum(grid.slab_bytes for grid in grids)
     spare_bytes = sum(grid.slab_bytes for grid in grids[:-1])
@@ -55,6 +55,7 @@ def memory_need(
             f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) need at least {least / MIB:.0f} MiB: "
             f"{slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "
             f"{spare_bytes / MIB:.0f} for making them again, {worker_bytes / MIB:.0f} for {threads} threads; "
-            f"mirror_memory_mb allows {budget_bytes / MIB:.0f}. Take smaller blocks, or allow more"
+            f"mirror_memory_mb allows {budget_bytes / MIB:.0f}. Take smaller blocks, or allow more",
+            code="no_memory",
         )
     return need

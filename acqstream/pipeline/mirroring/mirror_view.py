@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter
-from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.model.axes import AxisValue
 from acqstream.pipeline.mirroring.array_plan import TIME, ArrayPlan, Z, plan_array
 from acqstream.pipeline.mirroring.assembly import Assembly, finished_levels
-from acqstream.pipeline.mirroring.container import MirrorNote, read_note, remove_container, write_note
-from acqstream.pipeline.mirroring.log_frames import LogFrames
-from acqstream.pipeline.mirroring.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.pipeline.mirroring.container import (
+    MirrorNote,
+    is_something,
+    read_note,
+    remove_container,
+    shapes_there,
+    write_note,
+)
+from acqstream.pipeline.mirroring.cut import Budget, Cut, cut_array, options_of, plan_request
+from acqstream.pipeline.mirroring.log_frames import LogFrames, values_in_order
+from acqstream.pipeline.mirroring.memory_need import MIB, MemoryNeed
+from acqstream.pipeline.mirroring.part import PartJob
+from acqstream.pipeline.mirroring.part_runner import PartRunner
+from acqstream.pipeline.mirroring.parts import NewFrames, Parts
 from acqstream.pipeline.mirroring.slab import Slab
-from acqstream.pipeline.mirroring.slab_grid import slab_grids
 from acqstream.pipeline.mirroring.workers import Workers
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.feed import Lease
+from acqstream.storage.own_names_disk import remove_temporaries
 
 MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
@@ -42,7 +51,8 @@ class _Placed(NamedTuple):
 
 class MirrorView(View):
     """settings: what the user asked for: "format", and the options of the format. container: the folder of the mirror,
-    None: beside the dataset. is_remade: one that is there is removed first.
+    None: beside the dataset. is_remade: one that is there is removed first. runner: of processes that make it, of a
+    dataset that does not grow; memory_mb and threads are those of each.
     """
 
     marks_first = True
@@ -56,26 +66,36 @@ class MirrorView(View):
         memory_mb: float = MEMORY_MB,
         threads: int | None = None,
         is_remade: bool = False,
+        runner: PartRunner | None = None,
     ) -> None:
         self._format = found
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
-        options = {name: value for name, value in settings.items() if name not in ("format", "name")}
-        self._options = found.parse_options(options)
+        self._options = options_of(found, settings)
         self.container = None if container is None else container.absolute()
-        self._budget_bytes = int(memory_mb * MIB)
-        self._threads = threads or max(1, min(MAX_THREADS, os.cpu_count() or 1))
+        self._budget = Budget(int(memory_mb * MIB), threads or max(1, min(MAX_THREADS, os.cpu_count() or 1)))
         self._is_remade = is_remade
+        self._runner = runner
+        self._processes = 1
+        self._parts: Parts | None = None
+        self._saved_parts: Mapping[str, Any] | None = None
         self._note: MirrorNote | None = None
         self._plan: ArrayPlan | None = None
         self._levels: tuple[ArraySpec, ...] = ()
         self._grown: list[tuple[int, ...]] = []
         self._grown_s = self._idle_since_s = 0.0
+        self._shown_chunks = 0
         self._writer: ChunkWriter | None = None
         self._assembly: Assembly | None = None
         self._frames: LogFrames | None = None
         self._workers: Workers | None = None
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
+
+    def check_request(self, request: Mapping[str, Any]) -> None:
+        plan = plan_request(request)
+        if plan is not None:
+            summary = request.get("summary")
+            cut_array(self._format, self._options, plan, summary if isinstance(summary, Mapping) else {}, self._budget)
 
     def open(self, source: ViewSource) -> None:
         self._source, self._reader = source, source.reader
@@ -89,7 +109,7 @@ class MirrorView(View):
         note = self._note
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
             raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
-        if note is None and _is_something(self.container):
+        if note is None and is_something(self.container):
             raise DatasetError(f"{self.container} is there already, and is no mirror of {source.dataset.name}")
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
@@ -103,7 +123,7 @@ class MirrorView(View):
         if note.settings != self._settings or note.container != str(self.container):
             raise ValueError("it was asked for in another way")
         if note.plan is not None:
-            if cursor and not _is_something(self._container):
+            if cursor and not is_something(self._container):
                 raise ValueError("its files are gone")
             self._begin(note.plan)
             assembly, frames = self._assembly, self._frames
@@ -114,12 +134,37 @@ class MirrorView(View):
             frames.taken = cursor
             if state["open"]:
                 assembly.restore(state["open"])
+            self._saved_parts = state.get("parts")
         elif cursor:
             raise ValueError("its array is not noted")
 
     def clear(self) -> None:
         remove_container(self._source.disk, self._source.folder, self._note, self._container)
         self._note = None
+
+    def take_together(self, cursor: int, count: int) -> int | None:
+        if self._runner is None:
+            return None
+        if cursor == count:
+            return count
+        if self._parts is None:
+            if self._plan is None:
+                self._make_plan(cursor)
+            self._parts = self._begin_parts(self._runner, cursor, count)
+        if not self._parts.advance():
+            return cursor
+        assert self._assembly is not None
+        assert self._frames is not None
+        self._assembly.note_made(self._parts.chunks, self._parts.cut)
+        self._assembly.peak_slabs = self._parts.peak_slabs
+        self._frames.taken = count
+        self._parts = self._saved_parts = None
+        remove_temporaries(self._source.disk, str(self.container))
+        return count
+
+    @property
+    def taken_ahead(self) -> int:
+        return self._parts.frames_done if self._parts is not None else 0
 
     def is_ready(self, row: int) -> bool:
         if self._assembly is None or self._frames is None:
@@ -162,13 +207,14 @@ class MirrorView(View):
         self._frames.taken += 1
 
     def work(self, now_s: float, *, is_idle: bool) -> None:
-        if self._assembly is None or self._workers is None:
+        if self._assembly is None or self._workers is None or self._parts is not None:
             return
         self._workers.check()
         self._assembly.advance()
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
-        if is_idle and now_s - self._idle_since_s >= IDLE_S:
-            self._assembly.settle()  # whoever looks on sees what there is
+        is_long_idle = is_idle and now_s - self._idle_since_s >= IDLE_S
+        if is_long_idle and self._assembly.settle() and self._writer is not None:
+            self._writer.settle()  # whoever looks on sees what there is
         if now_s - self._grown_s >= GROW_INTERVAL_S:
             self._grown_s = now_s
             self._grow()
@@ -181,6 +227,7 @@ class MirrorView(View):
             return False
         self._workers.check()
         self._grow()
+        self._writer.settle()
         self._writer.sync()
         return True
 
@@ -200,6 +247,8 @@ class MirrorView(View):
         state: dict[str, Any] = {"open": []}
         if self._assembly is not None and self._writer is not None:
             state["open"] = self._assembly.unstored()
+            if self._parts is not None:
+                state["parts"] = self._parts.state()
             self._writer.sync()
         return {**state, "summary": self.summary()}
 
@@ -213,7 +262,7 @@ class MirrorView(View):
                 "levels": [list(shape) for shape in shapes],
                 "chunk": list(self._levels[0].chunk_shape),
                 "stored_chunks": self._assembly.stored_chunks,
-                "memory_bytes": self.need.most_bytes,
+                "memory_bytes": self.need.most_bytes * self._processes,
                 "peak_slabs": self._assembly.peak_slabs,
             }
         return self._summary
@@ -245,7 +294,7 @@ class MirrorView(View):
             self._reader.frame_shape(row),
             self._reader.frame_dtype(row).str,
             declared=declared if isinstance(declared, list) else (),
-            seen=_values_in_order(self._reader),
+            seen=values_in_order(self._reader),
             is_final=not self._reader.writing,
             expect=expect if isinstance(expect, int) else None,
             summary=self._reader.summary_metadata,
@@ -256,54 +305,72 @@ class MirrorView(View):
         self._note = note
         self._begin(plan)
 
-    def _cut(self, plan: ArrayPlan) -> tuple[ArraySpec, ...]:
-        """Its levels, and the memory they take. Raises ConfigError."""
-        unknown = [axis.name for axis in plan.axes if not axis.size]
-        if unknown and not self._format.grows:
-            raise DatasetError(
-                f"{self._format.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their "
-                "sizes, or make the mirror afterwards"
-            )
-        labels = {axis.name: [str(value) for value in axis.values] for axis in plan.axes if axis.values}
-        names = self._reader.summary_metadata.get("ChNames")
-        if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
-            labels["channel"] = names
-        levels = self._format.plan(plan.spec(dict(self._reader.summary_metadata), labels), self._options)
-        self.need = memory_need(
-            slab_grids(levels), self._encode_bytes, threads=self._threads, budget_bytes=self._budget_bytes
-        )
-        return levels
-
-    def _encode_bytes(self, spec: ArraySpec) -> int:
-        return self._format.encode_bytes(spec, self._options)
+    def _cut(self, plan: ArrayPlan) -> Cut:
+        """Its levels, and the memory they take. Raises ConfigError, DatasetError."""
+        cut = cut_array(self._format, self._options, plan, self._reader.summary_metadata, self._budget)
+        self.need = cut.need
+        return cut
 
     def _begin(self, plan: ArrayPlan) -> None:
-        self._levels = self._cut(plan)
-        assert self.need is not None
-        disk, levels = self._source.disk, self._levels
+        cut = self._cut(plan)
+        disk, levels = self._source.disk, cut.levels
+        self._levels = levels
         self._writer = self._format.create(self._container, levels, self._options, disk)
-        self._workers = Workers(self._threads, f"mirror-{self._format.name}", self._source.may_use_disk)
+        self._workers = Workers(self._budget.threads, f"mirror-{self._format.name}", self._source.may_use_disk)
         self._frames = LogFrames(self._reader, plan, levels[0])
         self._assembly = Assembly(
-            slab_grids(levels),
+            cut.grids,
             self._writer,
             self._frames,
             self._workers,
-            slabs=self.need.slabs,
+            slabs=cut.need.slabs,
             byte_order=self._format.byte_order,
         )
         self._plan = plan
-        self._grown = _shapes_there(self._format.open, self._container, levels)
+        self._grown = shapes_there(self._format.open, self._container, levels)
+
+    def _begin_parts(self, runner: PartRunner, cursor: int, count: int) -> Parts:
+        """All that the frames from `cursor` on, and what an earlier process has left, belong to."""
+        assembly, frames = self._assembly, self._frames
+        assert assembly is not None
+        assert frames is not None
+        pending, cut = assembly.unstored()
+        shapes = [
+            level.chunk_shape if self._format.file_shape is None else self._format.file_shape(level, self._options)
+            for level in self._levels
+        ]
+        new = NewFrames(assembly, shapes, [(level, tuple(key)) for level, key, *_ in (*pending, *cut)])
+        for row in range(cursor, count):
+            frames.check(row)
+            new.add(frames.place(row))
+        assert self._plan is not None
+        known, kinds = frames.positions.known()
+        job = PartJob(
+            dataset=str(self._source.dataset.absolute()),
+            container=str(self._container),
+            settings=self._settings,
+            plan=self._plan,
+            known=known,
+            kinds=kinds,
+            extents=tuple(assembly.extents[0]),
+            rows=count,
+            budget=self._budget,
+        )
+        self._processes = runner.width
+        slab_bytes = assembly.grids[0].slab_bytes
+        return Parts(runner, job, new.units(), new.frames, slab_bytes=slab_bytes, saved=self._saved_parts)
 
     def _grow(self) -> None:
-        """Announce what has been stored along axes that grow."""
+        """Announce what has been stored."""
         assert self._assembly is not None
         assert self._writer is not None
+        is_news = self._assembly.stored_chunks != self._shown_chunks
+        self._shown_chunks = self._assembly.stored_chunks
         for level, (known, extent) in enumerate(zip(self._grown, self._assembly.stored_extents, strict=True)):
             shape = list(known)
             for axis, size in zip(self._assembly.grids[level].outer, extent, strict=True):
                 shape[axis] = max(shape[axis], size)
-            if tuple(shape) != known:
+            if tuple(shape) != known or (is_news and not level):
                 self._writer.grow(level, tuple(shape))
                 self._grown[level] = tuple(shape)
 
@@ -313,29 +380,3 @@ class MirrorView(View):
             come if grid.spec.axes[axis] in _TRIMMED else size
             for axis, size, come in zip(grid.outer, assembly.shape(0), assembly.extents[0], strict=True)
         ]
-
-
-def _values_in_order(reader: NDTiffReader) -> dict[str, list[AxisValue]]:
-    """Values by axis as they first arrived; those of integer axes from 0 on in any order."""
-    values = reader.axis_values()
-    for name, found in values.items():
-        if any(isinstance(value, int) and value < 0 for value in found):
-            values[name] = list(dict.fromkeys(key[name] for key in map(reader.key, range(len(reader))) if name in key))
-    return values
-
-
-def _is_something(folder: Path) -> bool:
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-
-
-def _shapes_there(
-    open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
-) -> list[tuple[int, ...]]:
-    """The shapes that the container announces now: an earlier process may have been farther than its checkpoint."""
-    readers = open_readers(container)
-    try:
-        found = [reader.spec.shape for reader in readers]
-    finally:
-        for reader in readers:
-            reader.close()
-    return found if len(found) == len(levels) else [level.shape for level in levels]

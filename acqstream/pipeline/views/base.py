@@ -46,7 +46,12 @@ class View(ABC):
     marks_first = False
     """There must be a checkpoint before anything else is written: it says whose the files are."""
 
-    def open(self, source: ViewSource) -> None:  # noqa: B027 - most views need nothing
+    def check_request(self, request: Mapping[str, Any]) -> None:  # noqa: B027 - most views need nothing
+        """Whether the view can be made of an acquisition that begins, as far as its request tells (the fields are those
+        of acqstream.json). Instead of all else: nothing is opened or created. Raises ConfigError or DatasetError.
+        """
+
+    def open(self, source: ViewSource) -> None:  # noqa: B027
         """Uses the disk. Raises DatasetError if no view can be made of this dataset."""
 
     @abstractmethod
@@ -72,6 +77,13 @@ class View(ABC):
         del pixels
         return None
 
+    def take_together(self, cursor: int, count: int) -> int | None:
+        """Take all frames from `cursor` up to `count` by means of its own; the cursor now, the old one while that takes
+        a while: it is called again. None: they come one by one. Uses the disk.
+        """
+        del cursor, count
+        return None
+
     def is_ready(self, row: int) -> bool:
         """Whether the frame in this row can be taken with the memory there is, and without the disk."""
         del row
@@ -94,6 +106,11 @@ class View(ABC):
     @abstractmethod
     def keep(self, taken: Any) -> None:
         """Add what `take` returned."""
+
+    @property
+    def taken_ahead(self) -> int:
+        """How many frames behind the cursor are taken, too: worth saving."""
+        return 0
 
     @property
     def waiting(self) -> int:

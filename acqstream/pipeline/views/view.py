@@ -111,7 +111,7 @@ class ViewRun:
         self._is_held = self._is_waiting = self._was_full = False
         self._is_ours = False  # view.json is of this view of this dataset
         self._cursor = self._count = 0
-        self._saved: tuple[int, bool] | None = None  # cursor and completeness in view.json
+        self._saved: tuple[int, int, bool] | None = None  # cursor, frames behind it, completeness in view.json
         self._saved_at_s = time.monotonic()
         self._news_at_s = self._look_at_s = 0.0
         self._state = ViewState.STARTING
@@ -215,7 +215,8 @@ class ViewRun:
     def save(self) -> None:
         """Save cursor and state, if they are news. Raises StorageError."""
         self._saved_at_s = time.monotonic()
-        if self._feed is not None and self._saved != (self._cursor, self._state is ViewState.COMPLETE):
+        now = (self._cursor, self.view.taken_ahead, self._state is ViewState.COMPLETE)
+        if self._feed is not None and self._saved != now:
             self._save(self._feed)
 
     def _save(self, feed: FrameFeed) -> None:
@@ -224,7 +225,7 @@ class ViewRun:
         checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_complete, self.view.save())
         write_checkpoint(self._disk, self.folder, checkpoint)
         self._is_ours = True
-        self._saved = (self._cursor, is_complete)
+        self._saved = (self._cursor, self.view.taken_ahead, is_complete)
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -239,6 +240,13 @@ class ViewRun:
 
     def _take(self, feed: FrameFeed) -> bool:
         """Take what there is, up to STEP_BYTES; False if there was nothing."""
+        if self._allowance.is_free():
+            cursor = self.view.take_together(self._cursor, len(feed.reader))
+            if cursor is not None:
+                self._from_stack += cursor - self._cursor
+                self._cursor = cursor
+                self._is_waiting = cursor < len(feed.reader)
+                return False
         is_ready = feed.has(self._cursor) and self._make_ready(self._cursor)
         has_digested = feed.look_ahead(self.view.digest, self.view.most_digests, STEP_BYTES)
         return (is_ready and self._take_published(feed)) or has_digested
@@ -346,7 +354,7 @@ class ViewRun:
             try:
                 self.view.restore(saved.state, saved.cursor)
                 self._cursor = saved.cursor
-                self._saved = (saved.cursor, saved.is_complete)
+                self._saved = (saved.cursor, 0, saved.is_complete)
             except (CorruptDataset, ValueError, KeyError, TypeError) as error:
                 why_not = str(error)
                 self.view.close()

@@ -13,6 +13,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 from acqstream.model.acquisition_spec import AxisSpec
+from acqstream.pipeline.views.checkpoint import view_folder
 from acqstream.pipeline.views.registry import folder_of, view_maker
 from acqstream.pipeline.views.view import ViewRun
 from tests.pipeline.make_frames import Axes, Frame, frame_of
@@ -85,9 +86,11 @@ def halved(array: NDArray[Any], steps: Sequence[int]) -> NDArray[Any]:
 
 
 def run_of(folder: Path, settings: Mapping[str, Any] = PLAIN, name: str = "n5", **more: Any) -> ViewRun:
-    view = {key: more.pop(key) for key in ("memory_mb", "threads", "is_remade", "container") if key in more}
+    names = ("memory_mb", "threads", "is_remade", "container", "runner")
+    view = {key: more.pop(key) for key in names if key in more}
     more.setdefault("disk", UnforcedDisk())
-    return ViewRun(folder, name, view_maker(name, settings, **view), folder=folder_of(folder, name, settings), **more)
+    own = view_folder(view["container"], "view") if "container" in view else folder_of(folder, name, settings)
+    return ViewRun(folder, name, view_maker(name, settings, **view), folder=own, **more)
 
 
 def finish(run: ViewRun, timeout_s: float = 50.0) -> ViewRun:

@@ -1,0 +1,119 @@
+"""Makes calls in other processes, a few at a time; a call whose process died is made again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from types import TracebackType
+from typing import Any, Protocol
+
+from acqstream.errors import DatasetError, DiskFull
+
+MAX_BREAKS = 5  # of the processes, without a call getting done
+_AHEAD = 2  # calls given to each process: the next one is there when one is done
+
+
+class Crowd(Protocol):
+    """Processes, and how many calls they can make at once: ProcessPool, DaskCluster."""
+
+    @property
+    def executor(self) -> Executor: ...
+    @property
+    def width(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class PartRunner:
+    """gather gets the processes, again whenever all are lost; threads is how many each call may use."""
+
+    def __init__(self, gather: Callable[[], Crowd], threads: int) -> None:
+        self.threads = threads
+        self._gather = gather
+        self._crowd: Crowd | None = None
+        self._call: Callable[[Any], Any] = _nothing
+        self._arguments: Sequence[Any] = ()
+        self._due: deque[int] = deque()
+        self._running: dict[Future[Any], int] = {}
+        self._breaks = 0
+
+    @property
+    def width(self) -> int:
+        """How many calls are made at once now."""
+        return self._there().width
+
+    def begin(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> None:
+        """Have a call made with each of these, in any order; nothing else may be under way."""
+        self._call, self._arguments = call, arguments
+        self._due, self._running = deque(range(len(arguments))), {}
+
+    def is_done(self) -> bool:
+        return not self._due and not self._running
+
+    def poll(self, timeout_s: float) -> list[tuple[int, Any]]:
+        """The calls that have got done: the numbers of their arguments, and what they returned.
+
+        Raises what a call raised; after DiskFull it is made again by the next `poll`. DatasetError if the processes die
+        again and again.
+        """
+        done: list[tuple[int, Any]] = []
+        try:
+            self._submit()
+            ended, _ = wait(self._running, timeout_s, FIRST_COMPLETED)
+            for future in ended:
+                number = self._running.pop(future)
+                self._due.append(number)  # unless it is well
+                done.append((number, future.result()))
+                self._due.pop()
+        except (BrokenExecutor, CancelledError) as error:
+            self._give_up_crowd(error)
+        except DiskFull:
+            if not done:
+                raise  # else the others are told first: the next poll finds the disk as full
+        if done:
+            self._breaks = 0
+        return done
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._due.clear()
+        self._running.clear()
+        if self._crowd is not None:
+            self._crowd.close()
+            self._crowd = None
+
+    def __enter__(self) -> PartRunner:
+        """Raises what `gather` raises."""
+        self._there()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _there(self) -> Crowd:
+        if self._crowd is None:
+            self._crowd = self._gather()
+        return self._crowd
+
+    def _submit(self) -> None:
+        crowd = self._there()
+        while self._due and len(self._running) < _AHEAD * crowd.width:
+            future = crowd.executor.submit(self._call, self._arguments[self._due[0]])
+            self._running[future] = self._due.popleft()
+
+    def _give_up_crowd(self, error: BaseException) -> None:
+        self._breaks += 1
+        if self._breaks > MAX_BREAKS:
+            text = f"the processes were lost {self._breaks} times, and nothing got done"
+            raise DatasetError(f"{text}: {error}") from error
+        self._due.extendleft(sorted(self._running.values(), reverse=True))
+        self._running.clear()
+        crowd, self._crowd = self._crowd, None
+        if crowd is not None:
+            crowd.close()
+
+
+def _nothing(_argument: Any) -> None:
+    pass
