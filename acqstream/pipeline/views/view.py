@@ -39,7 +39,7 @@ from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0
 POLL_S = 0.02  # how soon a frame is seen
-LIVE_POLL_S = 0.004  # ... where memory tells of it, without a system call: it may be there for little longer
+LIVE_POLL_S, QUIET_LIVE_POLL_S = 0.004, 0.01  # ... where memory tells of it: it may be there for little longer
 QUIET_POLL_S = 0.1  # ... after QUIET_AFTER_S without one
 QUIET_AFTER_S = 2.0
 HELD_POLL_S = 0.005
@@ -114,6 +114,7 @@ class ViewRun:
         self._saved: tuple[int, int, bool] | None = None  # cursor, frames behind it, completeness in view.json
         self._saved_at_s = time.monotonic()
         self._news_at_s = self._look_at_s = 0.0
+        self._live_poll_s = LIVE_POLL_S
         self._state = ViewState.STARTING
         self._from_memory = self._from_stack = self._overtaken = 0
 
@@ -173,7 +174,7 @@ class ViewRun:
     def _step(self, feed: FrameFeed) -> float | None:
         now_s = time.monotonic()
         if now_s < self._look_at_s and not feed.has_news:
-            return min(LIVE_POLL_S, self._look_at_s - now_s)
+            return min(self._live_poll_s, self._look_at_s - now_s)
         self._is_held = self._is_waiting = False
         was_busy = self._take(feed)
         if self._may_read():
@@ -189,11 +190,13 @@ class ViewRun:
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._state = ViewState.WAITING
-            wait_s = POLL_S if now_s - self._news_at_s < QUIET_AFTER_S else QUIET_POLL_S
+            is_quiet = now_s - self._news_at_s >= QUIET_AFTER_S
+            wait_s = QUIET_POLL_S if is_quiet else POLL_S
             if self._recent is None:
                 return wait_s
             self._look_at_s = now_s + wait_s
-            return LIVE_POLL_S
+            self._live_poll_s = QUIET_LIVE_POLL_S if is_quiet else LIVE_POLL_S
+            return self._live_poll_s
         if not self.view.finish():
             self._go_on_running(now_s)
             return HELD_POLL_S
