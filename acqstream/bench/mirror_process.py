@@ -26,7 +26,8 @@ from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.mirror_view import KEPT_BYTES
 from acqstream.pipeline.views.checkpoint import view_folder
 from acqstream.pipeline.views.registry import view_maker
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.allocator import keep_large_blocks
 
 

@@ -194,7 +194,7 @@ def _make_run(
 
 def _run(run: ViewRun, *, follow: bool) -> None:
     """Until nothing is left to do; without `follow`, until all is taken that is published now."""
-    from acqstream.pipeline.views.view import ViewState
+    from acqstream.pipeline.views.view_progress import ViewState
 
     with progress_bar() as bar:
         task = bar.add_task(f"{run.path.name} to {run.name}", total=None)

@@ -13,7 +13,7 @@ from acqstream.errors import AcqStreamError
 from acqstream.pipeline.views.checkpoint import mark_failed
 from acqstream.pipeline.views.recent_groups import GroupTable
 from acqstream.pipeline.views.registry import folder_of
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 

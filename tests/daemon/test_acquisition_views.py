@@ -9,7 +9,7 @@ from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.memory_budget import MemoryBudget
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
 from acqstream.storage.memory import map_memory

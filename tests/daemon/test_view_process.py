@@ -24,7 +24,7 @@ from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
 from acqstream.pipeline.views.host import MAX_CATCHING_UP
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from tests.live.stored import until

@@ -39,7 +39,8 @@ from acqstream.errors import AcqStreamError
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
-from acqstream.pipeline.views.view import ViewProgress, ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewProgress, ViewState
 from acqstream.storage.allocator import keep_large_blocks
 from acqstream.storage.memory import map_memory
 

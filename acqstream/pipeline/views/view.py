@@ -11,8 +11,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from acqstream.pipeline.views.checkpoint import (
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.recent_groups import RecentGroups
+from acqstream.pipeline.views.view_progress import ViewProgress, ViewState
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
@@ -46,33 +45,6 @@ HELD_POLL_S = 0.005
 LOCKED_POLL_S = 0.5
 FULL_POLL_S = 1.0
 _CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
-
-
-class ViewState(StrEnum):
-    """How a view is."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    WAITING = "waiting"  # it has all frames, and more may come
-    HELD = "held"  # the log has a backlog: no disk reads; or the disk is full
-    LOCKED = "locked"  # another process makes this view
-    INTERRUPTED = "interrupted"  # it has all frames of a dataset that may be gone on with
-    COMPLETE = "complete"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class ViewProgress:
-    """How far a view is. cursor of count frames are taken, waiting pieces of the result are not written yet; the other
-    counts are of this process."""
-
-    state: ViewState = ViewState.STARTING
-    cursor: int = 0
-    count: int = 0
-    from_memory: int = 0
-    from_stack: int = 0
-    overtaken: int = 0
-    waiting: int = 0
 
 
 class ViewRun:
@@ -246,8 +218,7 @@ class ViewRun:
         if self._allowance.is_free():
             cursor = self.view.take_together(self._cursor, len(feed.reader))
             if cursor is not None:
-                self._from_stack += cursor - self._cursor
-                self._cursor = cursor
+                self._from_stack, self._cursor = self._from_stack + cursor - self._cursor, cursor
                 self._is_waiting = cursor < len(feed.reader)
                 return False
         is_ready = feed.has(self._cursor) and self._make_ready(self._cursor)

@@ -14,7 +14,7 @@ from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_formats
 from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.container import read_note
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from tests.pipeline.make_frames import write_log
 from tests.pipeline.mirroring.mirror_cases import finish, frames_at, places_of, run_of
 

@@ -17,7 +17,7 @@ from acqstream.errors import StorageError
 from acqstream.pipeline.mirroring import mirror_view
 from acqstream.pipeline.mirroring.mirror_view import MirrorView
 from acqstream.pipeline.mirroring.workers import QUEUED_TASKS, Workers
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from tests.pipeline.make_frames import write_log
 from tests.pipeline.mirroring.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk

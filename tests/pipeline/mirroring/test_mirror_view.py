@@ -14,7 +14,8 @@ import pytest
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.pipeline.views import view as views
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewState
 from tests.pipeline.make_frames import Axes, Frame, frame_of, start_log, write_log
 from tests.pipeline.mirroring.mirror_cases import (
     PLAIN,

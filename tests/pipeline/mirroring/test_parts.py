@@ -18,7 +18,8 @@ from acqstream.errors import DatasetError, DiskFull, StorageError
 from acqstream.pipeline.mirroring import part, part_runner, parts
 from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.part_runner import PartRunner
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.own_names_disk import OwnNamesDisk
 from tests.pipeline.make_frames import start_log, write_log

@@ -20,7 +20,8 @@ from acqstream.pipeline.state_file import read_state
 from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.pipeline.views import view as views
 from acqstream.pipeline.views.checkpoint import mark_begun, read_checkpoint, view_folder
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from tests.pipeline.make_frames import Frame, frame_of

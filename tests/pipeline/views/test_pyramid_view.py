@@ -19,7 +19,7 @@ from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.pipeline.views import view as views
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
-from acqstream.pipeline.views.view import ViewState
+from acqstream.pipeline.views.view_progress import ViewState
 from tests.live.stored import until
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, spec_of, write_log
 from tests.pipeline.views.pyramid_cases import (

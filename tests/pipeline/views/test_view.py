@@ -22,7 +22,8 @@ from acqstream.pipeline.views.base import View
 from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
 from acqstream.pipeline.views.feed import Lease
 from acqstream.pipeline.views.null_view import NullView
-from acqstream.pipeline.views.view import ViewRun, ViewState
+from acqstream.pipeline.views.view import ViewRun
+from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from tests.pipeline.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
 from tests.pipeline.views.shared_log import Source, source_of
