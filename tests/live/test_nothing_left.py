@@ -262,7 +262,7 @@ def test_the_machine_after_every_way_of_ending(
 ) -> None:
     """Files, sockets, shared memory and processes, with a view beside the run; after a kill the next daemon tidies."""
     before = on_the_machine(tmp_path)
-    daemon = DaemonProcess(tmp_path / "data", grace_s=0.1, mirrors=["null"]).start()
+    daemon = DaemonProcess(tmp_path / "data", grace_s=0.1, mirrors=["null"], is_fresh=True).start()
     producer = programs.start(programs.PRODUCER, daemon.endpoint, NAME, "20", ending, "shm")
     try:
         programs.line_of(producer)
@@ -278,7 +278,7 @@ def test_the_machine_after_every_way_of_ending(
     until(lambda: not [one for one in processes if is_alive(one)], "all processes are gone")
     assert not holders_of(memory)
     if end in (kill_daemon, kill_both):
-        with DaemonProcess(daemon.data, port=daemon.port):
+        with DaemonProcess(daemon.data, port=daemon.port, is_fresh=True):
             assert (daemon.data / ".acqstream.ballast").exists()
     left = set(on_the_machine(tmp_path) - before)
     log = {f"file {path.relative_to(tmp_path)}" for path in (daemon.config_path, daemon.log_path)}
@@ -341,7 +341,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
-    daemon = DaemonProcess(tmp_path / "data", memory_mb=256)
+    daemon = DaemonProcess(tmp_path / "data", memory_mb=256, is_fresh=True)
     for _ in range(3):
         daemon.launch()
         until(lambda: daemon.runtime.exists() and list(daemon.runtime.iterdir()), "its first socket", every_s=0.0005)
