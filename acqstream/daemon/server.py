@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from types import FrameType
@@ -52,13 +53,16 @@ FAREWELL_MS = 1000  # for last replies to leave when the daemon ends
 class Server:
     """One daemon. `run` until `stop` (any thread, or a signal handler)."""
 
-    def __init__(self, config: DaemonConfig, disk: Disk | None = None) -> None:
+    def __init__(
+        self, config: DaemonConfig, disk: Disk | None = None, *, on_recovered: Callable[[], None] = lambda: None
+    ) -> None:
         with ExitStack() as undo:
             self.directory = DataDirectory(config.data)
             undo.callback(self.directory.close)
             self._service = Service()
             undo.callback(self._service.close)
             recover_all(self._service.starting(self.directory.folders()))
+            on_recovered()
             self.endpoints = Endpoints(config)
             undo.callback(self.endpoints.close)
             self._prepare(config, disk or LocalDisk(), undo)
@@ -205,10 +209,14 @@ def serve(config: DaemonConfig) -> Outcome:
     """Run a daemon until SIGTERM or SIGINT; how it went. Raises ConfigError or DatasetLocked before it starts."""
     keep_large_blocks(KEPT_HEAP_BYTES)
     raise_descriptor_limit()
-    signal.signal(signal.SIGTERM, _give_up_starting)
-    server = Server(config)
+    start = _Start()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, start.give_up)
+    server = Server(config, on_recovered=start.end_of_recovery)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda _number, _frame: server.stop())
+    if start.is_given_up:
+        server.stop()
     threading.excepthook = partial(_note_thread_error, server)
     limit_bytes = memory_limit_bytes()
     if limit_bytes is not None and limit_bytes < config.most_memory_mb * 2**20:
@@ -218,9 +226,19 @@ def serve(config: DaemonConfig) -> Outcome:
     return server.run()
 
 
-def _give_up_starting(_number: int, _frame: FrameType | None) -> None:
-    """Stopped before it was ready: nothing runs yet, and recovery can be cut short at any place."""
-    sys.exit()
+class _Start:
+    """SIGTERM or SIGINT before the daemon is ready: recovery can be cut short at any place, making sockets and threads cannot."""
+
+    def __init__(self) -> None:
+        self.is_given_up = self._is_recovered = False
+
+    def end_of_recovery(self) -> None:
+        self._is_recovered = True
+
+    def give_up(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._is_recovered:
+            sys.exit()
+        self.is_given_up = True
 
 
 def _note_thread_error(server: Server, fault: threading.ExceptHookArgs) -> None:
