@@ -227,7 +227,7 @@ def serve(config: DaemonConfig) -> Outcome:
 
 
 class _Start:
-    """SIGTERM or SIGINT before the daemon is ready: recovery can be cut short at any place, making sockets and threads cannot."""
+    """SIGTERM or SIGINT before the daemon is ready: recovery can be cut short anywhere, making sockets cannot."""
 
     def __init__(self) -> None:
         self.is_given_up = self._is_recovered = False
