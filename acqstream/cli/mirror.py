@@ -149,11 +149,11 @@ def _check_parallel(path: Path, to: str, *, follow: bool) -> None:
     if follow:
         raise typer.BadParameter("a dataset that grows is followed by one process", param_hint=f"--follow, {hint}")
     levels = open_readers(path)
-    is_growing = levels[0].writing
+    is_complete = levels[0].complete
     for level in levels:
         level.close()
-    if is_growing:
-        text = f"{path} is being written, or was cut off: one process makes a mirror of what is there so far"
+    if not is_complete:
+        text = f"{path} is being written, or was cut off: one process makes a mirror of what is there"
         raise typer.BadParameter(text, param_hint=hint)
 
 

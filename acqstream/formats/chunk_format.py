@@ -130,13 +130,9 @@ class ChunkWriter(Protocol):
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
         """The level now has this shape. After the chunks that it announces are stored.
 
-        Also called with the shape as it is, when more has been stored: readers are to see it, where that takes more.
         Nothing shrinks: a restarted writer may know of less than is there. Raises ConfigError for an axis that cannot
         grow.
         """
-
-    def settle(self) -> None:
-        """No chunk is on its way: all that are there so far are stored, and readers are to see them."""
 
     def sync(self) -> None:
         """When this returns, all that was stored before survives a power cut."""

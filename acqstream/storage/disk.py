@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 _FALLOC_FL_KEEP_SIZE = 1
-_SYNC_FILE_RANGE_WRITE = 2
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -31,9 +30,6 @@ class Disk(Protocol):
 
     def pread(self, fd: int, length: int, offset: int) -> bytes: ...
     def fdatasync(self, fd: int) -> None: ...
-    def begin_forcing(self, fd: int) -> None:
-        """Have the disk begin with what was written; `fdatasync` then takes less. Does not wait, and may do nothing."""
-
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         """Allocate blocks without changing the visible length. False where the file system cannot."""
 
@@ -52,7 +48,6 @@ class LocalDisk:
     def __init__(self) -> None:
         self._seek_lock = threading.Lock()
         self._fallocate = _find_fallocate()
-        self._sync_range = _find_sync_range()
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -84,10 +79,6 @@ class LocalDisk:
     def fdatasync(self, fd: int) -> None:
         # fdatasync is enough for appended data: it forces the length too.
         (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(fd)
-
-    def begin_forcing(self, fd: int) -> None:
-        if self._sync_range is not None:
-            self._sync_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)  # an error comes again from fdatasync
 
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         if self._fallocate is None:
@@ -139,16 +130,6 @@ def _find_fallocate() -> ctypes._FuncPointer | None:
     function = ctypes.CDLL(None, use_errno=True).fallocate
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     function.restype = ctypes.c_int
-    return function
-
-
-def _find_sync_range() -> ctypes._FuncPointer | None:
-    if sys.platform != "linux":
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
-    if function is not None:
-        function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-        function.restype = ctypes.c_int
     return function
 
 

@@ -30,9 +30,6 @@ class DryDisk(LocalDisk):
     def fdatasync(self, fd: int) -> None:
         return
 
-    def begin_forcing(self, fd: int) -> None:
-        return
-
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         return False
 

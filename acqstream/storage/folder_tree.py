@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from acqstream.errors import StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
@@ -14,17 +13,6 @@ from acqstream.storage.disk import Disk
 from acqstream.storage.whole_file import WholeFiles
 
 _MAX_KNOWN = 100_000
-_MOST_UNNAMED, _MOST_UNNAMED_BYTES = 32, 64 * 2**20  # files that are forced together
-
-
-@dataclass(frozen=True, slots=True)
-class _Unnamed:
-    """A file that is written, and neither forced nor named."""
-
-    fd: int
-    folder: str
-    path: str
-    length: int
 
 
 class FolderTree:
@@ -37,9 +25,6 @@ class FolderTree:
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._changed: set[str] = set()  # folders whose names are not forced yet
-        self._unnamed: dict[str, _Unnamed] = {}
-        self._being_named: set[str] = set()
-        self._naming = threading.Lock()  # who comes second waits until the first is done
 
     def folder(self, parts: Sequence[str]) -> str:
         """The path of a folder below the root; it and those above it are made where they are not there."""
@@ -75,50 +60,6 @@ class FolderTree:
         with self._lock:
             self._changed.add(folder)
 
-    def put_soon(self, folder: str, name: str, content: Sequence[bytes | memoryview]) -> None:
-        """As `put`, but the file gets its name together with others: with `name_all`, or once many wait for that.
-
-        Forcing them together takes a third of the time. Raises StorageError, which may tell of one of the others.
-        """
-        path = f"{folder}/{name}"
-        with self._lock:
-            before = self._unnamed.pop(path, None)
-            is_being_named = path in self._being_named
-        if before is not None:
-            self._disk.close(before.fd)
-        if is_being_named:
-            self.name_all()
-        fd = self._write(path, content)
-        with self._lock:
-            self._unnamed[path] = _Unnamed(fd, folder, path, sum(memoryview(part).nbytes for part in content))
-            lengths = [one.length for one in self._unnamed.values()]
-        if len(lengths) >= _MOST_UNNAMED or sum(lengths) >= _MOST_UNNAMED_BYTES:
-            self.name_all()
-
-    def name_all(self) -> None:
-        """Force all files that were put soon, then give them their names. Raises StorageError.
-
-        After DiskFull it can be called again; after any other error some of the files are lost.
-        """
-        with self._naming:
-            with self._lock:
-                group = list(self._unnamed.values())
-                self._unnamed.clear()
-                self._being_named = {one.path for one in group}
-            try:
-                self._force(group)
-                self._name(group)
-            finally:
-                with self._lock:
-                    self._being_named.clear()
-
-    def close(self) -> None:
-        """Drop the files that have no name yet."""
-        with self._lock:
-            dropped, self._unnamed = self._unnamed, {}
-        for one in dropped.values():
-            self._drop(one)
-
     def put_new(self, folder: str, name: str, content: bytes) -> None:
         """As `put`, unless the file is there with this content."""
         try:
@@ -144,7 +85,6 @@ class FolderTree:
 
     def sync(self) -> None:
         """Force the names of all files that were put before."""
-        self.name_all()
         with self._lock:
             changed, self._changed = self._changed, set()
         left = set(changed)
@@ -169,49 +109,6 @@ class FolderTree:
         else:
             self._changed.add(path.rpartition("/")[0] or "/")
         self._known.add(path)
-
-    def _write(self, path: str, content: Sequence[bytes | memoryview]) -> int:
-        """A new file beside `path`, written and not forced."""
-        temporary = path + TEMPORARY_SUFFIX
-        try:
-            try:
-                return self._files.begin(temporary, content)
-            except FileExistsError:  # left by a crash
-                self._disk.unlink(temporary)
-                return self._files.begin(temporary, content)
-        except OSError as error:
-            with contextlib.suppress(OSError):  # the first error counts
-                self._disk.unlink(temporary)
-            raise StorageError.wrap(error, path, "cannot write") from error
-
-    def _force(self, group: Sequence[_Unnamed]) -> None:
-        try:
-            for one in group:
-                self._disk.fdatasync(one.fd)
-        except OSError as error:
-            for other in group:
-                self._drop(other)
-            raise StorageError(error, one.path, "cannot force to the disk") from error  # not again: the pages are gone
-
-    def _name(self, group: Sequence[_Unnamed]) -> None:
-        left = list(group)
-        try:
-            for one in group:
-                self._disk.replace(one.path + TEMPORARY_SUFFIX, one.path)
-                left.remove(one)
-                self._disk.close(one.fd)
-                with self._lock:
-                    self._changed.add(one.folder)
-        except OSError as error:
-            with self._lock:
-                self._unnamed = {one.path: one for one in left} | self._unnamed
-            raise StorageError.wrap(error, one.path, "cannot name the file") from error
-
-    def _drop(self, one: _Unnamed) -> None:
-        with contextlib.suppress(OSError):
-            self._disk.close(one.fd)
-        with contextlib.suppress(OSError):
-            self._disk.unlink(one.path + TEMPORARY_SUFFIX)
 
 
 def remove_tree(disk: Disk, path: str) -> None:

@@ -74,9 +74,6 @@ class WatchedDisk:
     def fdatasync(self, fd: int) -> None:
         self._watch("fdatasync", self._paths.get(fd, ""), lambda: self._inner.fdatasync(fd))
 
-    def begin_forcing(self, fd: int) -> None:
-        self._watch("sync_file_range", self._paths.get(fd, ""), lambda: self._inner.begin_forcing(fd))
-
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         return self._watch("reserve", self._paths.get(fd, ""), lambda: self._inner.reserve(fd, offset, length))
 

@@ -30,23 +30,15 @@ class WholeFiles:
         self._can_direct = True
 
     def make(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
-        """As `begin`, and force the file and close it."""
-        fd = self.begin(path, content, length)
-        try:
-            self._disk.fdatasync(fd)
-        finally:
-            self._disk.close(fd)
-
-    def begin(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> int:
-        """Write a file that is not there yet; its descriptor, for forcing and closing it. length makes it longer, with
-        a hole behind the content.
+        """Write a file that is not there yet, and force it. length makes it longer, with a hole behind the content.
 
         Raises OSError; there may be a part of it then.
         """
         total = sum(len(part) for part in content)
         if self._can_direct and length is None and total >= LEAST_DIRECT_BYTES:
             try:
-                return self._begin_direct(path, content, total)
+                self._make_direct(path, content, total)
+                return
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
@@ -54,16 +46,17 @@ class WholeFiles:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
         fd = self._disk.open(path, create=True)
-        with self._closed_after_error(fd):
+        try:
             if length is not None:
                 self._disk.truncate(fd, length)
             write_all(self._disk, fd, content, 0)
-            self._disk.begin_forcing(fd)
-        return fd
+            self._disk.fdatasync(fd)
+        finally:
+            self._disk.close(fd)
 
-    def _begin_direct(self, path: str, content: Sequence[bytes | memoryview], total: int) -> int:
+    def _make_direct(self, path: str, content: Sequence[bytes | memoryview], total: int) -> None:
         fd = self._disk.open(path, create=True, direct=True)
-        with self._closed_after_error(fd):
+        try:
             self._disk.reserve(fd, 0, total)
             memory, offset = self._memory.take(PIECE_BYTES), 0
             for filled in _pieces(content, memory[:PIECE_BYTES]):
@@ -73,15 +66,9 @@ class WholeFiles:
                 offset += filled
             if total % BLOCK_BYTES:
                 self._disk.truncate(fd, total)
-        return fd
-
-    @contextlib.contextmanager
-    def _closed_after_error(self, fd: int) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
+            self._disk.fdatasync(fd)
+        finally:
             self._disk.close(fd)
-            raise
 
 
 def _pieces(content: Sequence[bytes | memoryview], memory: NDArray[np.uint8]) -> Iterator[int]:

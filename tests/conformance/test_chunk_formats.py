@@ -149,7 +149,7 @@ def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
     for position in np.ndindex(*grid):
         if position not in missing:
             made.store(0, position)
-    made.writer.settle()
+    made.writer.sync()
     with acqstream.open(made.folder) as ds:
         expected = made.part(0).copy()
         for position in missing:
@@ -159,7 +159,7 @@ def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
         for position in missing:
             assert np.array_equal(ds.levels[0].read(), expected)
             made.store(0, position)
-        made.writer.settle()
+        made.writer.sync()
         ds.refresh()
         assert np.array_equal(ds.levels[0].read(), made.part(0))
 

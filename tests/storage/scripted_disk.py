@@ -147,10 +147,6 @@ class ScriptedDisk:
         self._enter("fdatasync", self._names[fd])
         self._inner.fdatasync(fd)
 
-    def begin_forcing(self, fd: int) -> None:
-        self._enter("begin_forcing", self._names[fd])
-        self._inner.begin_forcing(fd)
-
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         self._enter("reserve", self._names[fd], offset, length)
         return self.can_reserve and self._inner.reserve(fd, offset, length)

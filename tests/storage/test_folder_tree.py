@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -82,89 +80,3 @@ def test_a_file_in_the_way_is_told(tmp_path):
     tree = FolderTree(str(tmp_path), LocalDisk())
     with pytest.raises(StorageError, match="a/b"):
         tree.folder(("a", "b"))
-
-
-def test_files_that_are_put_soon_are_forced_together_and_named_then(tmp_path):
-    disk = ScriptedDisk()
-    tree = FolderTree(str(tmp_path / "root"), disk)
-    for number in range(5):
-        tree.put_soon(tree.folder(("a",)), str(number), [b"old", memoryview(b" content")])
-    tree.put_soon(tree.folder(("a",)), "3", [b"new"])
-    assert sorted(path.name for path in (tmp_path / "root" / "a").iterdir()) == [f"{n}.new" for n in range(5)]
-    assert not disk.of("fdatasync")
-    tree.name_all()
-    found = {path.name: path.read_bytes() for path in (tmp_path / "root" / "a").iterdir()}
-    assert found == {str(n): b"new" if n == 3 else b"old content" for n in range(5)}
-    kinds = [call.kind for call in disk.calls if call.kind in ("fdatasync", "replace")]
-    assert kinds == ["fdatasync"] * 5 + ["replace"] * 5
-    tree.sync()
-    assert {call.name for call in disk.of("sync_directory")} == {tmp_path.name, "root", "a"}
-
-
-def test_many_files_do_not_wait_for_ever_and_sync_names_the_rest(tmp_path):
-    tree = FolderTree(str(tmp_path / "root"), LocalDisk())
-    names = [str(number) for number in range(100)]
-    for name in names:
-        tree.put_soon(tree.folder(()), name, [b"x"])
-    named = [path for path in (tmp_path / "root").iterdir() if path.suffix != ".new"]
-    assert 60 < len(named) < 100
-    tree.sync()
-    assert sorted(path.name for path in (tmp_path / "root").iterdir()) == sorted(names)
-
-
-def test_a_full_disk_when_files_get_their_names_loses_none(tmp_path):
-    disk = ScriptedDisk()
-    tree = FolderTree(str(tmp_path / "root"), disk)
-    for number in range(5):
-        tree.put_soon(tree.folder(()), str(number), [b"x"])
-    disk.fail("replace", 3, errno.ENOSPC)
-    with pytest.raises(DiskFull):
-        tree.name_all()
-    tree.put_soon(tree.folder(()), "4", [b"y"])
-    tree.sync()
-    assert {path.name: path.read_bytes() for path in (tmp_path / "root").iterdir()} == {
-        **{str(number): b"x" for number in range(4)},
-        "4": b"y",
-    }
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_what_cannot_be_forced_is_never_named(tmp_path, code):
-    disk = ScriptedDisk()
-    tree = FolderTree(str(tmp_path / "root"), disk)
-    for number in range(3):
-        tree.put_soon(tree.folder(()), str(number), [b"x"])
-    disk.fail("fdatasync", 2, code)
-    with pytest.raises(StorageError) as caught:
-        tree.name_all()
-    assert not isinstance(caught.value, DiskFull)  # the pages are gone: trying again would name holes
-    tree.sync()
-    assert list((tmp_path / "root").iterdir()) == []
-
-
-def test_who_closes_drops_what_has_no_name(tmp_path):
-    tree = FolderTree(str(tmp_path / "root"), LocalDisk())
-    tree.put_soon(tree.folder(()), "0", [b"x"])
-    tree.close()
-    assert list((tmp_path / "root").iterdir()) == []
-    tree.name_all()
-    assert list((tmp_path / "root").iterdir()) == []
-
-
-def test_the_same_files_are_put_soon_by_many_threads(tmp_path):
-    tree = FolderTree(str(tmp_path / "root"), LocalDisk())
-    chance = random.Random(3)
-    orders = [chance.sample(range(40), 40) for _ in range(6)]
-
-    def put(order):
-        for number in order:
-            tree.put_soon(tree.folder(()), str(number), [bytes([number]) * 5000])
-            if number % 9 == 0:
-                tree.name_all()
-
-    # One name at a time, as the engine does: a thread each for the numbers of one residue.
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(put, [[n for n in order if n % 6 == k] * 5 for k, order in enumerate(orders)]))
-    tree.sync()
-    found = {int(path.name): path.read_bytes() for path in (tmp_path / "root").iterdir()}
-    assert found == {number: bytes([number]) * 5000 for number in range(40)}

@@ -11,8 +11,5 @@ class UnforcedDisk(LocalDisk):
     def fdatasync(self, fd: int) -> None:
         return
 
-    def begin_forcing(self, fd: int) -> None:
-        return
-
     def sync_directory(self, path: str) -> None:
         return

@@ -85,11 +85,10 @@ class N5Writer:
         leading = folder_axes(self._options.layout, self._levels[level].axes)
         group = self._begin_member(position[:leading])
         *folders, name = [str(index) for index in reversed(position[leading:])]
-        self._tree.put_soon(self._tree.folder((*group, level_folder(level), *folders)), name, encoded)
+        self._tree.put(self._tree.folder((*group, level_folder(level), *folders)), name, encoded)
 
     def grow(self, level: int, shape: tuple[int, ...]) -> None:
         """See ChunkWriter. Raises ConfigError for an axis that cannot grow in this layout."""
-        self._tree.name_all()
         with self._lock:
             spec = self._levels[level]
             grown = tuple(max(before, after) for before, after in zip(spec.shape, shape, strict=True))
@@ -97,10 +96,6 @@ class N5Writer:
             if grown != spec.shape:
                 self._levels[level] = replace(spec, shape=grown)
                 self._write_documents(complete=False)
-
-    def settle(self) -> None:
-        """See ChunkWriter."""
-        self._tree.name_all()
 
     def sync(self) -> None:
         """See ChunkWriter. Brings the XML file up to date, too."""
@@ -110,7 +105,6 @@ class N5Writer:
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See ChunkWriter."""
-        self._tree.name_all()
         with self._lock:
             self._levels = [
                 replace(level, shape=final.shape, labels=final.labels, attributes=final.attributes)
@@ -124,8 +118,7 @@ class N5Writer:
             self._write_documents(complete=True)
 
     def close(self) -> None:
-        """Drops blocks that have no names yet: `sync` has not returned since."""
-        self._tree.close()
+        """No file is kept open."""
 
     def _check_inside(self, shape: Sequence[int], grown: Sequence[int]) -> None:
         """Whether the first axes may get as long as that. Raises ConfigError."""

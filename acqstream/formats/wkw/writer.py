@@ -123,10 +123,6 @@ class WkwWriter:
             else:  # one of several, each with other rows: none of them knows what is whole
                 self._force()
 
-    def settle(self) -> None:
-        """See ChunkWriter."""
-        self.sync()
-
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See ChunkWriter."""
         with self._lock:
@@ -265,7 +261,7 @@ class WkwWriter:
         self._array = array
 
     def _put(self, folder: tuple[str, ...], name: str, content: bytes) -> None:
-        self._tree.put(self._tree.folder(folder), name, [content])
+        self._tree.put_new(self._tree.folder(folder), name, content)
 
 
 def create_writer(container: Path, levels: Sequence[ArraySpec], options: WkwOptions, disk: Disk) -> WkwWriter:

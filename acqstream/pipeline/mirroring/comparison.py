@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import Position
+from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.pipeline.mirroring.container import MirrorNote, read_note
 from acqstream.pipeline.mirroring.log_frames import LogFrames
 from acqstream.pipeline.mirroring.part import find_format, open_dataset
@@ -46,7 +48,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class ComparedPart:
     """What one process compares: these rows."""
 
     dataset: str
@@ -69,13 +71,11 @@ def compare(
     note = read_note(folder)
     if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
-    rows = _rows_by_slab(dataset, note, count)
-    total, result = sum(map(len, rows.values())), Comparison()
+    whole = ComparedPart(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
+    total, result = sum(map(len, whole.rows.values())), Comparison()
     if runner is None:
-        compare_part(_Order(str(dataset), note, rows), result, lambda done: on_progress(done, total))
-        return result
-    orders = [_Order(str(dataset.absolute()), note, dict(part)) for part in _pieces(rows, PIECES * runner.width)]
-    runner.begin(compare_part, orders)
+        return compare_part(whole, lambda done: on_progress(done, total))
+    runner.begin(compare_part, list(_parts(whole, PIECES * runner.width)))
     while not runner.is_done():
         for _, part in runner.poll(POLL_S):
             result.add(part)
@@ -83,49 +83,47 @@ def compare(
     return result
 
 
-def compare_part(
-    order: _Order, result: Comparison | None = None, on_progress: Callable[[int], None] = lambda _done: None
-) -> Comparison:
-    """Compare some rows; into `result`, if there is one."""
-    result = result or Comparison()
-    note = order.note
-    assert note.plan is not None
-    reader = open_dataset(order.dataset)
-    try:
-        arrays = find_format(note.settings).open(Path(note.container))
-        frames = LogFrames(reader, note.plan, arrays[0].spec)
-        for row, is_equal in compared_rows(reader, arrays[0], frames, order.rows):
+def compare_part(part: ComparedPart, on_progress: Callable[[int], None] = lambda _done: None) -> Comparison:
+    """Compare some rows, in this process."""
+    result = Comparison()
+    with _opened(part.dataset, part.note) as (reader, array, frames):
+        for row, is_equal in compared_rows(reader, array, frames, part.rows):
             result.frames += 1
             if not is_equal:
                 result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
             on_progress(result.frames)
-        for array in arrays:
-            array.close()
-    finally:
-        reader.close()
     return result
 
 
-def _rows_by_slab(dataset: Path, note: MirrorNote, count: int) -> Rows:
+@contextmanager
+def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkArrayReader, LogFrames]]:
+    """The dataset, level 0 of the mirror, and how frames lie in it."""
     assert note.plan is not None
-    reader = open_dataset(str(dataset))
+    reader = open_dataset(dataset)
     try:
         arrays = find_format(note.settings).open(Path(note.container))
-        frames = LogFrames(reader, note.plan, arrays[0].spec)
-        (grid,) = slab_grids([arrays[0].spec])
-        for array in arrays:
-            array.close()
-        rows: Rows = {}
+        try:
+            yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
+        finally:
+            for array in arrays:
+                array.close()
+    finally:
+        reader.close()
+
+
+def _rows_by_slab(dataset: str, note: MirrorNote, count: int) -> Rows:
+    rows: Rows = {}
+    with _opened(dataset, note) as (_, array, frames):
+        (grid,) = slab_grids([array.spec])
         for row in range(count):
             key, plane = grid.locate(frames.place(row))
             rows.setdefault(key, {})[plane] = row
-    finally:
-        reader.close()
     return dict(sorted(rows.items()))
 
 
-def _pieces(rows: Rows, count: int) -> Iterator[Sequence[tuple[Position, dict[int, int]]]]:
+def _parts(whole: ComparedPart, count: int) -> Iterator[ComparedPart]:
     """About `count` runs of slabs."""
-    items = list(rows.items())
+    items: Sequence[tuple[Position, dict[int, int]]] = list(whole.rows.items())
     step = max(1, -(-len(items) // count))
-    return (items[first : first + step] for first in range(0, len(items), step))
+    for first in range(0, len(items), step):
+        yield ComparedPart(whole.dataset, whole.note, dict(items[first : first + step]))

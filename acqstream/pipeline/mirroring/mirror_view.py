@@ -83,7 +83,6 @@ class MirrorView(View):
         self._levels: tuple[ArraySpec, ...] = ()
         self._grown: list[tuple[int, ...]] = []
         self._grown_s = self._idle_since_s = 0.0
-        self._shown_chunks = 0
         self._writer: ChunkWriter | None = None
         self._assembly: Assembly | None = None
         self._frames: LogFrames | None = None
@@ -212,9 +211,8 @@ class MirrorView(View):
         self._workers.check()
         self._assembly.advance()
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
-        is_long_idle = is_idle and now_s - self._idle_since_s >= IDLE_S
-        if is_long_idle and self._assembly.settle() and self._writer is not None:
-            self._writer.settle()  # whoever looks on sees what there is
+        if is_idle and now_s - self._idle_since_s >= IDLE_S:
+            self._assembly.settle()  # whoever looks on sees what there is
         if now_s - self._grown_s >= GROW_INTERVAL_S:
             self._grown_s = now_s
             self._grow()
@@ -227,7 +225,6 @@ class MirrorView(View):
             return False
         self._workers.check()
         self._grow()
-        self._writer.settle()
         self._writer.sync()
         return True
 
@@ -361,16 +358,14 @@ class MirrorView(View):
         return Parts(runner, job, new.units(), new.frames, slab_bytes=slab_bytes, saved=self._saved_parts)
 
     def _grow(self) -> None:
-        """Announce what has been stored."""
+        """Announce what has been stored along axes that grow."""
         assert self._assembly is not None
         assert self._writer is not None
-        is_news = self._assembly.stored_chunks != self._shown_chunks
-        self._shown_chunks = self._assembly.stored_chunks
         for level, (known, extent) in enumerate(zip(self._grown, self._assembly.stored_extents, strict=True)):
             shape = list(known)
             for axis, size in zip(self._assembly.grids[level].outer, extent, strict=True):
                 shape[axis] = max(shape[axis], size)
-            if tuple(shape) != known or (is_news and not level):
+            if tuple(shape) != known:
                 self._writer.grow(level, tuple(shape))
                 self._grown[level] = tuple(shape)
 

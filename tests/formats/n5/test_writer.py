@@ -292,7 +292,6 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
         writer.store(0, (0, 0, 0), encoded)
     assert not list((tmp_path / "a.n5" / "s0" / "0" / "0").iterdir())
     writer.store(0, (0, 0, 0), encoded)
-    writer.settle()
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert np.array_equal(ds.levels[0].read(), array)
 

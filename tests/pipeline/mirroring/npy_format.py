@@ -56,9 +56,6 @@ class NpyWriter:
         self._spec = replace(self._spec, shape=shape)
         self._note(complete=False)
 
-    def settle(self) -> None:
-        """A file is seen when it has its name."""
-
     def sync(self) -> None:
         self._tree.sync()
 
