@@ -215,7 +215,8 @@ def test_a_producer_that_was_replaced_is_fenced_off(tmp_path: Path, grace_s: flo
         with WireClient(daemon.endpoint) as lost:
             lost.open("cells", ds)
             lost.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
-            lost.wait_for("ack")
+            while lost.wait_for("ack")["received"] < 1:
+                pass
         if grace_s < 1:
             until(lambda: state_of(daemon.data / "cells")["state"] == "INTERRUPTED", "it is interrupted")
         with WireClient(daemon.endpoint) as old, WireClient(daemon.endpoint) as new:
