@@ -305,7 +305,7 @@ def test_who_did_not_ask_for_the_mirror_that_cannot_fit_records_without_it(tmp_p
         frame = ((1024, 1024), "uint16")
         with acqstream.create("large", endpoint=daemon.endpoint, axes=AXES, frame=frame) as run:
             run.put(np.full((1024, 1024), 7, "uint16"), time=0, channel=0, z=0)
-            failed = wait_for(daemon, "large", "failed")
+            failed = wait_for(daemon, "large", "n5", "failed")
     assert run.receipt is not None
     assert run.receipt.complete
     assert "mirror_memory_mb allows 16" in failed["reason"]
