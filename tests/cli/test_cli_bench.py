@@ -268,7 +268,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, options: list[str], numb
             os.killpg(bench.pid, number)  # as a terminal does: to its children too
         else:
             bench.send_signal(number)
-        assert bench.wait(50) == 130
+        assert bench.wait(50) == 128 + number
     finally:
         bench.kill()
         bench.wait()

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 50
+OTHERS = "ignore:invalid escape sequence:DeprecationWarning"  # of other packages, when they are compiled
 OPTIONAL = {  # module -> the extra it needs
     "acqstream.client.pymmcore": "pymmcore_plus",
     "acqstream.client.pycromanager.acquisition": "pycromanager",
@@ -31,7 +32,7 @@ SOURCES = {
 def loaded_by(statement: str) -> set[str]:
     """Names of all modules in a fresh interpreter after `statement`."""
     code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
-    command = [sys.executable, "-W", "error", "-c", code]
+    command = [sys.executable, "-W", "error", "-W", OTHERS, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))

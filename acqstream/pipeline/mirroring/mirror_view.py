@@ -35,6 +35,7 @@ from acqstream.storage.own_names_disk import remove_temporaries
 
 MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
+SHOW_INTERVAL_S = 1.0
 IDLE_S = 2.0  # without a frame: chunks are stored as they are
 MAX_THREADS = 4
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
@@ -82,7 +83,8 @@ class MirrorView(View):
         self._plan: ArrayPlan | None = None
         self._levels: tuple[ArraySpec, ...] = ()
         self._grown: list[tuple[int, ...]] = []
-        self._grown_s = self._idle_since_s = 0.0
+        self._grown_s = self._shown_s = self._idle_since_s = 0.0
+        self._shown_chunks = 0
         self._writer: ChunkWriter | None = None
         self._assembly: Assembly | None = None
         self._frames: LogFrames | None = None
@@ -213,9 +215,20 @@ class MirrorView(View):
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
         if is_idle and now_s - self._idle_since_s >= IDLE_S:
             self._assembly.settle()  # whoever looks on sees what there is
+        if now_s - self._shown_s >= SHOW_INTERVAL_S and self._source.may_use_disk():
+            self._shown_s = now_s
+            self._show()
         if now_s - self._grown_s >= GROW_INTERVAL_S:
             self._grown_s = now_s
             self._grow()
+
+    def _show(self) -> None:
+        """What was stored after the last checkpoint: there is none while no frame comes."""
+        assert self._assembly is not None
+        assert self._writer is not None
+        if self._shown_chunks != self._assembly.stored_chunks:
+            self._shown_chunks = self._assembly.stored_chunks
+            self._writer.sync()
 
     def settle(self) -> bool:
         if self._assembly is None or self._workers is None or self._writer is None:
@@ -246,6 +259,7 @@ class MirrorView(View):
             state["open"] = self._assembly.unstored()
             if self._parts is not None:
                 state["parts"] = self._parts.state()
+            self._shown_chunks = self._assembly.stored_chunks
             self._writer.sync()
         return {**state, "summary": self.summary()}
 

@@ -31,8 +31,8 @@ def attach(core, live_daemon):
 
 def read_back(path, sha):
     """Index of every frame in order of arrival, and sha of its pixels on the disk."""
+    until(lambda: acqstream.open(path).complete, "all is there, levels of tiles included")
     dataset = acqstream.open(path)
-    assert dataset.complete
     frame_keys = dataset.keys()
     keys = [dict(key) for key in frame_keys]
     return keys, [sha(dataset.read_frame(**key)) for key in keys]

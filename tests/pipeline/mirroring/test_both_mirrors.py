@@ -80,7 +80,7 @@ def test_killed_thirty_times_they_end_as_if_nothing_had_been(tmp_path: Path, com
     for run in both(tmp_path / "alone" / "cells", compression):
         finish(run)
     for kill in itertools.count():
-        runs = both(tmp_path / "killed" / "cells", compression, memory_mb=chance.choice([4, 64]))
+        runs = both(tmp_path / "killed" / "cells", compression, memory_mb=chance.choice([8, 64]))
         is_done = take_steps(runs, chance.randrange(1, 6) if kill < KILLS else 10_000)
         for run in runs:
             run.close()  # as after SIGKILL: nothing is saved
