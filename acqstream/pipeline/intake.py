@@ -54,6 +54,7 @@ class Intake:
         self.received = 0
         self.received_payload_bytes = 0
         self.closing = False
+        self._has_ended = False
         self.is_held = False  # the window stays where it is: there is no space on the disk
         self.axis_order: Sequence[str] = ()
         self.stack_header = b""
@@ -136,6 +137,8 @@ class Intake:
         """Take a filled slot into its group."""
         with self.condition:
             self._slot = None
+            if self._has_ended:
+                return  # filled too late: it counts as not received, as the receipt says
             first = not self.has_frames or self._is_wanted
             group.placements.append(placement)
             self.received += len(placement.frames)
@@ -234,6 +237,7 @@ class Intake:
     def release_outside(self) -> None:
         """The log has ended: what was not published is given up."""
         with self.condition:
+            self._has_ended = True
             while self._outside:
                 self._outside.popleft().release_outside()
 

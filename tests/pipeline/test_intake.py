@@ -67,6 +67,16 @@ def test_large_frames_are_groups_of_their_own() -> None:
     assert frames[0].image.nbytes == LARGE_FRAME_BYTES
 
 
+def test_a_slot_that_is_filled_after_the_end_counts_as_not_received() -> None:
+    """The receipt is made from what was received when the log ended."""
+    intake, frames = intake_of(), [frame_of(number, LARGE) for number in range(2)]
+    put(intake, frames[0])
+    slot = intake.reserve(frames[1].header)
+    intake.release_outside()
+    slot.commit()
+    assert intake.received == 1
+
+
 def test_packed_groups_end_at_their_size_and_where_the_kind_changes() -> None:
     shapes = [(255, 512)] * 20 + [(16, 16)] * 5 + [(16, 17)] + [LARGE] + [(16, 16)] * 2
     intake, frames = intake_of(8 * MIB), [frame_of(number, shape) for number, shape in enumerate(shapes)]
