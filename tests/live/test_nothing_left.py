@@ -23,7 +23,6 @@ from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
-from tests.live.nursery import nursery
 from tests.live.stored import image_of, state_of, until
 
 SHAPE = (400, 401)
@@ -269,8 +268,8 @@ def test_the_machine_after_every_way_of_ending(
         programs.line_of(producer)
         assert programs.line_of(producer) == "20"
         until(lambda: psutil.Process(daemon.pid).children(), "a view is made")
-        children = psutil.Process().children(recursive=True)
-        processes = [psutil.Process(producer.pid), *(one for one in children if one.pid != nursery.pid)]
+        ours = [psutil.Process(daemon.pid), psutil.Process(producer.pid)]
+        processes = [*ours, *(child for one in ours for child in one.children(recursive=True))]
         memory = memory_file_of(producer.pid)
         assert sorted(holders_of(memory)) == sorted([producer.pid, daemon.pid])
         end(daemon, producer)
