@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from acqstream.bench.report import BenchReport
 
 _SUSTAINED_BYTES, _SUSTAINED_PAIRS = 8_000_000_000, 5
-_QUICK_BYTES, _QUICK_PAIRS, _QUICK_FRAMES = 1_000_000_000, 2, 50_000
+_QUICK_BYTES, _QUICK_PAIRS, _QUICK_FRAMES = 1_000_000_000, 1, 50_000
 _QUICK_ROWS = ("ndstorage", "acquire-zarr", "shm", "ipc", "tcp")
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
@@ -32,7 +32,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
             "--bytes", metavar="SIZE", help="Pixels of one run, e.g. 500MB [default: 8GB; quick, mirror 1GB]."
         ),
     ] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5; quick, mirror 2].")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="Runs of each row [default: 5; quick, mirror 1].")] = None,
     rows: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
