@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,15 @@ def traces(*pids: int) -> Counter[str]:
                 continue  # that of the listing
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="ascii", errors="replace")
         found[f"{number}: mapped"] = maps.count("memfd:acqstream-producer")
+        found[f"{number}: named memory"] = len(named_memory_of([pid]))
         found[f"{number}: threads"] = process.num_threads()
         found[f"{number}: children"] = len(process.children())
     return found
 
 
 def places(daemon: DaemonProcess) -> Counter[str]:
-    """Names in shared memory and in the daemon's runtime directory."""
-    return Counter([*os.listdir("/dev/shm"), *(path.name for path in daemon.runtime.iterdir())])
+    """Names in the daemon's runtime directory."""
+    return Counter(path.name for path in daemon.runtime.iterdir())
 
 
 def mapped(daemon: DaemonProcess) -> int:
@@ -182,7 +182,7 @@ def test_after_a_daemon_that_ended(tmp_path: Path, transport: Any, number: signa
     way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport, "buffer_mb": 4}
     with acqstream.create("first", **way) as run:  # for what pyzmq makes once
         run.put(image_of(0, SHAPE), time=0)
-    before = traces(os.getpid()) + in_memory()
+    before = traces(os.getpid())
     run = acqstream.create("goes-on", **way, patience_s=20)
     for time in range(30):
         run.put(image_of(time, SHAPE), time=time)
@@ -200,7 +200,7 @@ def test_after_a_daemon_that_ended(tmp_path: Path, transport: Any, number: signa
     with pytest.raises(AcqStreamError):
         run.close()
     del run
-    check_no_more(lambda: traces(os.getpid()) + in_memory(), before)
+    check_no_more(lambda: traces(os.getpid()), before)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("acqstream")]
     if number is signal.SIGTERM:
         assert list(daemon.runtime.iterdir()) == []
@@ -258,9 +258,13 @@ WAYS: list[tuple[str, Callable[[DaemonProcess, Producer], None]]] = [
 @pytest.mark.timeout_s(120)
 @pytest.mark.parametrize(("ending", "end"), WAYS)
 def test_the_machine_after_every_way_of_ending(
-    tmp_path: Path, ending: str, end: Callable[[DaemonProcess, Producer], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: str,
+    end: Callable[[DaemonProcess, Producer], None],
 ) -> None:
     """Files, sockets, shared memory and processes, with a view beside the run; after a kill the next daemon tidies."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # theirs alone: other tests are at work meanwhile
     before = on_the_machine(tmp_path)
     daemon = DaemonProcess(tmp_path / "data", grace_s=0.1, mirrors=["null"], is_fresh=True).start()
     producer = programs.start(programs.PRODUCER, daemon.endpoint, NAME, "20", ending, "shm")
@@ -272,12 +276,14 @@ def test_the_machine_after_every_way_of_ending(
         processes = [*ours, *(child for one in ours for child in one.children(recursive=True))]
         memory = memory_file_of(producer.pid)
         assert sorted(holders_of(memory)) == sorted([producer.pid, daemon.pid])
+        names = named_memory_of([one.pid for one in processes])
         end(daemon, producer)
     finally:
         programs.kill(producer)
         daemon.kill_if_running()
     until(lambda: not [one for one in processes if is_alive(one)], "all processes are gone")
     assert not holders_of(memory)
+    assert not [name for name in names if os.path.exists(name)]
     if end in (kill_daemon, kill_both):
         with DaemonProcess(daemon.data, port=daemon.port, is_fresh=True):
             assert (daemon.data / ".acqstream.ballast").exists()
@@ -294,18 +300,19 @@ DATASET = (f"{NAME}_NDTiffStack.tif", "NDTiff.index", "acqstream.journal", "acqs
 
 
 def on_the_machine(folder: Path) -> Counter[str]:
-    """What producers and daemons can leave: files, sockets below `folder`, shared memory, processes of this one's."""
-    found = in_memory()
-    found.update(f"file {path.relative_to(folder)}" for path in folder.rglob("*") if not path.is_dir())
-    found.update(f"temporary file {name}" for name in os.listdir(tempfile.gettempdir()))
+    """What producers and daemons can leave: files and sockets below `folder`, processes of this one's."""
+    found = Counter(f"file {path.relative_to(folder)}" for path in folder.rglob("*") if not path.is_dir())
     sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     found.update(f"socket {line.split()[-1]}" for line in sockets if f"{folder}/" in line)
     found.update(f"process {child.pid}" for child in psutil.Process().children(recursive=True))
     return found
 
 
-def in_memory() -> Counter[str]:
-    return Counter(f"shared memory {name}" for name in os.listdir("/dev/shm"))
+def named_memory_of(pids: Sequence[int]) -> set[str]:
+    """The files in /dev/shm that processes have mapped or open; others' come and go at any time."""
+    lines = [line for pid in pids for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()]
+    opened = [file.path for pid in pids for file in psutil.Process(pid).open_files()]
+    return {path for path in [*(line.split(maxsplit=5)[-1] for line in lines), *opened] if path.startswith("/dev/shm/")}
 
 
 def memory_file_of(pid: int) -> int:
@@ -362,7 +369,10 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
         (signal.SIGINT, "acqstream.bench.producer"),
     ],
 )
-def test_a_benchmark_that_is_interrupted(tmp_path: Path, number: signal.Signals, moment: str) -> None:
+def test_a_benchmark_that_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, moment: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     before = on_the_machine(tmp_path)
     options = ["--rows", "shm", "--bytes", "100MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "acqstream", "bench", *options]
