@@ -35,6 +35,11 @@ LIVE_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "wkw": ({"format": "wkw"},),
     "n5 and wkw": ({"format": "n5"}, {"format": "wkw"}),
 }
+PACED_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    **LIVE_ROWS,
+    "n5, one level": ({"format": "n5", "levels": 1},),
+    "wkw, one level": ({"format": "wkw", "levels": 1},),
+}
 _WITHOUT = "without"
 _MOST_COPIES = 5  # the log, two mirrors with their levels, and what is reserved
 
@@ -43,13 +48,14 @@ Figures = dict[str, str | float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPlan:
-    """Frames of `shape` (Y, X) uint16 that are mirrored while they are recorded, at full speed and at `share` of the
-    limit, by those of `live`; and of `alone_shape`, mirrored afterwards by those of `alone`."""
+    """Frames of `shape` (Y, X) uint16 that are mirrored while they are recorded, at full speed by those of `live` and
+    at `share` of the limit by those of `paced`; and of `alone_shape`, mirrored afterwards by those of `alone`."""
 
     shape: tuple[int, int] = (2048, 2048)
     alone_shape: tuple[int, int] = (1024, 1024)
     share: float = 0.4
     live: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=lambda: LIVE_ROWS)
+    paced: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=lambda: PACED_ROWS)
     alone: tuple[AloneRow, ...] = ALONE_ROWS
 
 
@@ -89,7 +95,7 @@ class _Bench:
         self._plan = plan
         self._workload = stacks_of(plan.shape, settings.payload_bytes)
         self._done = 0
-        self._steps = 2 * settings.pairs * (len(plan.live) + len(plan.alone)) + 2 * len(plan.live) + 1
+        self._steps = 2 * settings.pairs * (len(plan.live) + len(plan.alone)) + 2 * len(plan.paced) + 1
 
     def full_speed(self) -> Table:
         """Pairs of runs without and with mirrors, in turn; whoever is first may find a rested disk."""
@@ -97,7 +103,7 @@ class _Bench:
         for turn in range(self._settings.pairs):
             for name in self._plan.live:
                 kinds = (_WITHOUT, name) if turn % 2 == 0 else (name, _WITHOUT)
-                runs = {kind: self._live(f"full speed: {kind}", kind) for kind in kinds}
+                runs = {kind: self._live(f"full speed: {kind}", self._plan.live.get(kind, ())) for kind in kinds}
                 pairs[name].append((runs[_WITHOUT], runs[name]))
         size = self._workload.payload_bytes / GIGA
         without = [pair[0] for some in pairs.values() for pair in some]
@@ -132,11 +138,11 @@ class _Bench:
         """Each kind of mirror once, the limit right before it."""
         rows: list[Figures] = []
         size = self._workload.payload_bytes / GIGA
-        for name in self._plan.live:
+        for name, mirrors in self._plan.paced.items():
             self._tell(f"{self._plan.share:g} of the limit: limit")
             limit = measure_limit(self._folder, self._workload.payload_bytes)
             rate = self._plan.share * limit.bytes_per_s / self._workload.frame_bytes
-            live = self._live(f"{self._plan.share:g} of the limit: {name}", name, rate)
+            live = self._live(f"{self._plan.share:g} of the limit: {name}", mirrors, rate)
             rows.append(
                 {
                     "row": name,
@@ -164,12 +170,12 @@ class _Bench:
                     bench.measure(row, self._tell, is_first=turn % 2 == 0)
         return bench.table()
 
-    def _live(self, text: str, kind: str, frames_per_s: float | None = None) -> _Live:
+    def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
         self._tell(text)
         with self._place("live") as place, serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
             before_s = cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
-                run = self._send(daemon.endpoint, self._workload, self._plan.live.get(kind, ()), frames_per_s)
+                run = self._send(daemon.endpoint, self._workload, mirrors, frames_per_s)
                 views_s = sum(cpu_seconds(child.pid) for child in psutil.Process(daemon.pid).children())
             return _Live(run, cpu_seconds(daemon.pid) - before_s - views_s, views_s, watch.peak_bytes)
 

@@ -33,16 +33,18 @@ class ArraySpec:
 
     axes are names, slowest first, in C order: the axes of the frames, then z, y, x, and c for the components of RGB;
     foreign arrays may have any. dtype is in the byte order of this machine. chunk_shape is what the engine assembles
-    and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). factors: an item of this level
-    covers so many of level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where
-    nothing is known), translation the place of the centre of item 0. labels are names of positions along an axis, e.g.
-    of channels. attributes are the user's and are kept where the format has a place for them.
+    and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
+    over as blocks of this shape, each whole in memory; (): as one. factors: an item of this level covers so many of
+    level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
+    translation the place of the centre of item 0. labels are names of positions along an axis, e.g. of channels.
+    attributes are the user's and are kept where the format has a place for them.
     """
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     chunk_shape: tuple[int, ...] = ()
+    block_shape: tuple[int, ...] = ()
     factors: tuple[int, ...] = ()
     scale: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
@@ -56,9 +58,12 @@ class ArraySpec:
         for name, default in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, default)
-        for name in ("shape", *defaults, *(("chunk_shape",) if self.chunk_shape else ())):
+        given = [name for name in ("chunk_shape", "block_shape") if getattr(self, name)]
+        for name in ("shape", *defaults, *given):
             if len(getattr(self, name)) != ndim:
                 raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
+        if any(size % block for size, block in zip(self.chunk_shape, self.block_shape, strict=False)):
+            raise ValueError(f"chunks of {self.chunk_shape} cannot be made of blocks of {self.block_shape}")
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
@@ -69,6 +74,14 @@ class ArraySpec:
     def chunk_bytes(self) -> int:
         """Of a whole chunk, not encoded."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """Of a chunk as it is handed over: of the grid of its blocks, and of a block."""
+        if not self.block_shape:
+            return self.chunk_shape
+        counts = (size // block for size, block in zip(self.chunk_shape, self.block_shape, strict=True))
+        return (*counts, *self.block_shape)
 
     def region(self, position: Position) -> tuple[slice, ...]:
         """The part of the array that the chunk at `position` holds; chunks at the end are cropped to the array."""
@@ -115,7 +128,7 @@ class ChunkWriter(Protocol):
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """The bytes of a chunk. Pure: from any thread, several at a time; compression is here.
 
-        chunk has the level's chunk_shape, in C order, in the byte order of this machine or of the format; what lies
+        chunk has the level's memory_shape, in C order, in the byte order of this machine or of the format; what lies
         beyond the array is zeros. The result may refer to the memory of `chunk`, which stays as it is until `store`
         has returned.
         """

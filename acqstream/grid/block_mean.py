@@ -6,13 +6,20 @@ chunk formats expect. (NDTiff's own levels are truncated: `reduction`.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BAND_BYTES = 256 * 2**10  # of a plane: with its sums it stays in the processor's cache
+from acqstream.grid.scratch import Scratch
+
+BAND_BYTES = 2**20  # of a plane: less is faster by itself, but threads would wait for each other at each step
+_WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.uint16): np.dtype(np.uint32),
+    np.dtype(np.uint8): np.dtype(np.uint16),
+}
 
 
 def reduced_size(size: int, ratio: int) -> int:
@@ -20,34 +27,58 @@ def reduced_size(size: int, ratio: int) -> int:
     return max(1, size // ratio) if size else 0
 
 
-def block_mean(planes: Iterable[NDArray[Any]], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
-    """The mean of blocks over all `planes`, which have one shape and dtype; a new array of that dtype.
+class BlockMean:
+    """Means of blocks; from any thread. Keeps memory for each, of a few times the planes that it is given."""
 
-    ratios: how many items of a plane go into one along each of its axes; shape: that of the result. A block that
-    reaches beyond the plane is the mean of what there is. There must be a plane.
-    """
-    some = list(planes)
-    if not some:
-        raise ValueError("no plane")
-    found = np.empty(shape, some[0].dtype)
-    items = _counts(some[0].shape, ratios, shape)
-    step = max(1, _BAND_BYTES * shape[0] // max(1, some[0].nbytes)) if isinstance(items, int) else max(1, shape[0])
-    for first in range(0, shape[0], step):
-        band = found[first : first + step]
-        rows = slice(first * ratios[0], (first + len(band)) * ratios[0])
-        total = _sums(some[0][rows], ratios, band.shape)
-        for plane in some[1:]:
-            np.add(total, _sums(plane[rows], ratios, band.shape), out=total)
-        _divide(total, items * len(some) if isinstance(items, int) else items * np.uint32(len(some)), band)
-    return found
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def mean(self, planes: Sequence[NDArray[Any]], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
+        """The mean of blocks over all `planes`, which have one shape and dtype; a new array of that dtype.
+
+        ratios: how many items of a plane go into one along each of its axes; shape: that of the result. A block that
+        reaches beyond the plane is the mean of what there is. There must be a plane.
+        """
+        if not planes:
+            raise ValueError("no plane")
+        items = _counts(planes[0].shape, ratios, shape)
+        found = np.empty(shape, planes[0].dtype)
+        if isinstance(items, int) and _has_pairs(planes, items * len(planes), ratios, shape):
+            total = self._pair_sums(planes, ratios[0], shape)
+        else:
+            total = _sums(planes[0], ratios, shape)
+            for plane in planes[1:]:
+                np.add(total, _sums(plane, ratios, shape), out=total)
+        _divide(total, items * len(planes) if isinstance(items, int) else items * np.uint32(len(planes)), found)
+        return found
+
+    def _pair_sums(self, planes: Sequence[NDArray[Any]], ratio: int, shape: Sequence[int]) -> NDArray[Any]:
+        """The sums of two columns and `ratio` rows, of all planes; the memory is used again by the next ones.
+
+        Two items that lie side by side are taken as one number: low + high * base. The sum of such numbers, which may
+        run over, less base - 1 times the sum of their high halves, is the sum of both halves.
+        """
+        dtype = planes[0].dtype
+        wide, bits = _WIDER[dtype], 8 * dtype.itemsize
+        scratch: Scratch | None = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = Scratch()
+        total, high, spare = (scratch.array(number, shape, wide) for number in range(3))
+        rows = [plane[first : shape[0] * ratio : ratio].view(wide) for plane in planes for first in range(ratio)]
+        np.copyto(total, rows[0])
+        np.right_shift(rows[0], wide.type(bits), out=high)
+        for row in rows[1:]:
+            np.add(total, row, out=total)
+            np.right_shift(row, wide.type(bits), out=spare)
+            np.add(high, spare, out=high)
+        np.multiply(high, wide.type(2**bits - 1), out=high)
+        np.subtract(total, high, out=total)
+        return total
 
 
 def _sums(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
     wide = np.dtype(np.float64) if plane.dtype.kind == "f" else _wider(plane.dtype)
     found: NDArray[Any] = plane
-    if _has_pairs(plane, ratios, shape):
-        found = _pair_sums(plane)[..., : shape[-1]]
-        ratios = (*ratios[:-1], 1)
     for axis, (ratio, size) in enumerate(zip(ratios, shape, strict=True)):
         if ratio == 1:
             found = found[_along(axis, slice(0, size))]
@@ -107,15 +138,10 @@ def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], found: NDArray
     np.copyto(found, total, casting="unsafe")
 
 
-def _has_pairs(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether two items that lie side by side go into one, and can be taken as one number of 32 bits."""
-    is_uint16 = plane.dtype == np.uint16 and plane.dtype.isnative and plane.flags.c_contiguous
-    return is_uint16 and ratios[-1] == 2 and plane.shape[-1] % 2 == 0 and 2 * shape[-1] <= plane.shape[-1]
-
-
-def _pair_sums(plane: NDArray[Any]) -> NDArray[np.uint32]:
-    """The sums of items side by side: steps on whole rows, in half the time of every second item."""
-    pairs = plane.view(np.uint32)
-    sums = np.bitwise_and(pairs, np.uint32(0xFFFF))
-    sums += np.right_shift(pairs, np.uint32(16))
-    return sums
+def _has_pairs(planes: Sequence[NDArray[Any]], items: int, ratios: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether two items that lie side by side go into one, and can be taken as one number, with room for their sums."""
+    plane = planes[0]
+    if plane.ndim != 2 or plane.dtype not in _WIDER or not plane.dtype.isnative or items > 2 ** (8 * plane.itemsize):
+        return False
+    is_dense = all(one.flags.c_contiguous and one.ctypes.data % (2 * one.itemsize) == 0 for one in planes)
+    return is_dense and ratios[1] == 2 and plane.shape[1] == 2 * shape[1] and plane.shape[0] >= ratios[0] * shape[0]

@@ -8,16 +8,14 @@ quadrants share column w // 2, with an odd h row h // 2: the one painted last wi
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.grid.scratch import Scratch
+
 _BLOCK_BYTES = 256 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
-_SHIFT_BYTES = 1088
-"""By which the places of scratch arrays differ within a page. Where loads and stores are at the same place of different
-pages, processors take the one to depend on the other, and every step lasts half as long again."""
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), np.dtype("u1"): np.dtype("<u2")}
 
 
@@ -50,7 +48,7 @@ class Halving:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = np.dtype(dtype)
         self._wide = _WIDER[self._dtype]
-        self._scratch: list[NDArray[Any]] = [np.empty(0, self._wide) for _ in range(2)]
+        self._scratch = Scratch()
         self._copy = np.empty(0, self._dtype)
 
     def halve(self, source: NDArray[Any], out: NDArray[Any]) -> None:
@@ -118,20 +116,11 @@ class Halving:
         So all steps are on whole rows, and need no casts.
         """
         pairs = source.view(self._wide)
-        if len(self._scratch[0]) < pairs.size:
-            self._scratch = [_shifted(pairs.size, self._wide, number) for number in (1, 2)]
-        even, odd = (scratch[: pairs.size].reshape(pairs.shape) for scratch in self._scratch)
+        even, odd = (self._scratch.array(number, pairs.shape, self._wide) for number in range(2))
         bits = 8 * self._dtype.itemsize
         np.bitwise_and(pairs, self._wide.type(2**bits - 1), out=even)
         np.right_shift(pairs, bits, out=odd)
         return even, odd
-
-
-def _shifted(size: int, dtype: np.dtype[Any], number: int) -> NDArray[Any]:
-    """Memory that begins at its own place within a page; number 0 is that of images."""
-    room = np.empty(size * dtype.itemsize + 2 * mmap.PAGESIZE, np.uint8)
-    start = -room.ctypes.data % mmap.PAGESIZE + number * _SHIFT_BYTES
-    return room[start : start + size * dtype.itemsize].view(dtype)
 
 
 def _is_fit(image: NDArray[Any], step: int) -> bool:

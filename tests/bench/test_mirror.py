@@ -76,7 +76,9 @@ def test_a_copy_has_all_whole_blocks_and_goes(tmp_path: Path, monkeypatch: pytes
 def test_a_run_for_real(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=2_200_000, pairs=1, rows=("ipc",), daemon_memory_mb=64)
     live = {"both": LIVE_ROWS["n5 and wkw"]}
-    plan = MirrorPlan(shape=(128, 96), alone_shape=(64, 96), live=live, alone=(ALONE_ROWS[0], ALONE_ROWS[2]))
+    plan = MirrorPlan(
+        shape=(128, 96), alone_shape=(64, 96), live=live, paced=live, alone=(ALONE_ROWS[0], ALONE_ROWS[2])
+    )
     full, paced, alone = run_mirror_benchmark(settings, lambda *news: None, plan=plan).tables
     assert [row["row"] for row in full.rows] == ["without", "both"]
     assert [row["row"] for row in paced.rows] == ["both"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from acqstream.grid.block_mean import block_mean, reduced_size
+from acqstream.grid.block_mean import BlockMean, reduced_size
 
 SHAPES = [(8, 12), (7, 5), (1, 1), (1, 6), (9, 1)]
 
@@ -30,7 +30,7 @@ def check_means(dtype: str, ratios: Sequence[int], shape: Sequence[int], depth: 
         -(-size // ratio) if is_rounded_up else reduced_size(size, ratio)
         for size, ratio in zip(shape, ratios, strict=True)
     ]
-    found = block_mean(planes, ratios, sizes)
+    found = BlockMean().mean(planes, ratios, sizes)
     assert (found.shape, found.dtype) == (tuple(sizes), np.dtype(dtype))
     right = np.empty(sizes)
     for y, x in np.ndindex(*sizes):
@@ -43,4 +43,4 @@ def check_means(dtype: str, ratios: Sequence[int], shape: Sequence[int], depth: 
 
 def test_no_plane_is_no_mean() -> None:
     with pytest.raises(ValueError, match="no plane"):
-        block_mean([], (2, 2), (1, 1))
+        BlockMean().mean([], (2, 2), (1, 1))

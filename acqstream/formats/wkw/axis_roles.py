@@ -85,11 +85,6 @@ class AxisRoles:
         names = (self.axes[axis] for axis in self.folders)
         return "_".join(f"{plain_name(name)}{item:04d}" for name, item in zip(names, dataset, strict=True))
 
-    def as_voxels(self, chunk: NDArray[np.generic]) -> NDArray[np.generic]:
-        """A chunk of the array, one item along the axes of layers and datasets, as (z, y, x[, c])."""
-        components = chunk.shape[-1:] if self.has_components and chunk.shape[-1] > 1 else ()
-        return chunk.reshape(*self.extent(chunk.shape), *components)
-
     def as_chunk(self, voxels: NDArray[np.generic]) -> NDArray[np.generic]:
         """Voxels (z, y, x[, c]) as a chunk of the array."""
         components = (math.prod(voxels.shape[3:]),) if self.has_components else ()

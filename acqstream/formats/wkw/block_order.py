@@ -1,4 +1,4 @@
-"""The order of blocks in a cube file, and voxels moved into and out of it. Pure.
+"""The order of blocks in a cube file, and voxels moved out of it. Pure.
 
 Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-order array (z, y, x) or (z, y, x, c).
 """
@@ -6,7 +6,6 @@ Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-ord
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,28 +45,6 @@ def block_order(first: tuple[int, int, int], counts: tuple[int, int, int]) -> Bl
     lengths = np.diff(starts, append=len(codes))
     runs = tuple(zip(codes[starts].tolist(), lengths.tolist(), strict=True))
     return BlockOrder(codes, places[0], places[1], places[2], runs)
-
-
-def gathered_runs(
-    voxels: NDArray[np.generic], block_side: int, order: BlockOrder, memory: NDArray[np.uint8]
-) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """The blocks of a box, run by run in the order of the file: the number of the first one, and their bytes.
-
-    voxels is the box or more, (z, y, x[, c]), whole blocks, in C order and the byte order of the file. The bytes lie in
-    `memory`, until the next ones are asked for; it has room for a block or more, and a run that does not fit comes in
-    several.
-    """
-    rows = _rows(voxels, block_side)
-    block_bytes = block_side * block_side * rows.itemsize
-    places, taken = _places(order), 0
-    for first, count in order.runs:
-        for start in range(0, count, len(memory) // block_bytes):
-            some = places[taken : taken + min(count - start, len(memory) // block_bytes)]
-            blocks = memory[: len(some) * block_bytes]
-            for block, place in zip(blocks.view(rows.dtype).reshape(-1, block_side, block_side), some, strict=True):
-                block[...] = rows[place]
-            yield first + start, blocks
-            taken += len(some)
 
 
 def scatter_blocks(blocks: NDArray[np.generic], order: BlockOrder, voxels: NDArray[np.generic]) -> None:

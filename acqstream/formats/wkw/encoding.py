@@ -11,43 +11,52 @@ import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.wkw.block_order import BlockOrder, block_order, gathered_runs
+from acqstream.formats.wkw.block_order import BlockOrder, block_order
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import encode_jump_table
 
 _HC_LEVEL = 9  # as the reference library
-_RUN_BYTES = 2 * 2**20  # of blocks that are written at once; most runs have a quarter of a MiB
+_MOST_PIECES = 512  # of memory, written by one call
+
+# Blocks come as an array (z, y, x, ...) of the grid of blocks in a box; what follows is a block, whole in memory.
 
 
-def encode_raw(voxels: NDArray[np.generic]) -> memoryview:
-    """The voxels (z, y, x[, c]) in little-endian: no copy if they are so. `raw_runs` cuts them into blocks."""
-    return _bytes_of(_little_endian(voxels))
+def encode_raw(blocks: NDArray[np.generic]) -> memoryview:
+    """The blocks in little-endian, one behind the other: no copy if they are so. `raw_runs` puts them into order."""
+    return np.ascontiguousarray(blocks, blocks.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
 def raw_runs(
-    encoded: bytes | memoryview, shape: Sequence[int], header: Header, order: BlockOrder, memory: NDArray[np.uint8]
-) -> Iterator[tuple[int, memoryview]]:
-    """What goes where in a raw cube file, as (offset, bytes). encoded: what `encode_raw` gave of voxels of this shape.
+    encoded: bytes | memoryview, counts: Sequence[int], header: Header, order: BlockOrder
+) -> Iterator[tuple[int, list[memoryview]]]:
+    """What goes where in a raw cube file, as (offset, bytes in pieces): no copy.
 
-    The bytes lie in `memory`, of raw_memory_bytes or more, until the next ones are asked for: so they are written while
-    they are in the processor's cache.
+    encoded: what `encode_raw` gave of counts (z, y, x) blocks; order is of that box, or of its first blocks each way.
     """
-    voxels = np.frombuffer(encoded, header.dtype.newbyteorder("<")).reshape(shape)
-    for block, data in gathered_runs(voxels, header.block_side, order, memory):
-        yield header.first_block + block * header.block_bytes, data.data
+    _, rows, columns = counts
+    numbers = ((order.z * rows + order.y) * columns + order.x).tolist()
+    data, size = memoryview(encoded), header.block_bytes
+    offset, taken = header.first_block, 0
+    for first, count in order.runs:
+        run, taken = numbers[taken : taken + count], taken + count
+        pieces: list[memoryview] = []
+        at = first
+        for start, end in _neighbours(run):
+            pieces.append(data[start * size : end * size])
+            if len(pieces) == _MOST_PIECES:
+                yield offset + at * size, pieces
+                at, pieces = at + sum(map(len, pieces)) // size, []
+        if pieces:
+            yield offset + at * size, pieces
 
 
-def raw_memory_bytes(header: Header) -> int:
-    """The memory that `raw_runs` is given."""
-    return max(_RUN_BYTES, header.block_bytes)
-
-
-def encode_compressed(voxels: NDArray[np.generic], header: Header) -> list[bytes]:
-    """A whole cube file: header, jump table and blocks. voxels: (z, y, x[, c]) of the whole cube, any byte order."""
-    order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
-    memory = np.empty(header.block_bytes, np.uint8)  # for one block: it is compressed out of the processor's cache
-    runs = gathered_runs(_little_endian(voxels), header.block_side, order, memory)
-    payloads = [_compress(block.data, header.block_type) for _, block in runs]
+def encode_compressed(blocks: NDArray[np.generic], header: Header) -> list[bytes]:
+    """A whole cube file: header, jump table and blocks, those of a whole cube in any byte order."""
+    sides = (header.cube_blocks,) * 3
+    order = block_order((0, 0, 0), sides)
+    data, size = encode_raw(blocks), header.block_bytes
+    numbers = np.ravel_multi_index((order.z, order.y, order.x), sides).tolist()
+    payloads = [_compress(data[number * size : (number + 1) * size], header.block_type) for number in numbers]
     table = encode_jump_table(header, [len(payload) for payload in payloads])
     return [header.encode(header.first_block), table, *payloads]
 
@@ -66,9 +75,12 @@ def _compress(block: memoryview, block_type: BlockType) -> bytes:
     return packed
 
 
-def _little_endian(voxels: NDArray[np.generic]) -> NDArray[np.generic]:
-    return np.ascontiguousarray(voxels, voxels.dtype.newbyteorder("<"))
-
-
-def _bytes_of(voxels: NDArray[np.generic]) -> memoryview:
-    return voxels.reshape(-1).view(np.uint8).data
+def _neighbours(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers as runs (first, end) that count up."""
+    first = end = numbers[0]
+    for number in numbers:
+        if number != end:
+            yield first, end
+            first = number
+        end = number + 1
+    yield first, end

@@ -12,7 +12,7 @@ from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import level_extent
 from acqstream.formats.wkw.axis_roles import AxisRoles, Place, axis_roles, wkw_axes
 from acqstream.formats.wkw.datasource import unit_name
-from acqstream.formats.wkw.encoding import largest_compressed_bytes, raw_memory_bytes
+from acqstream.formats.wkw.encoding import largest_compressed_bytes
 from acqstream.formats.wkw.header import MAX_SIDE, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.magnification import coarser, is_power_of_two
 
@@ -90,15 +90,15 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
         if max(height, width) <= _SMALLEST_LEVEL if options.levels is None else len(levels) >= options.levels:
             break
         levels.append(_reduced(full, roles, (z, y, x)))
-    return tuple(replace(level, chunk_shape=_chunk_shape(level, roles, header)) for level in levels)
+    block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
+    return tuple(replace(level, chunk_shape=_chunk_shape(level, roles, header), block_shape=block) for level in levels)
 
 
 def encode_bytes(level: ArraySpec, options: WkwOptions) -> int:
-    """The most memory that encoding a chunk takes: raw a run of blocks, else one and what all become."""
-    header = header_for(level, options)
+    """The most memory that encoding a chunk takes: raw none, it is written as it is; else what all blocks become."""
     if options.block_type is BlockType.RAW:
-        return raw_memory_bytes(header)
-    return header.block_bytes + largest_compressed_bytes(header)
+        return 0
+    return largest_compressed_bytes(header_for(level, options))
 
 
 def file_shape(level: ArraySpec, options: WkwOptions) -> tuple[int, ...]:

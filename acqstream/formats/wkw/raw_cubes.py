@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from acqstream.errors import StorageError
@@ -41,11 +41,8 @@ class RawCubes:
         self._unforced: dict[str, _Unforced] = {}
         self._being_forced: set[str] = set()
 
-    def write(self, folder: str, name: str, runs: Iterable[tuple[int, memoryview]]) -> None:
-        """Write `runs` (offset in the file, bytes) into the cube `name`, which is made if it is not there.
-
-        Each is written before the next one is asked for.
-        """
+    def write(self, folder: str, name: str, runs: Iterable[tuple[int, Sequence[memoryview]]]) -> None:
+        """Write `runs` (offset in the file, bytes in pieces) into the cube `name`, which is made if it is not there."""
         path, length = f"{folder}/{name}", 0
         with self._lock:
             if path not in self._there:
@@ -55,8 +52,8 @@ class RawCubes:
             fd = self._disk.open(path, create=False)
             try:
                 for offset, data in runs:
-                    length += len(data)
-                    write_all(self._disk, fd, [data], offset)
+                    length += sum(map(len, data))
+                    write_all(self._disk, fd, data, offset)
             finally:
                 self._disk.close(fd)
         except OSError as error:

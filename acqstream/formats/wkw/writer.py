@@ -24,17 +24,15 @@ from acqstream.formats.wkw.block_order import BlockOrder, block_order
 from acqstream.formats.wkw.cube_paths import Cube, cube_path
 from acqstream.formats.wkw.datasets import cube_folder, dataset_properties, whole_depths
 from acqstream.formats.wkw.datasource import PROPERTIES_NAME, encode_properties
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_memory_bytes, raw_runs
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType
 from acqstream.formats.wkw.options import WkwOptions, header_for
 from acqstream.formats.wkw.raw_cubes import RawCubes
 from acqstream.formats.wkw.watermark import STORED_NAME, Dataset, Rows, Watermarks, encode_rows, read_depths
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
-from acqstream.storage.block_file import BlockMemory
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
 
-_KEPT_RUNS = 4  # when nobody uses them: as many as a mirror has threads
 _MOST_KNOWN = 100_000  # files that need not be written again
 
 
@@ -46,8 +44,6 @@ class WkwWriter:
         self._header = header_for(levels[0], options)
         self._tree = FolderTree(str(container.absolute()), disk)
         self._raw = RawCubes(self._tree, self._header, disk)
-        # of runs of blocks on their way; new pages would cost as much as the copying
-        self._memory = BlockMemory(raw_memory_bytes(self._header), _KEPT_RUNS)
         self._lock = threading.RLock()  # who comes second waits until the first is done; for `_array` and `_published`
         channels = axis_roles(levels[0].axes).layers(levels[0].shape)
         names = layer_names(levels[0].labels, max(channels, len(levels[0].labels.get(CHANNEL, ()))))
@@ -76,13 +72,12 @@ class WkwWriter:
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkWriter."""
-        expected = self._array.levels[level].chunk_shape
+        expected = self._array.levels[level].memory_shape
         if chunk.shape != expected:
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
-        voxels = self._array.roles.as_voxels(chunk)
         if self._header.block_type is BlockType.RAW:
-            return [encode_raw(voxels)]  # its blocks are gathered when they are written
-        return encode_compressed(voxels, self._header)
+            return [encode_raw(chunk)]
+        return encode_compressed(chunk, self._header)
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See ChunkWriter."""
@@ -92,10 +87,8 @@ class WkwWriter:
         if self._header.block_type is BlockType.RAW:
             cube, order = self._raw_place(level, position)
             *folders, name = cube_path(cube).split("/")
-            memory = self._memory.take(raw_memory_bytes(self._header))
-            chunk_shape = self._array.levels[level].chunk_shape
-            shape = (*self._array.roles.extent(chunk_shape), *self._header.block_shape[3:])
-            runs = raw_runs(encoded[0], shape, self._header, order, memory)
+            counts = self._array.roles.extent(self._array.levels[level].memory_shape)
+            runs = raw_runs(encoded[0], counts, self._header, order)
             self._raw.write(self._tree.folder((*parts, *folders)), name, runs)
         else:
             *folders, name = cube_path(place.voxel).split("/")

@@ -9,6 +9,7 @@ log, and of nothing else.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from acqstream.formats.chunk_format import ArraySpec, ChunkWriter, Position
-from acqstream.grid.block_mean import block_mean, reduced_size
+from acqstream.grid.block_mean import BAND_BYTES, BlockMean, reduced_size
 from acqstream.pipeline.mirroring.slab import ByteOrder, Slab, SlabBuffer
 from acqstream.pipeline.mirroring.slab_grid import SlabGrid
 from acqstream.pipeline.mirroring.workers import Workers
@@ -68,6 +69,7 @@ class Assembly:
         self._left: list[Slab] = []
         self._fed: set[SlabKey] = set()  # by the workers
         self._uses = itertools.count(1)
+        self._means = BlockMean()
 
     @property
     def count(self) -> int:
@@ -312,8 +314,15 @@ class Assembly:
             yield below.locate(place)[1], [grid.locate(source)[1] for source in itertools.product(*above)]
 
     def _reduce(self, source: SlabBuffer, target: SlabBuffer, plane: int, sources: Sequence[int]) -> None:
-        planes = (source.get(number) for number in sources)
-        target.put(plane, block_mean(planes, source.grid.picture_ratios, target.grid.plane_shape))
+        """A plane of the next level, in bands: from block to block it is in the processor's cache."""
+        ratios, (height, *others) = source.grid.picture_ratios, target.grid.plane_shape
+        row_bytes = math.prod(source.grid.plane_shape[1:]) * source.grid.spec.dtype.itemsize
+        step = max(1, BAND_BYTES // max(1, row_bytes * ratios[0]))
+        for first in range(0, height, step):
+            count = min(step, height - first)
+            rows = slice(first * ratios[0], (first + count) * ratios[0])
+            band = self._means.mean([source.get(number, rows) for number in sources], ratios, (count, *others))
+            target.put(plane, band, first)
 
     def _note_cut(self, slab: Slab) -> None:
         """Where an axis grows, its end was taken for the array's: it is reduced again if it turns out to be another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import lz4.block
 import numpy as np
@@ -11,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.wkw.block_order import block_order, gathered_runs, scatter_blocks
+from acqstream.formats.wkw import encoding
+from acqstream.formats.wkw.block_order import block_order, scatter_blocks
 from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.encoding import encode_compressed, largest_compressed_bytes
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, largest_compressed_bytes, raw_runs
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
-from tests.formats.wkw.wkw_data import noise, write_cubes
+from tests.formats.wkw.wkw_data import in_blocks, noise, write_cubes
 
 # Made with the reference library: uint16, blocks of 2, two of them a side, value = x + 4 y + 16 z.
 RAW = """
@@ -80,22 +82,34 @@ def test_a_layer_of_blocks_lies_in_runs_of_four():
 @given(
     st.tuples(*[st.integers(0, 9)] * 3),
     st.tuples(*[st.integers(1, 5)] * 3),
+    st.tuples(*[st.integers(0, 2)] * 3),
     st.sampled_from([(), (2,)]),
     st.integers(1, 9),
 )
-def test_blocks_go_out_and_come_back_to_their_places(first, counts, channels, most):
+def test_blocks_go_out_and_come_back_to_their_places(first, counts, beyond, channels, most):
+    """Of a box of blocks those inside of the plane, with few pieces written at once or many."""
     order = block_order(first, counts)
-    voxels = noise((*(2 * count for count in counts), *channels), np.uint16)
-    block_bytes = 16 * math.prod(channels)
-    runs = [(code, data.copy()) for code, data in gathered_runs(voxels, 2, order, np.empty(most * block_bytes, "u1"))]
-    lengths = [len(data) // block_bytes for _, data in runs]
-    assert max(lengths) <= most
-    codes = [code + step for (code, _), length in zip(runs, lengths, strict=True) for step in range(length)]
-    assert codes == order.codes.tolist()
-    blocks = np.concatenate([data for _, data in runs]).view(np.uint16).reshape(-1, 2, 2, 2, *channels)
-    back = np.zeros_like(voxels)
-    scatter_blocks(blocks, order, back)
-    assert np.array_equal(back, voxels)
+    header = Header(2, 16, BlockType.RAW, U2, math.prod(channels))
+    box = tuple(count + more for count, more in zip(counts, beyond, strict=True))
+    voxels = noise((*(2 * count for count in box), *channels), np.uint16)
+    with mock.patch.object(encoding, "_MOST_PIECES", most):
+        runs = list(raw_runs(encode_raw(in_blocks(voxels, header.block_shape)), box, header, order))
+    assert max(len(pieces) for _, pieces in runs) <= most
+    file = bytearray(header.raw_file_bytes)
+    written = np.zeros(header.block_count, bool)
+    for offset, pieces in runs:
+        data = b"".join(pieces)
+        code, within = divmod(offset - header.first_block, header.block_bytes)
+        assert (within, len(data) % header.block_bytes) == (0, 0)
+        count = len(data) // header.block_bytes
+        assert not written[code : code + count].any()
+        written[code : code + count] = True
+        file[offset : offset + len(data)] = data
+    assert np.flatnonzero(written).tolist() == order.codes.tolist()
+    stored = np.frombuffer(file, np.uint16, offset=header.first_block).reshape(-1, *header.block_shape)
+    back = np.zeros((*(2 * count for count in counts), *channels), np.uint16)
+    scatter_blocks(np.ascontiguousarray(stored[order.codes]), order, back)
+    assert np.array_equal(back, voxels[tuple(slice(2 * count) for count in counts)])
     assert sum(count for _, count in order.runs) == len(order) == np.prod(counts)
     assert [first + step for first, count in order.runs for step in range(count)] == order.codes.tolist()
 
@@ -105,7 +119,7 @@ def test_a_compressed_file_is_header_table_and_bare_lz4_blocks(block_type):
     header = Header(4, 2, block_type, U2)
     voxels = noise((8, 8, 8), np.uint16)
     voxels[:4] //= 4096
-    data = b"".join(encode_compressed(voxels, header))
+    data = b"".join(encode_compressed(in_blocks(voxels, header.block_shape), header))
     assert len(data) <= largest_compressed_bytes(header)
     assert data[:16] == header.encode(16 + 8 * 8)
     ends = np.frombuffer(data, "<u8", 8, 16).tolist()
@@ -122,7 +136,9 @@ def test_a_compressed_file_is_header_table_and_bare_lz4_blocks(block_type):
 def test_the_byte_order_of_voxels_does_not_matter():
     header = Header(4, 1, BlockType.LZ4, U2)
     voxels = noise((4, 4, 4), np.uint16)
-    assert encode_compressed(voxels.astype(">u2"), header) == encode_compressed(voxels, header)
+    assert encode_compressed(in_blocks(voxels.astype(">u2"), header.block_shape), header) == encode_compressed(
+        in_blocks(voxels, header.block_shape), header
+    )
 
 
 def test_jump_tables_lead_back():

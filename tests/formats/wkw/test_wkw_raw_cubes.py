@@ -43,9 +43,9 @@ def forced(disk: ScriptedDisk) -> list[str]:
 
 def test_the_file_with_most_is_forced_when_there_is_much(tmp_path: Path, disk: ScriptedDisk, cubes: RawCubes) -> None:
     for name in "abb":
-        cubes.write(str(tmp_path), name, [(16, DATA)])
+        cubes.write(str(tmp_path), name, [(16, [DATA])])
     assert forced(disk) == []
-    cubes.write(str(tmp_path), "c", [(16, DATA)])
+    cubes.write(str(tmp_path), "c", [(16, [DATA])])
     assert forced(disk) == ["b"]
     cubes.sync()
     assert forced(disk) == ["b", "a", "c"]
@@ -56,12 +56,12 @@ def test_the_file_with_most_is_forced_when_there_is_much(tmp_path: Path, disk: S
 def test_what_is_written_while_it_is_forced_is_forced_again(
     tmp_path: Path, disk: ScriptedDisk, cubes: RawCubes
 ) -> None:
-    cubes.write(str(tmp_path), "a", [(16, DATA)])
+    cubes.write(str(tmp_path), "a", [(16, [DATA])])
     stall = disk.stall("fdatasync", part="a")
     thread = threading.Thread(target=cubes.sync)
     thread.start()
     stall.entered.wait()
-    cubes.write(str(tmp_path), "a", [(200, DATA)])
+    cubes.write(str(tmp_path), "a", [(200, [DATA])])
     stall.go.set()
     thread.join()
     cubes.sync()
@@ -69,7 +69,7 @@ def test_what_is_written_while_it_is_forced_is_forced_again(
 
 
 def test_who_syncs_meanwhile_forces_it_too(tmp_path: Path, disk: ScriptedDisk, cubes: RawCubes) -> None:
-    cubes.write(str(tmp_path), "a", [(16, DATA)])
+    cubes.write(str(tmp_path), "a", [(16, [DATA])])
     stall = disk.stall("fdatasync", part="a")
     thread = threading.Thread(target=cubes.sync)
     thread.start()
@@ -83,7 +83,7 @@ def test_who_syncs_meanwhile_forces_it_too(tmp_path: Path, disk: ScriptedDisk, c
 
 
 def test_what_could_not_be_forced_stays_to_be_forced(tmp_path: Path, disk: ScriptedDisk, cubes: RawCubes) -> None:
-    cubes.write(str(tmp_path), "a", [(16, DATA)])
+    cubes.write(str(tmp_path), "a", [(16, [DATA])])
     disk.fail("fdatasync", code=errno.EIO)
     with pytest.raises(StorageError, match="cannot force"):
         cubes.sync()
@@ -91,6 +91,6 @@ def test_what_could_not_be_forced_stays_to_be_forced(tmp_path: Path, disk: Scrip
     assert forced(disk) == ["a", "a"]
     disk.fail("pwritev", nth=2, code=errno.ENOSPC)
     with pytest.raises(StorageError, match="cannot write the cube"):
-        cubes.write(str(tmp_path), "b", [(16, DATA), (300, DATA)])
+        cubes.write(str(tmp_path), "b", [(16, [DATA]), (300, [DATA])])
     cubes.sync()
     assert forced(disk) == ["a", "a", "b"]

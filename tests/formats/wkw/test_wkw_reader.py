@@ -20,7 +20,7 @@ from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.opening import find_layers
 from acqstream.formats.wkw.reader import open_readers
-from tests.formats.wkw.wkw_data import GOLDEN, begin, noise, planned, read_all, write_array, write_cubes
+from tests.formats.wkw.wkw_data import GOLDEN, begin, in_blocks, noise, planned, read_all, write_array, write_cubes
 
 U2 = np.dtype(np.uint16)
 CUBE = "z0/y0/x0.wkw"
@@ -308,7 +308,7 @@ def test_what_grows_elsewhere_is_seen_by_refresh(tmp_path):
     assert reader.spec.shape == (2, 0, 40, 40)
     chunk = noise((1, 32, 64, 64), np.uint16)
     for channel in (0, 1):
-        writer.store(0, (channel, 0, 0, 0), writer.encode(0, (channel, 0, 0, 0), chunk))
+        writer.store(0, (channel, 0, 0, 0), writer.encode(0, (channel, 0, 0, 0), in_blocks(chunk, (1, 32, 32, 32))))
     writer.grow(0, (2, 32, 40, 40))
     assert reader.spec.shape[1] == 0
     reader.refresh()

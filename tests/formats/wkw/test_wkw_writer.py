@@ -19,7 +19,7 @@ from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.formats.wkw.writer import create_writer
 from acqstream.storage.disk import LocalDisk
-from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
+from tests.formats.wkw.wkw_data import begin, in_blocks, noise, planned, read_all, store, write_array
 
 U2 = np.dtype(np.uint16)
 STACK = ArraySpec(axes=("z", "y", "x"), shape=(70, 90, 130), dtype=U2, scale=(0.5, 0.1, 0.1), units=("um",) * 3)
@@ -159,7 +159,7 @@ def test_chunks_in_big_endian_are_stored_the_same(tmp_path):
     voxels = noise((32, 32, 32), np.uint16)
     for name, dtype in (("a", "<u2"), ("b", ">u2")):
         writer = begin(tmp_path / name, levels, levels=1, cube=32)
-        writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), voxels.astype(dtype)))
+        writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(voxels.astype(dtype), levels[0].block_shape)))
     assert tree(tmp_path / "a")["C0/1/z0/y0/x0.wkw"] == tree(tmp_path / "b")["C0/1/z0/y0/x0.wkw"]
 
 
@@ -294,7 +294,7 @@ def test_raw_cubes_are_sparse_and_final_from_the_start(tmp_path):
     levels = planned(replace(STACK, shape=(0, 90, 130)), levels=1, cube=128)
     writer = begin(tmp_path / "a", levels, levels=1, cube=128)
     chunk = noise(levels[0].chunk_shape, U2)
-    writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), chunk))
+    writer.store(0, (0, 0, 0), writer.encode(0, (0, 0, 0), in_blocks(chunk, levels[0].block_shape)))
     status = (tmp_path / "a" / "C0" / "1" / "z0" / "y0" / "x0.wkw").stat()
     assert status.st_size == 16 + 128**3 * 2
     assert status.st_blocks * 512 < status.st_size / 2
@@ -351,7 +351,7 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
 def test_blocks_wholly_beyond_the_plane_take_no_space(tmp_path):
     levels = planned(replace(STACK, shape=(0, 90, 130)), levels=1, cube=128)
     writer = begin(tmp_path / "a", levels, levels=1, cube=128)
-    writer.store(0, (0, 0, 1), writer.encode(0, (0, 0, 1), np.zeros(levels[0].chunk_shape, U2)))
+    writer.store(0, (0, 0, 1), writer.encode(0, (0, 0, 1), np.zeros(levels[0].memory_shape, U2)))
     used = (tmp_path / "a" / "C0" / "1" / "z0" / "y0" / "x1.wkw").stat().st_blocks * 512
     assert 3 * 2**16 <= used < 4 * 2**16  # one block wide, three high
 

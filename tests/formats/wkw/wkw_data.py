@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acqstream.formats.chunk_format import ArraySpec, ChunkArrayReader
 from acqstream.formats.wkw.block_order import block_order
 from acqstream.formats.wkw.cube_paths import cube_path
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_memory_bytes, raw_runs
+from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.options import parse_options, plan_levels
 from acqstream.formats.wkw.raw_cubes import RawCubes
@@ -48,10 +48,19 @@ def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple
         z, y, x = (at + start for at, start in zip(step, first, strict=True))
         *folders, name = cube_path((z, y, x)).split("/")
         if header.block_type is BlockType.RAW:
-            memory = np.empty(raw_memory_bytes(header), np.uint8)
-            raw.write(tree.folder(folders), name, raw_runs(encode_raw(cube), cube.shape, header, order, memory))
+            encoded = encode_raw(in_blocks(cube, header.block_shape))
+            raw.write(tree.folder(folders), name, raw_runs(encoded, (header.cube_blocks,) * 3, header, order))
         else:
-            tree.put(tree.folder(folders), name, encode_compressed(cube, header))
+            tree.put(tree.folder(folders), name, encode_compressed(in_blocks(cube, header.block_shape), header))
+
+
+def in_blocks(array: NDArray[Any], block_shape: Sequence[int]) -> NDArray[Any]:
+    """The grid of blocks of an array, then what is in a block; no blocks: the array."""
+    if not block_shape:
+        return array
+    split = [part for size, block in zip(array.shape, block_shape, strict=True) for part in (size // block, block)]
+    order = [axis for kind in range(2) for axis in range(kind, len(split), 2)]
+    return np.ascontiguousarray(array.reshape(split).transpose(order))
 
 
 def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
@@ -69,7 +78,7 @@ def store(writer: WkwWriter, level: int, spec: ArraySpec, array: NDArray[Any], s
             part = array[spec.region(position)]
             chunk = np.zeros(spec.chunk_shape, spec.dtype)
             chunk[tuple(slice(size) for size in part.shape)] = part
-            writer.store(level, position, writer.encode(level, position, chunk))
+            writer.store(level, position, writer.encode(level, position, in_blocks(chunk, spec.block_shape)))
 
 
 def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[Any]]:
