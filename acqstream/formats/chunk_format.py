@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -25,6 +25,8 @@ Position = tuple[int, ...]
 
 Encoded = Sequence[bytes | memoryview]
 """The bytes of a chunk, to be written one behind the other."""
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,25 @@ class ArraySpec:
         """The part of the array that the chunk at `position` holds; chunks at the end are cropped to the array."""
         places = zip(position, self.chunk_shape, self.shape, strict=True)
         return tuple(slice(at * step, min((at + 1) * step, size)) for at, step, size in places)
+
+    def ordered(self, axes: Sequence[str], new_unit: str = "") -> ArraySpec:
+        """The full resolution, not cut yet, with its axes in this order; one that it has not is new, with one item."""
+        places = [self.axes.index(name) if name in self.axes else None for name in axes]
+
+        def moved(values: Sequence[_Item], of_new_axis: _Item) -> tuple[_Item, ...]:
+            return tuple(of_new_axis if place is None else values[place] for place in places)
+
+        return replace(
+            self,
+            axes=tuple(axes),
+            shape=moved(self.shape, 1),
+            chunk_shape=(),
+            block_shape=(),
+            factors=(1,) * len(places),
+            scale=moved(self.scale, 1.0),
+            units=moved(self.units, new_unit),
+            translation=moved(self.translation, 0.0),
+        )
 
 
 class ChunkArrayReader(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ArraySpec
@@ -16,8 +15,6 @@ SPATIAL = ("z", "y", "x")
 COMPONENT = "c"
 _Z_EXTENT = 16
 _SIDE, _SIDE_OF_PLANES = 512, 1024  # in y and x: 8 MiB of 16 bit, 2 MiB where a block is one plane
-
-_Item = TypeVar("_Item")
 
 
 def plan(array: ArraySpec, options: N5Options) -> tuple[ArraySpec, ...]:
@@ -54,21 +51,7 @@ def _ordered(array: ArraySpec) -> ArraySpec:
         raise ConfigError(f"N5 needs an array with axes y and x, each once, not {array.axes}")
     others = [name for name in array.axes if name not in (*SPATIAL, COMPONENT)]
     names = (*others, *((COMPONENT,) if COMPONENT in array.axes else ()), *SPATIAL)
-    places = [array.axes.index(name) if name in array.axes else None for name in names]
-
-    def moved(values: Sequence[_Item], of_new_axis: _Item) -> tuple[_Item, ...]:
-        return tuple(of_new_axis if place is None else values[place] for place in places)
-
-    return replace(
-        array,
-        axes=names,
-        shape=moved(array.shape, 1),
-        chunk_shape=(),
-        factors=(1,) * len(names),
-        scale=moved(array.scale, 1.0),
-        units=moved(array.units, array.units[array.axes.index("x")]),
-        translation=moved(array.translation, 0.0),
-    )
+    return array.ordered(names, new_unit=array.units[array.axes.index("x")])
 
 
 def _default_blocks(full: ArraySpec) -> tuple[int, int, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ArraySpec
@@ -22,8 +22,6 @@ MAX_LEVELS = 16
 _BLOCK_TYPES = {"raw": BlockType.RAW, "lz4": BlockType.LZ4, "lz4hc": BlockType.LZ4HC}
 _CUBE_SIDES = {BlockType.RAW: 512, BlockType.LZ4: 128, BlockType.LZ4HC: 128}
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
     Axes come in WKW's order, with a z of extent 1 if need be. A raw chunk is one layer of blocks of one cube, at the
     margin of a plane as many as the plane needs; a compressed one is a whole cube.
     """
-    full = _ordered(array)
+    full = array.ordered(wkw_axes(array.axes))
     roles = axis_roles(full.axes)
     header = header_for(full, options)
     levels = [full]
@@ -106,25 +104,6 @@ def file_shape(level: ArraySpec, options: WkwOptions) -> tuple[int, ...]:
     roles = axis_roles(level.axes)
     components = level.shape[roles.depth + 3 :]
     return (1,) * roles.depth + (options.cube_side,) * 3 + components
-
-
-def _ordered(array: ArraySpec) -> ArraySpec:
-    names = wkw_axes(array.axes)
-    places = [array.axes.index(name) if name in array.axes else None for name in names]
-
-    def moved(values: Sequence[_Item], of_new_axis: _Item) -> tuple[_Item, ...]:
-        return tuple(of_new_axis if place is None else values[place] for place in places)
-
-    return replace(
-        array,
-        axes=names,
-        shape=moved(array.shape, 1),
-        chunk_shape=(),
-        factors=(1,) * len(names),
-        scale=moved(array.scale, 1.0),
-        units=moved(array.units, ""),
-        translation=moved(array.translation, 0.0),
-    )
 
 
 def _reduced(full: ArraySpec, roles: AxisRoles, steps: tuple[int, int, int]) -> ArraySpec:
