@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.base import CheckReport
+from acqstream.grid.block_mean import reduced_shape
 from acqstream.storage.disk import Disk
 
 Position = tuple[int, ...]
@@ -107,6 +108,17 @@ class ArraySpec:
             scale=moved(self.scale, 1.0),
             units=moved(self.units, new_unit),
             translation=moved(self.translation, 0.0),
+        )
+
+    def reduced(self, factors: Sequence[int]) -> ArraySpec:
+        """The level of this full resolution whose items are means of blocks of so many; they lie in their centres."""
+        per_axis = list(zip(factors, self.scale, self.translation, strict=True))
+        return replace(
+            self,
+            shape=reduced_shape(self.shape, factors),
+            factors=tuple(factors),
+            scale=tuple(scale * factor for factor, scale, _ in per_axis),
+            translation=tuple(place + (factor - 1) / 2 * scale for factor, scale, place in per_axis),
         )
 
 

@@ -27,6 +27,11 @@ def reduced_size(size: int, ratio: int) -> int:
     return max(1, size // ratio) if size else 0
 
 
+def reduced_shape(shape: Sequence[int], ratios: Sequence[int]) -> tuple[int, ...]:
+    """`reduced_size` along each axis."""
+    return tuple(reduced_size(size, ratio) for size, ratio in zip(shape, ratios, strict=True))
+
+
 class BlockMean:
     """Means of blocks; from any thread. Keeps memory for each, of a few times the planes that it is given."""
 

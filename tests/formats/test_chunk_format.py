@@ -28,3 +28,18 @@ def test_axes_are_put_in_order_with_all_that_belongs_to_them() -> None:
         translation=(8.0, 0.0, 7.0, 9.0),
         labels={"time": ("first",)},
     )
+
+
+def test_a_level_lies_on_the_centres_of_its_blocks() -> None:
+    full = ArraySpec(
+        axes=("time", "z", "y", "x"),
+        shape=(0, 1, 21, 30),
+        dtype=np.dtype("uint16"),
+        scale=(2.0, 1.0, 0.5, 0.25),
+        translation=(8.0, 0.0, 7.0, 9.0),
+    )
+    level = full.reduced((1, 2, 2, 4))
+    assert level.shape == (0, 1, 10, 7)
+    assert level.factors == (1, 2, 2, 4)
+    assert level.scale == (2.0, 2.0, 1.0, 1.0)
+    assert level.translation == (8.0, 0.5, 7.25, 9.375)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.attributes import MAX_BLOCK_BYTES, dtype_name
 from acqstream.formats.n5.options import MAX_LEVELS, N5Options
-from acqstream.formats.n5.space import centres
 
 SPATIAL = ("z", "y", "x")
 COMPONENT = "c"
@@ -36,13 +34,8 @@ def plan(array: ArraySpec, options: N5Options) -> tuple[ArraySpec, ...]:
         factors = _next_factors(levels[-1], options)
         if factors == levels[-1].factors:
             break
-        levels.append(_reduced(levels[0], factors))
+        levels.append(full.reduced(factors))
     return tuple(levels)
-
-
-def level_shape(shape: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
-    """Of a level whose items cover `factors` of the array of this shape."""
-    return tuple(max(1, size // factor) if size else 0 for size, factor in zip(shape, factors, strict=True))
 
 
 def _ordered(array: ArraySpec) -> ArraySpec:
@@ -74,14 +67,3 @@ def _next_factors(last: ArraySpec, options: N5Options) -> tuple[int, ...]:
     halve_z = options.downsample == "xyz" and last.shape[-3] != 1 and last.scale[-3] < 2 * finest
     steps = (*(1 for _ in last.axes[:-3]), 2 if halve_z else 1, *(2 if possible else 1 for possible in halved))
     return tuple(factor * step for factor, step in zip(last.factors, steps, strict=True))
-
-
-def _reduced(full: ArraySpec, factors: tuple[int, ...]) -> ArraySpec:
-    places = zip(full.translation, centres(full.scale, factors), strict=True)
-    return replace(
-        full,
-        shape=level_shape(full.shape, factors),
-        factors=factors,
-        scale=tuple(size * factor for size, factor in zip(full.scale, factors, strict=True)),
-        translation=tuple(first + shift for first, shift in places),
-    )

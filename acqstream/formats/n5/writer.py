@@ -19,7 +19,7 @@ from acqstream.formats.n5.block import encode_items, make_header
 from acqstream.formats.n5.documents import Documents, make_documents
 from acqstream.formats.n5.layouts import TIME, folder_axes, group_folder, level_folder, may_grow, members, numbering_of
 from acqstream.formats.n5.options import N5Options
-from acqstream.formats.n5.plan import level_shape
+from acqstream.grid.block_mean import reduced_shape
 from acqstream.storage.atomic import ensure_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
@@ -203,7 +203,7 @@ class N5Writer:
         self._check_blocks(found)
         self._numbering = found.numbering
         for number, level in enumerate(self._levels):
-            there = level_shape(found.shape, level.factors)
+            there = reduced_shape(found.shape, level.factors)
             shape = tuple(max(old, new) for old, new in zip(there, level.shape, strict=True))
             self._levels[number] = replace(level, shape=shape)
 

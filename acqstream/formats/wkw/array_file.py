@@ -20,6 +20,7 @@ from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.json_fields import Fields, read_json_object
+from acqstream.grid.block_mean import reduced_size
 
 ARRAY_NAME = "acqstream-array.json"
 _VERSION = 1
@@ -57,18 +58,13 @@ class StoredArray:
         for level in self.levels[1:]:
             reached = zip(shape, level.shape, level.factors, strict=True)
             shape = tuple(
-                size if stored >= level_extent(size, factor) else stored * factor for size, stored, factor in reached
+                size if stored >= reduced_size(size, factor) else stored * factor for size, stored, factor in reached
             )
         return shape
 
     def with_shapes(self, shapes: Sequence[tuple[int, ...]], *, complete: bool = False) -> StoredArray:
         levels = tuple(replace(level, shape=shape) for level, shape in zip(self.levels, shapes, strict=True))
         return replace(self, levels=levels, complete=complete)
-
-
-def level_extent(size: int, factor: int) -> int:
-    """Along one axis of a level whose items cover `factor` of `size`: whole ones only, 1 at least."""
-    return max(1, size // factor) if size else 0
 
 
 def encode_array(array: StoredArray) -> bytes:

@@ -9,8 +9,7 @@ from typing import Literal
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ArraySpec
-from acqstream.formats.wkw.array_file import level_extent
-from acqstream.formats.wkw.axis_roles import AxisRoles, Place, axis_roles, wkw_axes
+from acqstream.formats.wkw.axis_roles import AxisRoles, axis_roles, wkw_axes
 from acqstream.formats.wkw.datasource import unit_name
 from acqstream.formats.wkw.encoding import largest_compressed_bytes
 from acqstream.formats.wkw.header import MAX_SIDE, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
@@ -87,7 +86,7 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
         _, height, width = roles.extent(levels[-1].shape)
         if max(height, width) <= _SMALLEST_LEVEL if options.levels is None else len(levels) >= options.levels:
             break
-        levels.append(_reduced(full, roles, (z, y, x)))
+        levels.append(full.reduced((1,) * roles.depth + (z, y, x) + (1,) * roles.has_components))
     block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
     return tuple(replace(level, chunk_shape=_chunk_shape(level, roles, header), block_shape=block) for level in levels)
 
@@ -104,20 +103,6 @@ def file_shape(level: ArraySpec, options: WkwOptions) -> tuple[int, ...]:
     roles = axis_roles(level.axes)
     components = level.shape[roles.depth + 3 :]
     return (1,) * roles.depth + (options.cube_side,) * 3 + components
-
-
-def _reduced(full: ArraySpec, roles: AxisRoles, steps: tuple[int, int, int]) -> ArraySpec:
-    """The level whose voxels cover `steps` (z, y, x) of the full resolution."""
-    factors = roles.position(Place((1,) * len(roles.folders), 1, steps))
-    factors = tuple(max(1, factor) for factor in factors)
-    per_axis = list(zip(factors, full.scale, full.translation, strict=True))
-    return replace(
-        full,
-        shape=tuple(level_extent(size, factor) for size, factor in zip(full.shape, factors, strict=True)),
-        factors=factors,
-        scale=tuple(scale * factor for factor, scale, _ in per_axis),
-        translation=tuple(place + (factor - 1) / 2 * scale for factor, scale, place in per_axis),
-    )
 
 
 def _chunk_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.writer import N5Writer
+from acqstream.grid.block_mean import reduced_shape
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "n5"
@@ -120,6 +121,4 @@ def attributes_of(folder: Path) -> Mapping[str, Any]:
 
 def with_shape(levels: Sequence[ArraySpec], shape: tuple[int, ...]) -> list[ArraySpec]:
     """The same levels for another shape of the full resolution."""
-    from acqstream.formats.n5.plan import level_shape
-
-    return [replace(level, shape=level_shape(shape, level.factors)) for level in levels]
+    return [replace(level, shape=reduced_shape(shape, level.factors)) for level in levels]
