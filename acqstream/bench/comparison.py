@@ -78,6 +78,17 @@ def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> I
         yield Path(name)
 
 
+@contextmanager
+def run_folder(folder: Path, name: str) -> Iterator[Path]:
+    """A new folder in that of the benchmark, for one run; it is deleted behind it."""
+    place = folder / name
+    place.mkdir()
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
 def bench_report(
     settings: BenchSettings, *, situations: Sequence[SituationReport] = (), tables: Sequence[Table] = ()
 ) -> BenchReport:
@@ -143,12 +154,8 @@ class _Run:
         self._tell(f"{title}: {LIMIT}")
         limit = measure_limit(self._folder, workload.payload_bytes)
         self._tell(f"{title}: {row.name}")
-        place = self._folder / row.name
-        place.mkdir()
-        try:
+        with run_folder(self._folder, row.name) as place:
             return Pair(limit, row.run(place, workload, self._settings.daemon_memory_mb))
-        finally:
-            shutil.rmtree(place)
 
     def _reports(self, pairs: dict[str, list[Pair]]) -> Sequence[RowReport]:
         everything = [pair for row in pairs.values() for pair in row]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.measurement import latency_of
 from acqstream.bench.paced_producer import PacedTimes
 from acqstream.bench.report import BenchReport, Table
@@ -41,11 +40,9 @@ def run_delay_benchmark(settings: BenchSettings, observe: Observer, *, plan: Del
             if reason := transport_absent(transport):
                 rows.append({"row": transport, "note": reason})
                 continue
-            place = folder / transport
-            place.mkdir()
-            delays_ns = _delays_ns(place, transport, workload, plan, settings.daemon_memory_mb)
+            with run_folder(folder, transport) as place:
+                delays_ns = _delays_ns(place, transport, workload, plan, settings.daemon_memory_mb)
             rows.append({"row": transport, **_figures(delays_ns)})
-            shutil.rmtree(place)
     sides = " x ".join(str(side) for side in plan.shape)
     title = f"put to readable in another process: {sides} uint16, {plan.frames_per_s:g} frames/s, {plan.seconds:g} s"
     note = "from the begin of `put` until the follower has the pixels"

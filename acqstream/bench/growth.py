@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.report import BenchReport, Table
@@ -128,16 +127,14 @@ class _Growth:
     def _cost(self, text: str, workload: Workload, producers: int) -> _Cost:
         self._observe(text, self._done, self._steps)
         self._done += 1
-        place = self._folder / "growth"
-        place.mkdir()
-        try:
-            with serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
-                most = min(_WARM_FRAMES, workload.frames)
-                warm = workload_of(workload.shape, workload.dtype, _WARM_BYTES, most)
-                run_measured(_PRODUCER, _arguments(daemon, "warm", warm, self._transport), warm.payload_bytes)
-                return self._measured(daemon, workload, producers)
-        finally:
-            shutil.rmtree(place)
+        with (
+            run_folder(self._folder, "growth") as place,
+            serving(self._transport, place, self._settings.daemon_memory_mb) as daemon,
+        ):
+            most = min(_WARM_FRAMES, workload.frames)
+            warm = workload_of(workload.shape, workload.dtype, _WARM_BYTES, most)
+            run_measured(_PRODUCER, _arguments(daemon, "warm", warm, self._transport), warm.payload_bytes)
+            return self._measured(daemon, workload, producers)
 
     def _measured(self, daemon: Served, workload: Workload, producers: int) -> _Cost:
         names = [f"run-{number}" for number in range(producers)]

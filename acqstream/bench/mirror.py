@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.limit import measure_limit
 from acqstream.bench.measurement import GIGA, spread_of
 from acqstream.bench.memory_watch import watched_children
@@ -23,7 +22,7 @@ from acqstream.bench.mirrored_producer import MirroredPlan, MirroredRun
 from acqstream.bench.process_usage import cpu_seconds
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET
-from acqstream.bench.transport import serving, transport_absent, transports_of
+from acqstream.bench.transport import Served, serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 
@@ -162,7 +161,7 @@ class _Bench:
         """Mirrors of a dataset that is there, in turn with what stands beside."""
         workload = replace(stacks_of(self._plan.alone_shape, self._settings.payload_bytes), bits=DIM_BITS)
         self._tell("a dataset to mirror")
-        with self._place("source") as place, serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
+        with self._daemon("source") as daemon:
             self._send(daemon.endpoint, workload, (), None)
             bench = AloneBench(daemon.data / DATASET, self._folder, workload, self._plan.alone)
             for turn in range(self._settings.pairs):
@@ -172,7 +171,7 @@ class _Bench:
 
     def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
         self._tell(text)
-        with self._place("live") as place, serving(self._transport, place, self._settings.daemon_memory_mb) as daemon:
+        with self._daemon("live") as daemon:
             before_s = cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
                 run = self._send(daemon.endpoint, self._workload, mirrors, frames_per_s)
@@ -191,13 +190,13 @@ class _Bench:
             return MirroredRun.from_document(producer.result())
 
     @contextmanager
-    def _place(self, name: str) -> Iterator[Path]:
-        place = self._folder / name
-        place.mkdir()
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place)
+    def _daemon(self, name: str) -> Iterator[Served]:
+        """A fresh one; what it has written goes with it."""
+        with (
+            run_folder(self._folder, name) as place,
+            serving(self._transport, place, self._settings.daemon_memory_mb) as daemon,
+        ):
+            yield daemon
 
     def _what(self) -> str:
         sides = " x ".join(str(side) for side in self._workload.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from acqstream.bench import block_peer
 from acqstream.bench.block_peer import ROLE
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
+from acqstream.bench.comparison import run_folder
 from acqstream.bench.copy_limit import measure_copy
 from acqstream.bench.measurement import GIGA, Measurement, spread_of
 from acqstream.bench.mirror_process import AloneRun
@@ -65,15 +65,11 @@ class AloneBench:
         peer: Measurement | None = None
         for is_mirror in (is_first, not is_first):
             tell(f"{row.name} alone{'' if is_mirror else f': {row.beside}'}")
-            place = self._folder / "alone"
-            place.mkdir()
-            try:
+            with run_folder(self._folder, "alone") as place:
                 if is_mirror:
                     run = self._mirror(row, place)
                 else:
                     peer = self._beside(row, place)
-            finally:
-                shutil.rmtree(place)
         assert run is not None
         self._pairs[row.name].append((run, peer))
 

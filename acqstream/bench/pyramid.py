@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import statistics
 import time
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.measurement import GIGA, measurement_from
 from acqstream.bench.process_usage import cpu_seconds
 from acqstream.bench.report import BenchReport, Table
@@ -61,18 +60,15 @@ def run_pyramid_benchmark(
     steps = 2 * settings.pairs + 1
     with bench_folder(settings, int(_LEVELS_SHARE * workload.payload_bytes)) as folder:
         runs: dict[str, list[_Run]] = {WITHOUT: [], WITH: []}
-        for turn in range(settings.pairs):
-            kinds = (WITHOUT, WITH) if turn % 2 == 0 else (WITH, WITHOUT)  # whoever is first may find a rested disk
-            for position, levels in enumerate(kinds):
-                observe(f"{there[0]}, levels {levels}", 2 * turn + position, steps)
-                place = folder / f"{turn}-{levels}"
-                place.mkdir()
+        for number in range(2 * settings.pairs):
+            levels = (WITHOUT, WITH, WITH, WITHOUT)[number % 4]  # whoever is first may find a rested disk
+            observe(f"{there[0]}, levels {levels}", number, steps)
+            with run_folder(folder, "pyramid") as place:
                 runs[levels].append(_measure(place, there[0], workload, plan, (levels, settings.daemon_memory_mb)))
-                if levels == WITHOUT or turn < settings.pairs - 1:
-                    shutil.rmtree(place)
+                if levels == WITH and len(runs[WITH]) == settings.pairs:
+                    (place / "data" / DATASET).rename(folder / DATASET)
         observe("stitched reading", steps - 1, steps)
-        kept = folder / f"{settings.pairs - 1}-{WITH}" / "data" / DATASET
-        reads = _stitched_reads(kept)
+        reads = _stitched_reads(folder / DATASET)
     return bench_report(settings, tables=[_writing_table(runs, workload, plan, there[0]), reads])
 
 

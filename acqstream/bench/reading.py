@@ -6,13 +6,12 @@ import importlib.util
 import itertools
 import json
 import os
-import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 from acqstream.bench.child_process import run_measured
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report
+from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.reading_process import FIRST_AXES
 from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
@@ -61,13 +60,10 @@ class _Reading:
     def frames(self, shape: tuple[int, ...], dtype: str) -> list[SituationReport]:
         workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.most_frames)
         kind = f"{' x '.join(str(side) for side in shape)} {dtype}"
-        place = self._folder / "written"
-        place.mkdir()
-        self._tell(f"{kind}: writing")
-        ROWS[_WRITER].run(place, workload, self._settings.daemon_memory_mb)
-        path = place / "data" / DATASET
-        runs = self._in_turn(kind, ("limit", "frames", "pread", "read_frame"), path)
-        shutil.rmtree(place)
+        with run_folder(self._folder, "written") as place:
+            self._tell(f"{kind}: writing")
+            ROWS[_WRITER].run(place, workload, self._settings.daemon_memory_mb)
+            runs = self._in_turn(kind, ("limit", "frames", "pread", "read_frame"), place / "data" / DATASET)
         to_limit = rate_ratio(runs["frames"], runs["limit"])
         to_bare = {"pread": rate_ratio(runs["read_frame"], runs["pread"])}
         in_order = (row_report(LIMIT, runs["limit"]), row_report("frames", runs["frames"], to_limit=to_limit))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, check_space
+from acqstream.bench.comparison import (
+    BenchSettings,
+    Observer,
+    bench_folder,
+    bench_report,
+    check_space,
+    run_folder,
+)
 from acqstream.bench.limit import measure_paced_limit
 from acqstream.bench.measurement import latency_of
 from acqstream.bench.paced_producer import PacedTimes
@@ -75,14 +81,14 @@ class _Steady:
 
     def figures(self, transport: str) -> dict[str, str | float | None]:
         self._tell(f"{transport}: sustainable rate")
-        with self._place(transport) as place:
+        with run_folder(self._folder, transport) as place:
             workload = workload_of(self._plan.shape, "uint16", self._settings.payload_bytes)
             sustained = ROWS[transport].run(place, workload, self._settings.daemon_memory_mb)
         frames_per_s = self._plan.share * sustained.frames_per_s
         paced = self.paced_workload(frames_per_s)
         check_space(self._folder, paced.payload_bytes)
         self._tell(f"{transport}: {paced.frames / frames_per_s:.0f} s at {frames_per_s:,.0f} frames/s")
-        with self._place(transport) as place:
+        with run_folder(self._folder, transport) as place:
             times, stacks = self._paced_run(place, transport, paced, frames_per_s)
         self._tell(f"{transport}: limit, paced alike")
         rate = paced.frame_bytes * frames_per_s
@@ -119,15 +125,6 @@ class _Steady:
                 producer.go()
                 times = PacedTimes.from_document(producer.result())
             return times, stack_numbers(daemon.data / DATASET)
-
-    @contextmanager
-    def _place(self, name: str) -> Iterator[Path]:
-        place = self._folder / name
-        place.mkdir()
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place)
 
     def _tell(self, text: str) -> None:
         self._observe(text, self._done, self._steps)
