@@ -5,11 +5,7 @@ The log must not notice, and both mirrors end as those of a run that nothing was
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.client.status import fetch_status
 from acqstream.pipeline.views.checkpoint import view_folder
 from acqstream.pipeline.views.registry import view_maker
 from acqstream.pipeline.views.view import ViewRun
@@ -26,6 +21,7 @@ from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import StackPlan
 from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
+from tests.faults.view_killer import END_S, ViewKiller, jobs_of
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import until
 
@@ -33,9 +29,6 @@ FAULT = "mirrors killed"
 TRIES = 100
 KILLS_A_RUN = 10
 RUNS_AT_ONCE = 2
-LATEST_S = 0.3  # after the process was started
-MOST_EARLY = 2  # kills in a row that may come before a mirror got on: after a few more it is given up
-END_S = 100.0
 MIRRORS: Mapping[str, Mapping[str, Any]] = {
     "n5": {"format": "n5", "blocks": [8, 64, 40], "levels": 3, "compression": "zstd"},
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
@@ -61,16 +54,11 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
         create = {"axes": axes, "mirrors": list(MIRRORS.values())}
         with ProducerProcess(place, plan, daemon, chance.choice(transports), **create) as producer:
             producer.wait_for(Phase.RUNNING)
-            killer = _Killer(daemon, producer, chance)
-            for number in range(kills):
-                if number == kills - 1 and chance.random() < 0.5:
-                    producer.close()  # the last kill comes while the run is closed, or while the mirrors catch up
-                one.delivered += killer.kill()
-            producer.close()
+            ViewKiller(daemon, producer, chance, daemon_share=0.3).kill_all_along(one, kills)
             report = producer.report()
         one.acknowledged += report.sent
         until(lambda: _ended(daemon), "the mirrors are complete", END_S)
-        failed = [job for job in _jobs(daemon) if job["state"] == "failed"]
+        failed = [job for job in jobs_of(daemon) if job["state"] == "failed"]
         one.expect(not failed, f"mirrors have failed: {failed}")
         one.expect(daemon.stop() == 0, f"the daemon did not end in order: {daemon.output()}")
         check_end(dataset_of(daemon.data), plan, one, report)
@@ -80,63 +68,8 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
         daemon.kill_if_running()
 
 
-class _Killer:
-    """Kills the process that makes the mirrors, alone or with the daemon, and waits until there is another one."""
-
-    def __init__(self, daemon: DaemonProcess, producer: ProducerProcess, chance: random.Random) -> None:
-        self._daemon = daemon
-        self._producer = producer
-        self._chance = chance
-        self._early = 0
-        self._best: dict[str, int] = {}
-
-    def kill(self) -> bool:
-        """SIGKILL soon after its start, or when the mirrors have got on; False if it had nothing left to do."""
-        pid = until(self._pid_or_end, "the views' process runs", END_S)
-        if pid is True:
-            return False
-        if self._early < MOST_EARLY and self._chance.random() < 0.4:
-            self._early += 1
-            time.sleep(self._chance.uniform(0.0, LATEST_S))
-        else:
-            self._early = 0
-            until(self._have_got_on, "the mirrors get on", END_S)
-            time.sleep(self._chance.uniform(0.0, 0.1))
-        if self._chance.random() < 0.3:
-            self._daemon.kill()
-            self._daemon.start()
-            self._early = 0  # the new daemon has not seen any death
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            until(lambda: fetch_status(self._daemon.endpoint).views["pid"] != pid, "the death was noticed")
-        self._have_got_on()  # what it told after the last look is no progress of the next process
-        return True
-
-    def _pid_or_end(self) -> Any:
-        phase = self._producer.board.phase
-        assert phase is not Phase.FAILED, f"the producer ended with {self._producer.report()}"
-        views = fetch_status(self._daemon.endpoint).views
-        is_over = phase is Phase.CLOSED and not views["mirrors"]
-        return is_over or views["pid"]
-
-    def _have_got_on(self) -> bool:
-        """All that are under way."""
-        cursors = {job["mirror"]: job["cursor"] for job in _jobs(self._daemon)}
-        have = all(cursor > self._best.get(name, 0) for name, cursor in cursors.items())
-        if have:
-            self._best = cursors
-        return have
-
-
-def _jobs(daemon: DaemonProcess) -> Sequence[Mapping[str, Any]]:
-    """Mirrors that are not complete."""
-    found: Sequence[Mapping[str, Any]] = fetch_status(daemon.endpoint).views["mirrors"]
-    return found
-
-
 def _ended(daemon: DaemonProcess) -> bool:
-    return all(job["state"] == "failed" for job in _jobs(daemon))
+    return all(job["state"] == "failed" for job in jobs_of(daemon))
 
 
 def _compare(one: Try, plan: StackPlan, dataset: Path, name: str, sent: int) -> None:
