@@ -53,6 +53,7 @@ class N5Writer:
         self._lock = threading.Lock()  # for all that follows
         self._members: dict[tuple[int, ...], tuple[str, ...]] = {}  # those that were begun, with their folders
         self._written: dict[tuple[str, ...], bytes] = {}
+        self._is_unsure = False  # who wrote the attributes of members and root may have died, or failed, in between
         self._listed: ArraySpec | None = None  # what the XML file lists
         self._numbering = numbering_of(options.layout, levels[0].axes, levels[0].shape)
         self._documents = self._make_documents(complete=False)
@@ -68,6 +69,7 @@ class N5Writer:
             parts = self._documents.of_member(self._group_folder(member))[-1][0]  # what is written last
             if parts and self._folder.joinpath(*parts, ATTRIBUTES_NAME).exists():
                 self._members[member] = self._group_folder(member)
+        self._is_unsure = bool(self._members)
         self._begin_member((0,) * folder_axes(self._options.layout, self._levels[0].axes))  # so that it can be opened
         self._write_root()
 
@@ -93,7 +95,7 @@ class N5Writer:
             spec = self._levels[level]
             grown = tuple(max(before, after) for before, after in zip(spec.shape, shape, strict=True))
             self._check_inside(spec.shape, grown)
-            if grown != spec.shape:
+            if grown != spec.shape or self._is_unsure:
                 self._levels[level] = replace(spec, shape=grown)
                 self._write_documents(complete=False)
 
@@ -149,16 +151,18 @@ class N5Writer:
 
     def _write_documents(self, *, complete: bool) -> None:
         before, self._documents = self._documents, self._make_documents(complete=complete)
-        if before.datasets != self._documents.datasets:
+        is_unsure, self._is_unsure = self._is_unsure, True
+        if is_unsure or before.datasets != self._documents.datasets:
             for group in self._members.values():
                 self._write_member(group)
-        if before.root != self._documents.root:
+        if is_unsure or before.root != self._documents.root:
             self._write_root()
+        self._is_unsure = False
 
     def _write_member(self, group: tuple[str, ...]) -> None:
         for parts, content in self._documents.of_member(group):
             if self._written.get(parts) != content:
-                self._tree.put(self._tree.folder(parts), ATTRIBUTES_NAME, [content])
+                self._tree.put_new(self._tree.folder(parts), ATTRIBUTES_NAME, content)
                 self._written[parts] = content
 
     def _write_root(self) -> None:

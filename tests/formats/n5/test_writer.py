@@ -231,6 +231,57 @@ def test_a_writer_that_goes_on_does_not_shrink_what_is_there(tmp_path, layout):
         assert np.array_equal(ds.levels[0].read(), array[:2])
 
 
+class DyingDisk(UnforcedDisk):
+    """Ends before the so many-th document is put in its place."""
+
+    def __init__(self, fatal: int = 0) -> None:
+        super().__init__()
+        self.fatal, self.documents = fatal, 0
+
+    def replace(self, source: str, target: str) -> None:
+        self.documents += target.endswith((".json", ".xml"))
+        if self.documents == self.fatal:
+            raise KeyboardInterrupt
+        super().replace(source, target)
+
+
+@pytest.mark.parametrize("layout", ["bdv", "array"])
+def test_a_growth_that_was_interrupted_is_caught_up_with(tmp_path, layout):
+    """Levels grow one after the other, and so do the attributes of their members."""
+    array = samples((2, 8, 8, 8), "uint8")
+    options = FORMAT.parse_options({"layout": layout, "levels": 3, "blocks": [2, 4, 4]})
+    final = FORMAT.plan(spec_of(array, ("time", "z", "y", "x")), options)
+    arrays = [reduced(array, level) for level in final]
+
+    def write(folder, disk, depths):
+        writer = FORMAT.create(folder, with_shape(final, (0, 0, 8, 8)), options, disk)
+        for depth in depths:
+            for number, level in enumerate(with_shape(final, (2, depth, 8, 8))):
+                for position in np.ndindex(*level.grid_shape):
+                    chunk = chunk_of(arrays[number], final[number], position)
+                    writer.store(number, position, writer.encode(number, position, chunk))
+                writer.grow(number, level.shape)
+        writer.finish(final)
+
+    undisturbed = DyingDisk()
+    write(tmp_path / "undisturbed.n5", undisturbed, (4, 8))
+    for fatal in range(1, undisturbed.documents + 1):
+        folder = tmp_path / f"{fatal}.n5"
+        with pytest.raises(KeyboardInterrupt):
+            write(folder, DyingDisk(fatal), (4, 8))
+        if not (folder / "attributes.json").exists():
+            continue  # it is no container yet
+        write(folder, UnforcedDisk(), (8,))
+        with acqstream.open(folder) as ds:
+            assert ds.complete
+            for number, (level, expected) in enumerate(zip(ds.levels, arrays, strict=True)):
+                assert level.shape == expected.shape, (fatal, number)
+                assert np.array_equal(level.read(), expected)
+        for path in (tmp_path / "undisturbed.n5").rglob("attributes.json"):
+            again = folder / path.relative_to(tmp_path / "undisturbed.n5")
+            assert again.read_bytes() == path.read_bytes(), (fatal, again)
+
+
 def test_what_is_there_is_not_overwritten(tmp_path):
     array = samples((4, 8, 8), "uint8")
     axes = ("z", "y", "x")
