@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
@@ -23,8 +22,10 @@ from acqstream.model.receipt import Receipt
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
 from tests.live.stored import until
+from tests.pipeline.mirroring.mirror_cases import read_plain
 
 FORMATS = ("n5", "wkw")
+CHANNELS = ("DAPI", "FITC")
 N5 = {"format": "n5", "layout": "array", "compression": "raw", "blocks": [4, 64, 64], "levels": 2}
 WKW = {"format": "wkw", "cube": 32, "levels": 2}
 PAIR = (N5, WKW)
@@ -33,7 +34,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "wkw": ("--option", "cube=32", "--option", "levels=2"),
 }
 FAULTS = ("full", "read-only", "removed")
-FIRST_GATE, SECOND_GATE = 32, 96  # frames
+_GATES = FIRST_GATE, SECOND_GATE = 32, 96  # frames
 LONGEST_S = 60.0
 _FIRST_CHUNK = {"n5": "s0/0/*/*/*/*", "wkw": "**/x*.wkw"}
 
@@ -114,42 +115,35 @@ def mirror(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def read_n5(container: Path, level: int = 0) -> NDArray[Any]:
-    """(time, channel, z, y, x), by tensorstore."""
-    kvstore = {"driver": "file", "path": f"{container}/s{level}"}
-    found: NDArray[Any] = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result().read().result()
-    return found.T
-
-
-def read_wkw(container: Path, shape: Sequence[int], channels: Sequence[str]) -> NDArray[Any]:
+def read_wkw(container: Path, shape: Sequence[int]) -> NDArray[Any]:
     """(time, channel, z, y, x) of this shape, by the reference library; which gives zeros for what it cannot open."""
     wkw = pytest.importorskip("wkw")
     times, _, depth, height, width = shape
     stacks = []
     for at in range(times):
-        for channel in channels:
+        for channel in CHANNELS:
             with wkw.Dataset.open(str(container / f"time{at:04d}" / channel / "1")) as dataset:
                 stacks.append(dataset.read((0, 0, 0), (width, height, depth))[0].transpose(2, 1, 0))
     return np.stack(stacks).reshape(shape)
 
 
-def log_array(dataset: Path, channels: Sequence[str]) -> NDArray[Any]:
+def log_array(dataset: Path) -> NDArray[Any]:
     """(time, channel, z, y, x) of all frames in the log."""
     with acqstream.open(dataset) as log:
         keys = list(log.keys())
         sizes = [max(int(key[name]) for key in keys) + 1 for name in ("time", "z")]
         first = log.read_frame(keys[0])
-        found = np.zeros((sizes[0], len(channels), sizes[1], *first.shape), first.dtype)
+        found = np.zeros((sizes[0], len(CHANNELS), sizes[1], *first.shape), first.dtype)
         for key in keys:
-            found[int(key["time"]), channels.index(str(key["channel"])), int(key["z"])] = log.read_frame(key)
+            found[int(key["time"]), CHANNELS.index(str(key["channel"])), int(key["z"])] = log.read_frame(key)
     return found
 
 
-def check_pair(dataset: Path, channels: Sequence[str]) -> NDArray[Any]:
+def check_pair(dataset: Path) -> NDArray[Any]:
     """Both mirrors equal the log; what that holds."""
-    log = log_array(dataset, channels)
-    assert np.array_equal(read_n5(dataset.with_name(f"{dataset.name}.n5")), log)
-    assert np.array_equal(read_wkw(dataset.with_name(f"{dataset.name}.wkw"), log.shape, channels), log)
+    log = log_array(dataset)
+    assert np.array_equal(read_plain(dataset.with_name(f"{dataset.name}.n5")), log)
+    assert np.array_equal(read_wkw(dataset.with_name(f"{dataset.name}.wkw"), log.shape), log)
     return log
 
 
@@ -162,9 +156,9 @@ def make_again(dataset: Path, *more: str) -> None:
 class Gates:
     """Where a camera waits after so many frames, until it may go on. Called after each."""
 
-    def __init__(self, *numbers: int) -> None:
-        self._reached = {number: threading.Event() for number in numbers}
-        self._opened = {number: threading.Event() for number in numbers}
+    def __init__(self) -> None:
+        self._reached = {number: threading.Event() for number in _GATES}
+        self._opened = {number: threading.Event() for number in _GATES}
         self._count = 0
 
     def __call__(self, *_: Any, **__: Any) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,17 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.cli.main import main
 from acqstream.client.run import Run
-from acqstream.client.status import fetch_status
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
-from tests.live.small_disk import fill, small_disk
+from tests.live.mirror_pair import mirror, mirrors_of, remount
+from tests.live.small_disk import small_disk
 from tests.live.stored import image_of, until
+from tests.pipeline.mirroring.mirror_cases import read_plain
 from tests.pipeline.mirroring.wkw_cases import check_announced
 
 SHAPE = (120, 200)
@@ -55,36 +51,20 @@ def put(
         time.sleep(interval_s)
 
 
-def mirrors_of(daemon: DaemonProcess, name: str) -> Mapping[str, Mapping[str, Any]]:
-    """The mirrors of a dataset that are not complete."""
-    listed = fetch_status(daemon.endpoint).views["mirrors"]
-    return {one["mirror"]: one for one in listed if one["path"].endswith(f"/{name}")}
-
-
 def wait_for(daemon: DaemonProcess, name: str, mirror: str, state: str) -> Mapping[str, Any]:
     """Until the mirror is in this state."""
 
     def look() -> Mapping[str, Any] | None:
-        found = mirrors_of(daemon, name).get(mirror)
+        found = mirrors_of(daemon, daemon.data / name).get(mirror)
         return found if found is not None and found["state"] == state else None
 
     found: Mapping[str, Any] = until(look, f"the mirror {mirror} of {name} is {state}")
     return found
 
 
-def wait_for_another(daemon: DaemonProcess, pid: int) -> None:
-    until(lambda: fetch_status(daemon.endpoint).views["pid"] not in (pid, None), "the process was started again")
-
-
 def wait_until_done(daemon: DaemonProcess, name: str, *, but: Sequence[str] = ()) -> None:
     """Until the mirrors are complete: they are not listed any more. but: those that will not be."""
-    until(lambda: [*mirrors_of(daemon, name)] == [*but], f"the mirrors of {name} are complete")
-
-
-def plain_array(container: Path, level: int = 0) -> NDArray[Any]:
-    kvstore = {"driver": "file", "path": f"{container}/s{level}"}
-    found: NDArray[Any] = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result().read().result()
-    return found.T
+    until(lambda: [*mirrors_of(daemon, daemon.data / name)] == [*but], f"the mirrors of {name} are complete")
 
 
 def right_array(sizes: Mapping[str, int] = SIZES) -> NDArray[Any]:
@@ -95,7 +75,7 @@ def right_array(sizes: Mapping[str, int] = SIZES) -> NDArray[Any]:
 
 def check(container: Path) -> None:
     if container.suffix == ".n5":
-        assert np.array_equal(plain_array(container), right_array())
+        assert np.array_equal(read_plain(container), right_array())
         return
     there = check_announced(container, right_array())
     assert there == {
@@ -123,43 +103,6 @@ def test_two_mirrors_are_equal_to_the_log(shared: DaemonProcess) -> None:
     with acqstream.open(shared.data / "two.n5") as mirror:
         assert mirror.complete
         assert dict(zip(mirror.levels[0].axes, mirror.shape, strict=True)) == {**SIZES, "y": 120, "x": 200}
-
-
-def test_killed_again_and_again_it_ends_the_same(shared: DaemonProcess) -> None:
-    chance = random.Random(5)
-    with acqstream.create("killed", endpoint=shared.endpoint, axes=AXES, mirrors=[PLAIN, WKW]) as run:
-        for first in range(0, len(places()), 12):
-            put(run, first, first + 12, chance.choice([0.0, 0.005]))
-            pid = until(lambda: fetch_status(shared.endpoint).views["pid"], "the views' process runs")
-            time.sleep(chance.uniform(0.0, 0.3))
-            os.kill(pid, signal.SIGKILL)
-            wait_for_another(shared, pid)
-    assert run.receipt is not None
-    assert run.receipt.complete
-    wait_until_done(shared, "killed")
-    check(shared.data / "killed.n5")
-    check(shared.data / "killed.wkw")
-
-
-@pytest.mark.parametrize("victim", BOTH)
-def test_its_disk_is_full_for_a_while(shared: DaemonProcess, victim: str) -> None:
-    name = f"full-{victim}"
-    with small_disk(shared.data / f"{name}.{victim}", 1) as place:
-        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[*BOTH.values()]) as run:
-            put(run, 0, 4)
-            until(lambda: any(place.iterdir()), "the container is there")
-            filler = fill(place, 200_000)
-            put(run, 4)
-            held = wait_for(shared, name, victim, "held")
-            assert "No space left" in held["reason"]
-            assert run.warnings == ()
-        assert run.receipt is not None
-        assert run.receipt.complete
-        remount(place, "size=32m")
-        filler.unlink()
-        wait_until_done(shared, name)
-        for other in BOTH:  # each is beside the dataset, one of them on its own disk
-            check(shared.data / f"{name}.{other}")
 
 
 @pytest.mark.parametrize("victim", BOTH)
@@ -199,22 +142,9 @@ def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
         check(shared.data / f"{name}.{other}")
 
 
-def remount(place: Path, how: str) -> None:
-    command = ["mount", "-o", f"remount,{how}", str(place)]
-    until(
-        lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, how
-    )  # busy while it writes
-
-
 def options(settings: Mapping[str, Any]) -> Sequence[str]:
     given = {name: value for name, value in settings.items() if name != "format"}
     return [word for name, value in given.items() for word in ("--option", f"{name}={json.dumps(value)}")]
-
-
-def mirror(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["mirror", *arguments])
-    return int(end.value.code or 0)
 
 
 def test_live_readers_never_see_a_torn_block(shared: DaemonProcess) -> None:
@@ -227,7 +157,7 @@ def test_live_readers_never_see_a_torn_block(shared: DaemonProcess) -> None:
     right = right_array(sizes)
     stacks = range(0, len(places(sizes)), sizes["z"])
     looks = (
-        lambda: check_whole(plain_array(n5), right, PLAIN["blocks"]),
+        lambda: check_whole(read_plain(n5), right, PLAIN["blocks"]),
         lambda: check_whole(full_resolution(n5), right, PLAIN["blocks"]),
         lambda: check_whole(full_resolution(wkw), right, (32, 32, 32)),
         lambda: bool(check_announced(wkw, right)),
@@ -252,9 +182,9 @@ def test_live_readers_never_see_a_torn_block(shared: DaemonProcess) -> None:
                 look()
             sending.result()
             look()
-    while mirrors_of(shared, "read"):
+    while mirrors_of(shared, shared.data / "read"):
         look()
-    assert np.array_equal(plain_array(n5), right)
+    assert np.array_equal(read_plain(n5), right)
     assert check_announced(wkw, right) == {(time, channel, 40) for time in range(3) for channel in range(2)}
 
 
@@ -290,7 +220,7 @@ def test_a_camera_at_full_speed(shared: DaemonProcess) -> None:
         assert len(keys) == 160
         for key in keys:
             assert np.array_equal(log.read_frame(key), right[tuple(int(key[name]) for name in sizes)])
-    assert np.array_equal(plain_array(shared.data / "fast.n5"), right)
+    assert np.array_equal(read_plain(shared.data / "fast.n5"), right)
     assert check_announced(shared.data / "fast.wkw", right) == {(t, c, 40) for t in range(2) for c in range(2)}
 
 

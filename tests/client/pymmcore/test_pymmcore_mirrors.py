@@ -10,10 +10,9 @@ import useq
 from acqstream.client.pymmcore import streaming
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import (
+    CHANNELS,
     FAULTS,
-    FIRST_GATE,
     PAIR,
-    SECOND_GATE,
     Gates,
     check_pair,
     go_through,
@@ -23,7 +22,6 @@ from tests.live.mirror_pair import (
     wait_until_complete,
 )
 
-CHANNELS = ("DAPI", "FITC")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(150)]
 
 
@@ -52,7 +50,7 @@ def test_equal_to_the_log_frame_by_frame(core, daemon, delivered, sha):
         core.mda.run(sequence(3))
     assert streamer.last_receipt.complete
     wait_until_complete(daemon, daemon.data / "demo")
-    log = check_pair(daemon.data / "demo", CHANNELS)
+    log = check_pair(daemon.data / "demo")
     assert [sha(image) for image in log.reshape(-1, *log.shape[-2:])] == [image for _, image in delivered]
 
 
@@ -61,7 +59,7 @@ def test_what_happens_to_the_mirrors_disks_the_log_never_notices(core, daemon, d
     dataset = daemon.data / f"demo-{how}"
     with pair_of_disks(dataset, 24) as places, ThreadPoolExecutor(1) as pool:
         with streaming(core, dataset.name, endpoint=daemon.endpoint, mirrors=list(PAIR)) as streamer:
-            gates = Gates(FIRST_GATE, SECOND_GATE)
+            gates = Gates()
             core.mda.events.frameReady.connect(gates)
             run = pool.submit(run_core, core, streamer)
             try:
@@ -70,9 +68,9 @@ def test_what_happens_to_the_mirrors_disks_the_log_never_notices(core, daemon, d
                 core.mda.events.frameReady.disconnect(gates)
         assert streamer.last_run.warnings == ()
         if how == "full":
-            check_pair(dataset, CHANNELS)
+            check_pair(dataset)
     if how != "full":
         make_again(dataset)
-        check_pair(dataset, CHANNELS)
-    log = log_array(dataset, CHANNELS)
+        check_pair(dataset)
+    log = log_array(dataset)
     assert [sha(image) for image in log.reshape(-1, *log.shape[-2:])] == [image for _, image in delivered]
