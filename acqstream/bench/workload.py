@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, latency_of
 from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
-from acqstream.simulate.frame_pool import camera_frames
+from acqstream.simulate.camera_frames import camera_frames
 
 POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
 _POOL_FRAMES = 2

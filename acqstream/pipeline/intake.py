@@ -196,10 +196,6 @@ class Intake:
         """Frames wait in the open group or in closed ones. Under the lock."""
         return bool(self.closed) or (self._open is not None and bool(self._open.placements))
 
-    @property
-    def is_slot_open(self) -> bool:
-        return self._slot is not None
-
     def close_group(self) -> bool:
         """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""
         group = self._open

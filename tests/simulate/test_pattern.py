@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acqstream.simulate.frame_pool import FramePool, camera_frames, read_stamp
+from acqstream.simulate.camera_frames import camera_frames
 from acqstream.simulate.pattern import fill, frame
 
 
@@ -45,13 +45,6 @@ def test_fill_writes_in_place() -> None:
 def test_fill_refuses(out: np.ndarray, bits: int | None) -> None:
     with pytest.raises(ValueError, match=r"pattern|bits|contiguous"):
         fill(out, 0, bits)
-
-
-def test_pool_rotates_and_stamps() -> None:
-    pool = FramePool((16, 16), "uint16", count=3)
-    assert [read_stamp(pool.take(number)) for number in (0, 1, 2, 70_000)] == [0, 1, 2, 70_000]
-    assert pool.take(1) is pool.take(4)
-    assert pool.take(0) is not pool.take(1)
 
 
 def test_camera_frames_stay_within_bits() -> None:
