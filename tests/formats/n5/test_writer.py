@@ -237,11 +237,12 @@ class DyingDisk(UnforcedDisk):
     def __init__(self, fatal: int = 0) -> None:
         super().__init__()
         self.fatal, self.documents = fatal, 0
+        self.error: BaseException = KeyboardInterrupt()
 
     def replace(self, source: str, target: str) -> None:
         self.documents += target.endswith((".json", ".xml"))
         if self.documents == self.fatal:
-            raise KeyboardInterrupt
+            raise self.error
         super().replace(source, target)
 
 
@@ -280,6 +281,26 @@ def test_a_growth_that_was_interrupted_is_caught_up_with(tmp_path, layout):
         for path in (tmp_path / "undisturbed.n5").rglob("attributes.json"):
             again = folder / path.relative_to(tmp_path / "undisturbed.n5")
             assert again.read_bytes() == path.read_bytes(), (fatal, again)
+
+
+@pytest.mark.parametrize("fatal", [1, 2, 3])
+def test_a_growth_that_found_no_space_is_done_when_it_is_asked_for_again(tmp_path, fatal):
+    array = samples((2, 8, 8, 8), "uint8")
+    options = FORMAT.parse_options({"levels": 1, "blocks": [4, 8, 8]})
+    (final,) = FORMAT.plan(spec_of(array, ("time", "z", "y", "x")), options)
+    disk = DyingDisk()
+    writer = FORMAT.create(tmp_path / "a.n5", with_shape([final], (0, 0, 8, 8)), options, disk)
+    for position in np.ndindex(*final.grid_shape):
+        writer.store(0, position, writer.encode(0, position, chunk_of(array, final, position)))
+    disk.error, disk.fatal = (
+        OSError(errno.ENOSPC, "no space"),
+        disk.documents + fatal,
+    )  # both time points, the container
+    with pytest.raises(DiskFull):
+        writer.grow(0, final.shape)
+    writer.grow(0, final.shape)
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert np.array_equal(ds.levels[0].read(), array)
 
 
 def test_what_is_there_is_not_overwritten(tmp_path):
