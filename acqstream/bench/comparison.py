@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,13 +82,15 @@ def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> I
 
 @contextmanager
 def run_folder(folder: Path, name: str) -> Iterator[Path]:
-    """A new folder in that of the benchmark, for one run; it is deleted behind it."""
+    """A new folder in that of the benchmark, for one run; it is deleted behind it, not at the next one's expense."""
     place = folder / name
     place.mkdir()
     try:
         yield place
     finally:
         shutil.rmtree(place)
+        if sys.platform != "win32":
+            os.sync()  # a file system may tell the disk now what it can forget
 
 
 def bench_report(

@@ -37,7 +37,7 @@ MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
 SHOW_INTERVAL_S = 1.0
 IDLE_S = 2.0  # without a frame: chunks are stored as they are
-MAX_THREADS = 4
+MAX_THREADS = 4  # one more than processors, up to that: one of them waits for the disk
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 _TRIMMED = frozenset({TIME, Z})  # a run that ended early has less of these; the others keep what was declared
 
@@ -73,7 +73,7 @@ class MirrorView(View):
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         self._options = options_of(found, settings)
         self.container = None if container is None else container.absolute()
-        self._budget = Budget(int(memory_mb * MIB), threads or max(1, min(MAX_THREADS, os.cpu_count() or 1)))
+        self._budget = Budget(int(memory_mb * MIB), threads or min(MAX_THREADS, (os.cpu_count() or 1) + 1))
         self._is_remade = is_remade
         self._runner = runner
         self._processes = 1
