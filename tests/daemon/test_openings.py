@@ -199,7 +199,7 @@ def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_
     assert desk.open("flat", OTHER).log.warnings == []
 
 
-LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (512, 512)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
+LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
 
 
 @pytest.mark.parametrize("mirror", ["n5", "wkw"])
