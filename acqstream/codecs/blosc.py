@@ -10,7 +10,6 @@ from acqstream.codecs.sizes import Data, check_size
 from acqstream.errors import CorruptDataset
 
 COMPRESSORS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
-MAX_BYTES = 2**31 - 17  # of a chunk, not compressed
 
 _HEADER = struct.Struct("<BBBBIII")  # version, codec version, flags, typesize, nbytes, blocksize, cbytes
 
