@@ -16,6 +16,7 @@ from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter, Position
 from acqstream.formats.registry import CHUNK_FORMATS
+from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
 
 
@@ -62,7 +63,7 @@ class Made:
         chunk = np.zeros(spec.chunk_shape, spec.dtype)
         part = self.part(level)[spec.region(position)]
         chunk[tuple(slice(0, size) for size in part.shape)] = part
-        return chunk
+        return in_blocks(chunk, spec.block_shape)
 
     def store(self, level: int, position: Position) -> None:
         self.writer.store(level, position, self.writer.encode(level, position, self.chunk(level, position)))

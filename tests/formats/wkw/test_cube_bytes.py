@@ -18,7 +18,8 @@ from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, largest_compressed_bytes, raw_runs
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
-from tests.formats.wkw.wkw_data import in_blocks, noise, write_cubes
+from tests.formats.blocks import in_blocks
+from tests.formats.wkw.wkw_data import noise, write_cubes
 
 # Made with the reference library: uint16, blocks of 2, two of them a side, value = x + 4 y + 16 z.
 RAW = """

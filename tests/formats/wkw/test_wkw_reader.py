@@ -20,7 +20,8 @@ from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.opening import find_layers
 from acqstream.formats.wkw.reader import open_readers
-from tests.formats.wkw.wkw_data import GOLDEN, begin, in_blocks, noise, planned, read_all, write_array, write_cubes
+from tests.formats.blocks import in_blocks
+from tests.formats.wkw.wkw_data import GOLDEN, begin, noise, planned, read_all, write_array, write_cubes
 
 U2 = np.dtype(np.uint16)
 CUBE = "z0/y0/x0.wkw"

@@ -19,7 +19,8 @@ from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.formats.wkw.writer import create_writer
 from acqstream.storage.disk import LocalDisk
-from tests.formats.wkw.wkw_data import begin, in_blocks, noise, planned, read_all, store, write_array
+from tests.formats.blocks import in_blocks
+from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
 
 U2 = np.dtype(np.uint16)
 STACK = ArraySpec(axes=("z", "y", "x"), shape=(70, 90, 130), dtype=U2, scale=(0.5, 0.1, 0.1), units=("um",) * 3)

@@ -18,6 +18,7 @@ from acqstream.formats.wkw.options import parse_options, plan_levels
 from acqstream.formats.wkw.raw_cubes import RawCubes
 from acqstream.formats.wkw.writer import WkwWriter, create_writer
 from acqstream.storage.folder_tree import FolderTree
+from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "wkw"
@@ -52,15 +53,6 @@ def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple
             raw.write(tree.folder(folders), name, raw_runs(encoded, (header.cube_blocks,) * 3, header, order))
         else:
             tree.put(tree.folder(folders), name, encode_compressed(in_blocks(cube, header.block_shape), header))
-
-
-def in_blocks(array: NDArray[Any], block_shape: Sequence[int]) -> NDArray[Any]:
-    """The grid of blocks of an array, then what is in a block; no blocks: the array."""
-    if not block_shape:
-        return array
-    split = [part for size, block in zip(array.shape, block_shape, strict=True) for part in (size // block, block)]
-    order = [axis for kind in range(2) for axis in range(kind, len(split), 2)]
-    return np.ascontiguousarray(array.reshape(split).transpose(order))
 
 
 def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:

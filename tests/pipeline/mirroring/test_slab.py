@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.pipeline.mirroring.slab import ByteOrder, SlabBuffer
 from acqstream.pipeline.mirroring.slab_grid import slab_grids
-from tests.formats.wkw.wkw_data import in_blocks
+from tests.formats.blocks import in_blocks
 
 U2 = np.dtype("uint16")
 sizes = st.tuples(st.integers(1, 13), st.integers(1, 13))
