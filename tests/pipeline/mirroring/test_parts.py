@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -181,15 +181,20 @@ def test_a_mirror_begun_by_one_process_is_caught_up_by_several_and_the_other_way
     check_plain(tmp_path / "cells", frames, HALVED_ALL, name="other.n5")
 
 
-def test_nothing_of_killed_processes_stays(tmp_path: Path, runner: PartRunner) -> None:
+def test_nothing_of_killed_processes_stays(tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What such a process has left lies there when the calls begin."""
     frames = frames_at(places_of(("time", "z"), {"time": 2, "z": 4}))
     write_log(tmp_path / "cells", frames)
-    run = run_of(tmp_path / "cells", BLOCKS, runner=runner)
-    run.step()
     left = tmp_path / "cells.n5" / "s0" / f"0.12-ab{TEMPORARY_SUFFIX}"
-    left.parent.mkdir(exist_ok=True)
-    left.write_bytes(b"torn")
-    finish(run)
+    begin = runner.begin
+
+    def leave_and_begin(call: Callable[[Any], Any], arguments: Sequence[Any]) -> None:
+        left.write_bytes(b"torn")
+        begin(call, arguments)
+
+    monkeypatch.setattr(runner, "begin", leave_and_begin)
+    finish(run_of(tmp_path / "cells", BLOCKS, runner=runner))
+    assert left.parent.exists()
     assert not list(tmp_path.rglob(f"*{TEMPORARY_SUFFIX}"))
 
 
