@@ -22,12 +22,6 @@ def morton_code(x: ArrayLike, y: ArrayLike, z: ArrayLike) -> NDArray[np.int64]:
     return np.asarray(_spread(x) | _spread(y) << np.uint64(1) | _spread(z) << np.uint64(2)).astype(np.int64)
 
 
-def morton_coordinates(code: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The coordinates (x, y, z) of codes (integers of 0 to 2^63 - 1)."""
-    codes = np.asarray(code, np.uint64)
-    return _gather(codes), _gather(codes >> np.uint64(1)), _gather(codes >> np.uint64(2))
-
-
 def _spread(coordinate: ArrayLike) -> NDArray[np.uint64]:
     bits = np.asarray(coordinate, np.uint64)
     if bits.size and int(bits.max()) >> COORDINATE_BITS:
@@ -35,11 +29,3 @@ def _spread(coordinate: ArrayLike) -> NDArray[np.uint64]:
     for shift, mask in _STEPS:
         bits = (bits | bits << np.uint64(shift)) & np.uint64(mask)
     return bits
-
-
-def _gather(codes: NDArray[np.uint64]) -> NDArray[np.int64]:
-    masks = [2**COORDINATE_BITS - 1, *(mask for _, mask in _STEPS)]
-    bits = codes & np.uint64(masks[-1])
-    for (shift, _), mask in zip(reversed(_STEPS), reversed(masks[:-1]), strict=True):
-        bits = (bits | bits >> np.uint64(shift)) & np.uint64(mask)
-    return bits.astype(np.int64)

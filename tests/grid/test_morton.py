@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.grid.morton import COORDINATE_BITS, morton_code, morton_coordinates
+from acqstream.grid.morton import COORDINATE_BITS, morton_code
 
 coordinate = st.integers(0, 2**COORDINATE_BITS - 1)
 
@@ -27,10 +27,8 @@ def test_first_codes(x, y, z, code):
 
 
 @given(coordinate, coordinate, coordinate)
-def test_codes_are_the_bits_in_turn_and_lead_back(x, y, z):
-    code = morton_code(x, y, z)
-    assert int(code) == by_definition(x, y, z)
-    assert [int(value) for value in morton_coordinates(code)] == [x, y, z]
+def test_codes_are_the_bits_in_turn(x, y, z):
+    assert int(morton_code(x, y, z)) == by_definition(x, y, z)
 
 
 def test_a_cube_of_codes_is_a_permutation():
