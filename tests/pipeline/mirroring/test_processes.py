@@ -27,12 +27,16 @@ SETTINGS = {"format": "n5", "layout": "array", "compression": "bzip2", "blocks":
 OPTIONS = ("--to", "n5", "--compression", "bzip2", "--blocks", "4,128,128", "--option", "layout=array")
 HALVED = ((2, 2, 2),)
 FRAMES = frames_at(places_of(("time", "z"), {"time": 8, "z": 8}), (192, 160))
+MANY_FRAMES = frames_at(places_of(("time", "z"), {"time": 20, "z": 8}), (192, 160))  # some seconds of work
 PRELUDE = """
 import sys
 from acqstream.cli.main import main
-from acqstream.pipeline.mirroring import parts
+from acqstream.pipeline.mirroring import dask_cluster, parts
+from acqstream.pipeline.views import view
 if __name__ == "__main__":
     parts.LEAST_BYTES = 1
+    dask_cluster.TIMEOUT_S = 3
+    view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
     main(sys.argv[1:])
 """
 
@@ -76,26 +80,39 @@ def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pyt
     assert workers_of(ours) == []
 
 
-def test_the_first_process_is_killed_and_the_command_given_again(cells: Path) -> None:
-    note = cells.with_name("cells.n5.view") / "view.json"
+def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Path) -> None:
+    cells, frames = many_cells, len(MANY_FRAMES)
     with subprocess.Popen(mirror_command(cells, "--processes", "2")) as first:
         helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
-        until(lambda: note.exists() and saved_parts(note), "some parts are done", 60)
+        wait_for_parts(cells, first)
         os.kill(first.pid, signal.SIGKILL)
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     done = subprocess.run(
         mirror_command(cells, "--processes", "2", "--json"), capture_output=True, text=True, check=True
     )
     told = json.loads(done.stdout)
-    assert (told["state"], told["compared"], told["different"], told["reason"]) == ("complete", len(FRAMES), 0, "")
+    assert (told["state"], told["compared"], told["different"], told["reason"]) == ("complete", frames, 0, "")
     assert told["result"]["stored_chunks"] < sum(
         1 for path in cells.with_name("cells.n5").rglob("[0-9]*") if path.is_file()
     )
-    check(cells)
+    check(cells, MANY_FRAMES)
 
 
-def saved_parts(note: Path) -> Any:
-    return json.loads(note.read_bytes())["state"].get("parts", {}).get("done")
+@pytest.fixture
+def many_cells(tmp_path: Path) -> Path:
+    write_log(tmp_path / "cells", MANY_FRAMES)
+    return tmp_path / "cells"
+
+
+def wait_for_parts(folder: Path, process: subprocess.Popen[Any]) -> None:
+    """Until some parts of a mirror are noted as done, and not all."""
+    note = folder.with_name("cells.n5.view") / "view.json"
+
+    def is_begun() -> bool:
+        assert process.poll() is None, f"it ended with {process.returncode} before that was seen"
+        return note.exists() and bool(json.loads(note.read_bytes())["state"].get("parts", {}).get("done"))
+
+    until(is_begun, "some parts are done", 60)
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -144,17 +161,17 @@ def worker(scheduler: str) -> dask_process:
     return dask_process([*command, "--no-dashboard", "--host", "127.0.0.1", "--memory-limit", "0"])
 
 
-def test_a_worker_of_a_dask_cluster_is_killed(cells: Path, scheduler: str, tmp_path: Path) -> None:
-    note = cells.with_name("cells.n5.view") / "view.json"
+def test_a_worker_of_a_dask_cluster_is_killed(many_cells: Path, scheduler: str, tmp_path: Path) -> None:
+    cells = many_cells
     with worker(scheduler) as one, worker(scheduler):
         command = mirror_command(cells, "--scheduler", scheduler, "--json")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as first:
-            until(lambda: note.exists() and saved_parts(note), "some parts are done", 60)
+            wait_for_parts(cells, first)
             one.kill()
             told = json.loads(first.communicate(timeout=90)[0])
         assert first.returncode == 0
-    assert (told["state"], told["compared"], told["different"]) == ("complete", len(FRAMES), 0)
-    check(cells)
+    assert (told["state"], told["compared"], told["different"]) == ("complete", len(MANY_FRAMES), 0)
+    check(cells, MANY_FRAMES)
 
 
 def test_no_scheduler_is_one_line(cells: Path) -> None:
