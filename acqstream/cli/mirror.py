@@ -168,6 +168,7 @@ def _make_run(
     runner: PartRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
+    from acqstream.pipeline.mirroring.container import settings_to_go_on_with
     from acqstream.pipeline.views.checkpoint import view_folder
     from acqstream.pipeline.views.pyramid_view import PyramidView
     from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
@@ -183,10 +184,12 @@ def _make_run(
         return ViewRun(path, to, partial(PyramidView, is_remade=True) if rebuild else VIEWS[to])
     try:
         threads = None if runner is None else runner.threads
+        folder = folder_of(container_of(path), to, settings) if out is None else view_folder(out, "view")
+        if not rebuild:
+            settings = settings_to_go_on_with(folder, settings or {"format": to})
         make = view_maker(
             to, settings, container=out, memory_mb=memory_mb, is_remade=rebuild, runner=runner, threads=threads
         )
-        folder = folder_of(container_of(path), to, settings) if out is None else view_folder(out, "view")
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
     return ViewRun(path, to, make, folder=folder)

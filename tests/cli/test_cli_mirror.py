@@ -137,3 +137,36 @@ def test_a_dataset_that_was_cut_off_is_made_by_one_process(tmp_path: Path, capsy
     index.write_bytes(content[: len(content) // 2])
     assert run(str(cells), "--to", "n5", "--processes", "2") == 2
     assert "is being written, or was cut off" in " ".join(capsys.readouterr().err.replace("│", "").split())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_mirror_is_gone_on_with_as_it_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells, out = golden(tmp_path), tmp_path / "cells.n5"
+    assert run(str(cells), "--to", "n5", "--compression", "raw", "--option", "layout=array") == 0
+    capsys.readouterr()
+    for more in [(), ("--option", "layout=array", "--compression", "raw")]:
+        assert run(str(cells), "--to", "n5", *more) == 0
+        assert "anew" not in capsys.readouterr().out
+        assert json.loads((out / "s0" / "attributes.json").read_bytes())["compression"] == {"type": "raw"}
+
+
+@pytest.mark.parametrize("others", [("--to", "n5", "--compression", "bzip2"), ("--to", "wkw")])
+def test_a_mirror_that_was_made_in_another_way_is_replaced_by_rebuild_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], others: tuple[str, ...]
+) -> None:
+    cells, out = golden(tmp_path), tmp_path / "copy"
+    assert run(str(cells), str(out), "--to", "n5") == 0
+    before = contents(out)
+    capsys.readouterr()
+    assert run(str(cells), str(out), *others) == 2
+    told = " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert 'copy is there, made with {"format": "n5"}; --rebuild replaces it' in told
+    assert contents(out) == before
+    assert run(str(cells), str(out), *others, "--rebuild") == 0
+    assert contents(out) != before
+    shutil.rmtree(out)
+    assert run(str(cells), str(out), "--to", "n5", "--compression", "raw") == 0
+    assert "attributes.json" in contents(out)  # there was nothing to be lost

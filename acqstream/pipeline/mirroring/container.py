@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, StorageError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.metadata import dump_ascii
 from acqstream.pipeline.mirroring.array_plan import ArrayPlan
@@ -70,6 +70,24 @@ def read_note(folder: Path) -> MirrorNote | None:
 def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:
     """Replace the note. Raises StorageError."""
     replace_file(disk, os.fspath(folder / NOTE_NAME), note.encode())
+
+
+def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the mirror of this view's folder was made with, where `asked` names its format and nothing else.
+
+    Raises ConfigError if other things are asked for than it was made with: it would be made again. StorageError.
+    """
+    try:
+        note = read_note(folder)
+    except CorruptDataset:
+        note = None  # the view says so, and begins anew
+    if note is None or not is_something(Path(note.container)):
+        return dict(asked)
+    made = {name: value for name, value in note.settings.items() if name != "name"}
+    if asked != made and asked != {"format": made["format"]}:
+        told = json.dumps(made)
+        raise ConfigError(f"{note.container} is there, made with {told}; --rebuild replaces it")
+    return dict(note.settings)
 
 
 def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
