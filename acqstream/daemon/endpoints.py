@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
 
 SOCKET_BUFFER_BYTES = 4 * 2**20
-HEARTBEAT_MS = 2000
-HEARTBEAT_TIMEOUT_MS = 10_000
 HANDSHAKE_MS = 3000
+KEEPALIVE_S = 10, 5, 3  # silent for so long, then asked at this interval, so many times
+GONE_AFTER_MS = 25_000  # that much in all; as long where something was sent that nobody acknowledges
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX = ".sock", ".memory"
-_QUEUE_IN = 16  # messages a peer may have waiting here; the window bounds the bytes
+_QUEUE_IN = 65_536  # messages a peer may have waiting here, far more than windows let come: docs/decisions/018
 _QUEUE_OUT = 1000
 
 
@@ -78,8 +78,9 @@ class Endpoints:
         socket.rcvhwm = _QUEUE_IN
         socket.sndhwm = _QUEUE_OUT
         socket.rcvbuf = SOCKET_BUFFER_BYTES
-        socket.heartbeat_ivl = HEARTBEAT_MS
-        socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
+        socket.tcp_keepalive = 1  # and no heartbeats of ZeroMQ: docs/decisions/018
+        socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = KEEPALIVE_S
+        socket.tcp_maxrt = GONE_AFTER_MS
         socket.handshake_ivl = HANDSHAKE_MS
         socket.ipv6 = any("[" in endpoint for endpoint in (*config.endpoints, *config.remote))
         return socket

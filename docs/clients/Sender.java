@@ -40,8 +40,6 @@ public final class Sender {
             socket.setLinger(0);
             socket.setImmediate(true);
             socket.setReconnectIVL(-1);
-            socket.setHeartbeatIvl(2000);
-            socket.setHeartbeatTimeout(10_000);
             socket.setSendBufferSize(4 << 20);
             socket.setSendTimeOut(SILENCE_MS); // nothing is sent before the connection stands
             socket.connect(arguments[0]);

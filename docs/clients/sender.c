@@ -83,8 +83,6 @@ static void open_dataset(const char *endpoint, const char *name, long frames, lo
     set(ZMQ_LINGER, 0);
     set(ZMQ_IMMEDIATE, 1);
     set(ZMQ_RECONNECT_IVL, -1);
-    set(ZMQ_HEARTBEAT_IVL, 2000);
-    set(ZMQ_HEARTBEAT_TIMEOUT, 10000);
     set(ZMQ_SNDTIMEO, SILENCE_MS); /* nothing is sent before the connection stands */
     set(ZMQ_SNDBUF, 4 << 20);
     if (zmq_connect(sock, endpoint)) fail(endpoint, zmq_strerror(zmq_errno()));

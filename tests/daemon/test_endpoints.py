@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import ConfigError
+from tests.live.programs import environment
+from tests.live.raw_peer import RawPeer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs local sockets")
 
@@ -104,3 +108,51 @@ def test_a_local_endpoint_goes_with_its_daemon_and_is_taken_over_from_a_dead_one
         assert hears(path, socket.SOCK_STREAM)
         endpoints.close()
         assert not names(tmp_path)
+
+
+# libzmq 4.3.5 aborts the process if it holds a connection at its high-water mark (as nobody takes its messages), finds
+# it broken, and then has a heartbeat to send or to answer: decision 018.
+VANISHED = """
+import sys, time
+from pathlib import Path
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.endpoints import Endpoints
+from tests.live.raw_peer import RawPeer
+folder, kind, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+endpoints = Endpoints(DaemonConfig(data=folder, endpoints=["tcp://127.0.0.1:*"], runtime=folder / "run"))
+tcp = int(endpoints.bound[0].rpartition(":")[2])
+peer = RawPeer(endpoints.ipc.removeprefix("ipc://") if kind == "ipc" else tcp)
+peer.vanish_with_ping(b"x", count)
+time.sleep(float(sys.argv[4]))  # the loop is held up
+taken = 0
+while endpoints.producers.poll(200):
+    endpoints.producers.recv_multipart()
+    taken += 1
+endpoints.close()
+print(taken)
+"""
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+@pytest.mark.parametrize(("count", "held_s"), [(1000, 0.3), (30, 2.6)])
+def test_a_connection_that_breaks_while_its_messages_wait(tmp_path: Path, kind: str, count: int, held_s: float) -> None:
+    command = [sys.executable, "-c", VANISHED, str(tmp_path), kind, str(count), str(held_s)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) == count
+
+
+def test_a_machine_that_is_gone_is_noticed_by_the_kernel(first: Endpoints) -> None:
+    monitor = first.producers.get_monitor_socket(zmq.EVENT_ACCEPTED)
+    try:
+        with RawPeer(int(first.bound[0].rpartition(":")[2])):
+            assert monitor.poll(5000)
+            descriptor = int(recv_monitor_message(monitor)["value"])
+            with socket.socket(fileno=os.dup(descriptor)) as accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+                found = [accepted.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+    finally:
+        first.producers.disable_monitor()
+        monitor.close(0)
+    assert found == [10, 5, 3, 25_000]

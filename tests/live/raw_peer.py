@@ -1,22 +1,30 @@
-"""A peer that speaks ZMTP 3 by hand over tcp, to send what no ZeroMQ library would."""
+"""A peer that speaks ZMTP 3 by hand, to send what no ZeroMQ library would."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from types import TracebackType
 from typing import Self
 
-GREETING = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL" + bytes(48)
+GREETING = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL" + bytes(48)
 READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
-MORE, LONG = 1, 2
+PING = b"\x04PING\0\0sign"  # a heartbeat, without a time to live
+MORE, LONG, COMMAND = 1, 2, 4
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 class RawPeer:
-    """A DEALER after its handshake."""
+    """A DEALER after its handshake, over tcp to a port, or over ipc to the path of a socket."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(self, place: int | str) -> None:
+        if isinstance(place, int):
+            self.socket = socket.create_connection(("127.0.0.1", place), timeout=10)
+        else:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(10)
+            self.socket.connect(place)
         self.socket.sendall(GREETING + b"\x04" + bytes([len(READY)]) + READY)
         heard, more = b"", b"any"
         while more and b"ROUTER" not in heard:  # a message before its READY would count as a broken handshake
@@ -30,6 +38,13 @@ class RawPeer:
     def announce(self, length: int, *, more: bool = False) -> None:
         """The head of a part, without its content."""
         self.socket.sendall(bytes([LONG | (MORE if more else 0)]) + length.to_bytes(8, "big"))
+
+    def vanish_with_ping(self, message: bytes, count: int) -> None:
+        """Small messages, a heartbeat, and the end of the connection, all at once."""
+        messages = (bytes([0, len(message)]) + message) * count
+        self.socket.sendall(messages + bytes([COMMAND, len(PING)]) + PING)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+        self.socket.close()
 
     def wait_until_closed(self) -> None:
         """Until the daemon hangs up; what it says before is dropped."""

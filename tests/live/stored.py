@@ -17,7 +17,7 @@ import acqstream
 from acqstream.simulate import pattern
 
 Shape = tuple[int, ...]
-WAIT_S = 20.0
+WAIT_S = 50.0
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, *, every_s: float = 0.005) -> Any:

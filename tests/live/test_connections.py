@@ -122,3 +122,16 @@ def test_events_that_nobody_reads(small_daemon: DaemonProcess) -> None:
             assert client.wait_for("closed")["receipt"]["stored"] == 300
     finally:
         context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_peers_that_ping_and_vanish_while_their_messages_wait(small_daemon: DaemonProcess, transport: str) -> None:
+    """See decision 018."""
+    place = small_daemon.port if transport == "tcp" else small_daemon.ipc.removeprefix("ipc://")
+    for _ in range(5):
+        peers = [RawPeer(place) for _ in range(20)]
+        small_daemon.pause()  # it finds all of it at once
+        for peer in peers:
+            peer.vanish_with_ping(b'{"t":"ping"}', 400)
+        small_daemon.go_on()
+        assert fetch_status(small_daemon.endpoint).acquisitions[0].name == "victim"

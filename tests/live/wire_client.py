@@ -16,8 +16,6 @@ OPTIONS = {
     zmq.LINGER: 0,
     zmq.IMMEDIATE: 1,
     zmq.RECONNECT_IVL: -1,
-    zmq.HEARTBEAT_IVL: 2000,
-    zmq.HEARTBEAT_TIMEOUT: 10_000,
     zmq.SNDHWM: 1000,
 }
 
