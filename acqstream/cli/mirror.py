@@ -235,7 +235,9 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     if run.reason:
         print(run.reason)
     print(f"{run.folder}: {done.state}, {count_text(done.cursor, 'frame')}")
-    for name, value in run.view.summary().items():
-        print(f"{name:<14}{value}")
+    lines = run.view.summary()
+    width = max(map(len, ("stored_chunks", *lines))) + 1
+    for name, value in lines.items():
+        print(f"{name:<{width}}{value}")
     if compared is not None:
-        print(f"compared      {count_text(compared.frames, 'frame')} with the mirror: {compared.text}")
+        print(f"{'compared':<{width}}{count_text(compared.frames, 'frame')} with the mirror: {compared.text}")

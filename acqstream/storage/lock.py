@@ -26,7 +26,9 @@ class DirectoryLock:
         if not try_lock(self._fd):
             holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "an unknown process"
             os.close(self._fd)
-            raise DatasetLocked(f"{directory} is in use by {holder}; stop it or choose another data directory")
+            raise DatasetLocked(
+                f"{directory} is in use by {holder}; wait until it is done, stop it, or choose another directory"
+            )
         os.ftruncate(self._fd, 0)
         os.write(self._fd, f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode())
 

@@ -66,6 +66,8 @@ def test_one_that_somebody_else_makes(data: Path, capsys: pytest.CaptureFixture[
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "is in use by acqstream pid" in error
+    assert "wait until it is done" in error
+    assert "data directory" not in error
 
 
 def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +93,8 @@ def test_levels_are_added_and_made_again(tmp_path: Path, capsys: pytest.CaptureF
     ]
     assert told["result"]["Downsampled_x8"] == len(open_readers(data)[3]) > 0
     assert (data / "Downsampled_x2" / "NDTiff.index").read_bytes() != before
+    assert run(str(data), "--to", "pyramid") == 0
+    assert f"\nDownsampled_x8 {told['result']['Downsampled_x8']}\n" in capsys.readouterr().out
 
 
 def test_only_pyramids_are_made_again(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
