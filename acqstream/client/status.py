@@ -111,7 +111,10 @@ def _ask(link: Link, deadline: float) -> StatusReply:
                 return reply
     finally:
         link.close()
-    raise DaemonUnavailable(f"the daemon at {link.endpoint} accepts connections but does not answer")
+    raise DaemonUnavailable(
+        f"the daemon at {link.endpoint} accepts connections but does not answer; ask again: `acqstream serve` may be "
+        "starting or busy there, or another program has the port"
+    )
 
 
 def _parse_status(endpoint: str, values: Mapping[str, Any]) -> DaemonStatus:

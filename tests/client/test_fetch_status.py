@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from acqstream.cli.exit_code import error_line
 from acqstream.client import status as status_module
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable, ProtocolError
@@ -52,5 +53,6 @@ def test_nobody_answers():
 
 def test_a_daemon_that_is_silent(daemon):
     daemon.behavior.silent = True
-    with pytest.raises(DaemonUnavailable, match="does not answer"):
+    with pytest.raises(DaemonUnavailable, match="does not answer; ask again") as error:
         fetch_status(daemon.endpoint, timeout_s=0.1)
+    assert "start one with" not in error_line(error.value)
