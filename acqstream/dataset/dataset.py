@@ -210,6 +210,10 @@ class Dataset:
                 self._readers.append(reader)
 
     def _row(self, axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> int:
+        if axes is not None and not isinstance(axes, Mapping):
+            raise TypeError(
+                f"a frame is named by its axes, read_frame(time=0) or read_frame({{'time': 0}}), not by {axes!r}"
+            )
         wanted = {**(axes or {}), **more_axes}
         return self._full.row({name: _plain(value) for name, value in wanted.items()})
 

@@ -11,7 +11,10 @@ Selection = Selector | tuple[Selector, ...]
 
 
 def expand(selection: Selection, shape: tuple[int, ...]) -> tuple[slice | int, ...]:
-    """One slice or integer (checked, not negative) per axis. Raises IndexError if it does not fit `shape`."""
+    """One slice or integer (checked, not negative) per axis.
+
+    Raises IndexError if it does not fit `shape`, TypeError for anything else than `Selector`.
+    """
     items = selection if isinstance(selection, tuple) else (selection,)
     ellipses = sum(item is Ellipsis for item in items)
     given = len(items) - ellipses
@@ -39,7 +42,10 @@ def _selector(item: Selector, axis: int, size: int) -> slice | int:
         return item
     if isinstance(item, EllipsisType):
         raise AssertionError("an Ellipsis was expanded before")
-    index = operator.index(item)
+    try:
+        index = operator.index(item)
+    except TypeError:
+        raise TypeError(f"axis {axis} is selected with {item!r:.60}; expected an integer, a slice or ...") from None
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
     return index % size

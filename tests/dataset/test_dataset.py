@@ -62,6 +62,22 @@ def test_a_missing_frame_says_what_there_is(folder: Folder) -> None:
             ds.read_metadata(time=0)
 
 
+def test_a_frame_is_not_found_by_its_number(folder: Folder) -> None:
+    with acqstream.open(folder.path) as ds:
+        for number in (0, 1):
+            with pytest.raises(TypeError, match=rf"read_frame\(time=0\).* not by {number}"):
+                ds.read_frame(number)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "told"), [(5, "0, 1, 2, 3, 4"), (7, "0, 1, 2, 3, ..., 6")])
+def test_few_values_are_all_told(tmp_path: Path, count: int, told: str) -> None:
+    folder = Folder(tmp_path / "cells", {})
+    for time in range(count):
+        folder.add({"time": time}, image(time))
+    with acqstream.open(folder.path) as ds, pytest.raises(FrameNotFound, match=rf"its axes are time \({told}\)$"):
+        ds.read_frame(time=99)
+
+
 def test_refresh_gives_the_new_keys(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
         assert ds.refresh() == []

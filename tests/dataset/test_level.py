@@ -74,6 +74,12 @@ def test_selections_that_do_not_fit(whole: tuple[Level, NDArray[Any]], selection
             source(selection)
 
 
+@pytest.mark.parametrize("selection", [[0, 1], (0, None), (0, 1.5), np.array([True, False])])
+def test_only_integers_and_slices_select(whole: tuple[Level, NDArray[Any]], selection: Any) -> None:
+    with pytest.raises(TypeError, match=r"axis [01] is selected with .*; expected an integer, a slice or \.\.\.$"):
+        whole[0].read(selection)
+
+
 def test_only_selected_frames_are_read(whole: tuple[Level, NDArray[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     level, _ = whole
     asked: list[int] = []

@@ -303,8 +303,8 @@ class NDTiffReader:
     def _describe_axes(self) -> str:
         parts = []
         for name, values in self.axis_values().items():
-            shown = ", ".join(repr(value) for value in values[:4])
-            parts.append(f"{name} ({shown}{f', ... {values[-1]!r}' if len(values) > 4 else ''})")
+            shown = [repr(value) for value in values]
+            parts.append(f"{name} ({', '.join(shown if len(shown) <= 5 else [*shown[:4], '...', shown[-1]])})")
         return f"its axes are {', '.join(parts)}" if parts else "there are no frames yet"
 
     def _check_open(self) -> None:
