@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
+
 from acqstream.model.receipt import Receipt
 
 _MOST_SHOWN = 5
@@ -29,9 +32,11 @@ class DeclaredGaps:
     def without(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of first .. end - 1 that were not declared, as (first, end)."""
         parts = []
-        for declared_first, declared_end in self._ranges:
-            if declared_end <= first or declared_first >= end:
-                continue
+        # A run may have hundreds of thousands: those on either side are not looked at.
+        for position in range(bisect_right(self._ranges, first, key=itemgetter(1)), len(self._ranges)):
+            declared_first, declared_end = self._ranges[position]
+            if declared_first >= end:
+                break
             if first < declared_first:
                 parts.append((first, declared_first))
             first = declared_end
