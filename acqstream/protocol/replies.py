@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.receipt import Receipt
+from acqstream.model.receipt import MissingFrames, Receipt
+
+MAX_MISSING_BYTES = 11 * 2**16
+"""Of the list of missing numbers in `closed`: all of the receipt must fit into one header part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,8 @@ class Closed:
     receipt: Receipt
 
     def fields(self) -> dict[str, Any]:
-        return {"t": "closed", "ds": self.receipt.dataset_id, "receipt": self.receipt.as_dict()}
+        receipt = dataclasses.replace(self.receipt, missing=_as_many_as_fit(self.receipt.missing))
+        return {"t": "closed", "ds": receipt.dataset_id, "receipt": receipt.as_dict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,22 @@ class StatusReply:
 
 
 Reply = Welcome | Opened | Ack | Warn | Error | Closed | StatusReply
+
+
+def _as_many_as_fit(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
+    """The first ranges, and the last one: that may tell of frames that were sent and never stored."""
+    kept: list[MissingFrames] = []
+    room = MAX_MISSING_BYTES - sum(map(_json_bytes, missing[-1:]))
+    for gap in missing[:-1]:
+        room -= _json_bytes(gap)
+        if room < 0:
+            break
+        kept.append(gap)
+    return (*kept, *missing[-1:])
+
+
+def _json_bytes(gap: MissingFrames) -> int:
+    return len(f'{{"first":{gap.first},"count":{gap.count},"reason":{json.dumps(gap.reason)}}},')
 
 
 def _limit(limit: Limit) -> dict[str, int]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Cursors, Limit
-from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.receipt import MissingFrames, Receipt, Stall
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.replies import (
     Ack,
@@ -59,6 +61,19 @@ def test_both_ways(reply, encoding):
 def test_news_is_ignored(reply):
     known = parse_reply({**reply.fields(), "news": {"a": 1}})
     assert known == reply or isinstance(reply, StatusReply)
+
+
+@pytest.mark.parametrize("reason", ["the camera did not answer " * 30, "\N{MICROSCOPE}" * 500])
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_receipt_with_many_gaps_fits_into_a_message(reason, encoding):
+    missing = (*(MissingFrames(2 * number, 1, reason) for number in range(10_000)), MissingFrames(20_000, 5, "lost"))
+    stalls = (Stall("fdatasync", "x" * 120, "2026-11-21T04:12:02.000+00:00", 12.345),) * 1000
+    receipt = dataclasses.replace(RECEIPT, missing=missing, stalls=stalls, skipped=10_000)
+    told = parse_reply(decode_header(encode_header(Closed(receipt).fields(), encoding))[0])
+    assert isinstance(told, Closed)
+    kept = told.receipt.missing
+    assert len(kept) > 100
+    assert kept == (*missing[: len(kept) - 1], missing[-1])
 
 
 def test_unknown_types_are_no_error():
