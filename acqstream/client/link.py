@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from typing import TYPE_CHECKING
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.client.waker import Waker
 from acqstream.errors import ConfigError, DaemonUnavailable
@@ -31,6 +34,8 @@ _SOCKET_OPTIONS = {
     zmq.IPV6: 1,
 }
 _TCP_SEND_BUFFER_BYTES = 4 * 2**20
+_IS_FORK_POSSIBLE = hasattr(os, "register_at_fork")
+_standing: dict[int, Link] = {}  # by id
 
 
 class Link:
@@ -49,14 +54,18 @@ class Link:
         self.endpoint = endpoint
         self._socket = context.socket(zmq.DEALER)
         self._waker = waker
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._descriptor: tuple[int, int, int] | None = None
         try:
             for option, value in _SOCKET_OPTIONS.items():
                 self._socket.setsockopt(option, value)
             if endpoint.startswith("tcp:"):
                 self._socket.setsockopt(zmq.SNDBUF, _TCP_SEND_BUFFER_BYTES)
                 self._secure(keys)
+            self._monitor = self._socket.get_monitor_socket(zmq.Event.CONNECTED) if _IS_FORK_POSSIBLE else None
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
+            self._end_monitor()
             self._socket.close(0)
             raise ConfigError(f"endpoint {endpoint!r}: {error}; expected for example tcp://127.0.0.1:5271") from error
         self._poller = zmq.Poller()
@@ -71,6 +80,8 @@ class Link:
 
     def close(self) -> None:
         """Drop the connection with all that is queued in it."""
+        _standing.pop(id(self), None)
+        self._end_monitor()
         self._socket.close(0)
 
     def wait(self, timeout_s: float, *, writable: bool = False, wakeable: bool = True) -> bool:
@@ -87,7 +98,27 @@ class Link:
 
     def wait_writable(self, timeout_s: float) -> bool:
         """True once the connection stands."""
-        return bool(self._socket.poll(max(0, int(timeout_s * 1000)), zmq.POLLOUT))
+        stands = bool(self._socket.poll(max(0, int(timeout_s * 1000)), zmq.POLLOUT))
+        if stands and self._monitor is not None:
+            self._note_descriptor(self._monitor)
+            self._end_monitor()
+        return stands
+
+    def hang_up(self) -> None:
+        """In a forked process: close its duplicate of the connection, which libzmq does not give out otherwise."""
+        if self._descriptor is not None and _identity(self._descriptor[0]) == self._descriptor:
+            os.close(self._descriptor[0])
+
+    def _note_descriptor(self, monitor: zmq.Socket[bytes]) -> None:
+        if monitor.poll(0):
+            self._descriptor = _identity(int(recv_monitor_message(monitor)["value"]))
+            _standing[id(self)] = self
+
+    def _end_monitor(self) -> None:
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._monitor = None
 
     def send(self, header: bytes) -> bool:
         """Queue a message without payload; False while there is no room or no connection."""
@@ -133,3 +164,23 @@ class Link:
 def no_daemon(endpoint: str) -> DaemonUnavailable:
     """Nobody answers at all."""
     return DaemonUnavailable(f"no daemon answers at {endpoint}; start one with: acqstream serve --data DIR")
+
+
+def _identity(descriptor: int) -> tuple[int, int, int] | None:
+    """Of a socket: its number may be that of another file by now."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return (descriptor, status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
+
+
+def _hang_up_all() -> None:
+    """A forked process would keep the connections up when its parent is gone, and the daemon wait for that forever."""
+    for link in list(_standing.values()):
+        link.hang_up()
+    _standing.clear()
+
+
+if _IS_FORK_POSSIBLE:
+    os.register_at_fork(after_in_child=_hang_up_all)
