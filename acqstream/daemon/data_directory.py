@@ -36,6 +36,9 @@ class DataDirectory:
             raise ConfigError(f"data directory {self.path} does not exist; create it or name another one with --data")
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise ConfigError(f"data directory {self.path} is not writable by this user")
+        if _is_not_unicode(str(self.path)):  # no message, receipt or state file could name what is in it
+            shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
+            raise ConfigError(f"data directory {shown} has a name that is not UTF-8; use another one")
         self._lock = DirectoryLock(str(self.path))
 
     def close(self) -> None:
@@ -64,3 +67,7 @@ class DataDirectory:
         numbered = f"{name}_{number}"
         check_name(numbered)
         return self.path / numbered
+
+
+def _is_not_unicode(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

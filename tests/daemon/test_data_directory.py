@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,14 @@ def test_a_taken_name_gets_the_next_free_number(directory: DataDirectory) -> Non
     assert directory.choose("cells", number_if_taken=True, in_use=set()).name == "cells_3"
     assert directory.choose("Cells", number_if_taken=True, in_use={"cells_3"}).name == "Cells_4"
     assert directory.choose("free", number_if_taken=True, in_use=set()).name == "free"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are Unicode elsewhere")
+def test_a_directory_that_no_message_can_name_is_refused(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/M\xfcller"
+    os.mkdir(folder)
+    with pytest.raises(ConfigError, match=r"M\\xfcller has a name that is not UTF-8"):
+        DataDirectory(Path(os.fsdecode(folder)))
 
 
 def test_a_number_that_makes_a_name_too_long_is_refused(directory: DataDirectory) -> None:
