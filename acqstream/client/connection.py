@@ -179,7 +179,7 @@ class Connection:
             joined = joiner.join(request, deadline=deadline, answer_s=patience_s)
         if joined is None:
             if not self._stopped:
-                raise no_daemon(self.settings.endpoint)
+                raise self._not_opened() if joiner.asked.is_set() else no_daemon(self.settings.endpoint)
             return None
         if joined.memory_why and self.settings.transport == "shm":
             joined.link.close()
@@ -356,6 +356,13 @@ class Connection:
         size = message.payload_bytes
         is_taken = link.send(header) if place is not None else link.send_frame(header, pages, start, size)
         return None if is_taken else message.number
+
+    def _not_opened(self) -> DaemonUnavailable:
+        name, seconds = self.settings.name, self.settings.patience_s
+        return DaemonUnavailable(
+            f"the daemon at {self.settings.endpoint} has not opened {name!r} within {seconds:g} s: its disk may stand "
+            f"still. {name!r} may be there later, without frames; resume=True goes on with it"
+        )
 
     def _out_of_contact(self) -> DaemonUnavailable:
         first = self.session.outbox.first_held

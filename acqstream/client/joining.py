@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -81,6 +82,7 @@ class Joiner:
     stopped: Callable[[], bool]
     memory: LocalMemory
     keys: CurveKeys | None = None
+    asked: threading.Event = field(default_factory=threading.Event)  # a daemon was found, and sent `open`
 
     def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
         """Connect and open, with the fields of `request`.
@@ -125,6 +127,7 @@ class Joiner:
                 if handover.why and self.transport == "shm" and not request.get("epoch"):
                     raise ConfigError(f"transport='shm': {handover.why}; use transport='auto'")
                 if used.send(encode_request("open", **request, memory=handover.field())):
+                    self.asked.set()
                     answer = _answer(used, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:

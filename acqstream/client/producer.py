@@ -81,7 +81,9 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     it must not wait.
 
     Raises DaemonUnavailable when no daemon answers within patience_s, DatasetExists, DiskFull or AcquisitionRefused
-    when it says no, ConfigError and ProtocolError for arguments that cannot work; then nothing was created.
+    when it says no, ConfigError and ProtocolError for arguments that cannot work; then nothing was created. A daemon
+    that was asked, and has not opened it within patience_s, is DaemonUnavailable too, and says so: a dataset without
+    frames may come of that.
     """
     capacity = _checked_capacity(buffer_mb, patience_s)
     if transport not in TRANSPORTS:

@@ -37,6 +37,7 @@ class Behavior:
     publish: bool = True  # acknowledge frames as published
     durable: bool = True
     silent: bool = False  # takes messages and says nothing
+    answer_open: bool = True
     answer_close: bool = True
     lose_frames: int = 0  # of the next frames: dropped without a word, as by a lost connection
     receipt: Callable[[Receipt], Receipt] = lambda receipt: receipt
@@ -166,6 +167,8 @@ class FakeDaemon:
         spec, behavior = request.spec, self.behavior
         self.opens.append((spec.dataset_id, spec.resume))
         self.epochs.append(spec.epoch)
+        if not behavior.answer_open:
+            return
         error = behavior.resume_error if spec.resume else behavior.open_error
         if error is not None:
             self._reply(peer, error)

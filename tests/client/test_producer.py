@@ -251,6 +251,13 @@ def test_a_daemon_that_does_not_answer(daemon):
         start(daemon, patience_s=0.15)
 
 
+def test_a_daemon_that_is_slow_to_open_is_not_said_to_be_away(daemon):
+    daemon.behavior.answer_open = False
+    with pytest.raises(DaemonUnavailable, match=r"has not opened 'cells' within 0\.15 s") as caught:
+        start(daemon, patience_s=0.15)
+    assert "start one" not in str(caught.value)
+
+
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
