@@ -226,7 +226,7 @@ class Run:
                     ds=self._connection.dataset_id,
                     n=self.next,
                     count=part,
-                    reason=str(reason)[:_MOST_REASON_CHARACTERS],
+                    reason=_sendable(str(reason)),
                 )
                 start = self.next
                 self._admission.wait_for_room(1, len(header))
@@ -304,7 +304,7 @@ class Run:
         with self._condition:
             if self._session.ending is None:
                 drops_unsent = status != "completed" and bool(self._session.paused_why)
-                self._session.ending = Ending(status, reason[:_MOST_REASON_CHARACTERS], drops_unsent)
+                self._session.ending = Ending(status, _sendable(reason), drops_unsent)
             self._connection.wake()
             self._condition.notify_all()  # a waiting put
 
@@ -377,3 +377,8 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
+
+
+def _sendable(reason: str) -> str:
+    """Names of files, which errors quote, may hold half surrogates: nothing can send or store them."""
+    return reason[:_MOST_REASON_CHARACTERS].encode("utf-8", "replace").decode()

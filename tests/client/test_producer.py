@@ -493,6 +493,16 @@ def test_errors_while_closing_become_a_note(daemon):
     assert "closing the run 'cells' failed too: nothing became published" in info.value.__notes__[0]
 
 
+def test_half_a_character_in_a_reason_hinders_nothing(daemon):
+    name = b"M\xfcller.csv".decode("utf-8", "surrogateescape")  # as the system's calls return such names
+    with pytest.raises(FileNotFoundError), start(daemon) as run:
+        run.skip(1, reason=f"no {name}")
+        raise FileNotFoundError(2, "No such file", name)
+    assert daemon.skips[0].reason == "no M?ller.csv"
+    assert run.receipt is not None
+    assert "M?ller" in run.receipt.reason or "udcfc" in run.receipt.reason
+
+
 def test_canceling(daemon):
     run = start(daemon)
     run.put(GRAY, time=0)
