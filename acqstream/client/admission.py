@@ -62,9 +62,30 @@ class Admission:
         """The next frame, whose pixels are at `start`, where room was; its number."""
         with self._lock:
             self.raise_if_over()
-            number = self._session.outbox.add_frame(kind, frame, start, metadata_bytes)
+            try:
+                number = self._session.outbox.add_frame(kind, frame, start, metadata_bytes)
+            except BaseException:
+                self._give_up()
+                raise
             self._connection.wake()
             return number
+
+    def add_skip(self, header: bytes, count: int) -> None:
+        """The next `count` numbers, which get no pixels."""
+        with self._lock:
+            self.raise_if_over()
+            try:
+                self._session.outbox.add_skip(header, count)
+            except BaseException:
+                self._give_up()
+                raise
+            self._connection.wake()
+
+    def _give_up(self) -> None:
+        """Ctrl-C, or the end of memory, came while a frame was noted: what is to be sent next cannot be told."""
+        first = self._session.outbox.first_held
+        text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
+        self._session.fail(AcquisitionFailed(text, code="interrupted"))
 
     def wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
         """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""

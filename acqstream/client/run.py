@@ -230,10 +230,7 @@ class Run:
                 )
                 start = self.next
                 self._admission.wait_for_room(1, len(header))
-                with self._condition:
-                    self._admission.raise_if_over()
-                    self._session.outbox.add_skip(header, part)
-                    self._connection.wake()
+                self._admission.add_skip(header, part)
                 self._declared.add(start, part)
                 count -= part
 

@@ -436,6 +436,28 @@ def test_any_other_error_in_the_thread_reaches_the_caller(daemon, monkeypatch):
         run.close()
 
 
+@pytest.mark.parametrize("step", ["frame", "skip"])
+def test_a_put_that_was_interrupted_half_way_ends_the_run(daemon, monkeypatch, step):
+    run = start(daemon, patience_s=0.3)
+    run.put(GRAY, time=0)
+    daemon.wait_for(lambda: daemon.next == 1)
+    outbox = run._session.outbox
+
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if step == "frame":
+            patch.setattr(outbox.ring, "take", interrupted)  # numbers are counted already
+            run.put(GRAY, time=1)
+        patch.setattr(outbox, "_skip", interrupted)
+        run.skip(1, reason="test")
+    for action in (lambda: run.put(GRAY, time=2), run.close):
+        with pytest.raises(AcquisitionFailed, match="interrupted in the middle of a put"):
+            action()
+    assert list(daemon.frames) == [0]
+
+
 def test_a_run_says_how_far_it_is(daemon):
     with start(daemon) as run:
         run.put(GRAY, time=0)
