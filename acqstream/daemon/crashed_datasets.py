@@ -32,6 +32,9 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
         except (AcqStreamError, OSError) as error:
             logger.error("cannot recover %s: %s", folder, error)  # noqa: TRY400 - expected: no stack
             continue
+        except Exception:  # one dataset must not keep the daemon from starting
+            logger.exception("cannot recover %s: a fault of this program", folder)
+            continue
         if report is not None:
             logger.warning("recovered %s", report)
             reports.append(report)

@@ -15,13 +15,16 @@ _NUMBERS = struct.Struct("<IiiiiIii")
 
 
 def entry_of_page(read: ReadAt, page: StackPage, stack_name: str, pixel_type: int) -> bytes | None:
-    """The entry, with axes from the page's metadata; None if they are not there. pixel_type as in the index."""
+    """The entry, with axes from the page's metadata; None if they are not there, or the page is damaged.
+
+    pixel_type as in the index.
+    """
     length = page.metadata_bytes - 1  # our pages end their metadata with a NUL that the index does not count
     try:
         metadata = json.loads(read(page.metadata, length))
         axes = axes_json(check_axes(metadata["Axes"]))
-    except (ValueError, KeyError, TypeError, ProtocolError):
+        numbers = _NUMBERS.pack(page.pixels, page.width, page.height, pixel_type, 0, page.metadata, length, 0)
+    except (ValueError, KeyError, TypeError, ProtocolError, struct.error):  # the last: a damaged page's numbers
         return None
     name = stack_name.encode("ascii")
-    numbers = _NUMBERS.pack(page.pixels, page.width, page.height, pixel_type, 0, page.metadata, length, 0)
     return _LENGTH.pack(len(axes)) + axes + _LENGTH.pack(len(name)) + name + numbers

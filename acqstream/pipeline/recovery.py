@@ -26,6 +26,7 @@ from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.formats.ndtiff.index import EntryBatch, parse_entries, plain_name
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
@@ -363,6 +364,9 @@ def _payload_bytes(numbers: NDArray[np.void]) -> NDArray[np.int64]:
 
 def _is_entry_of(page: StackPage, numbers: np.void) -> bool:
     """Whether a page says what an index entry says. Our pages count a NUL at the end of the metadata."""
+    kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
+    if kind is None or page.pixel_bytes != page.width * page.height * kind.pixel_bytes:
+        return False  # damaged
     told = [int(numbers[name]) for name in ("pixel_offset", "width", "height", "metadata_offset", "metadata_length")]
     return told == [page.pixels, page.width, page.height, page.metadata, page.metadata_bytes - 1]
 

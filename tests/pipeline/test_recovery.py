@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import shutil
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -266,6 +267,45 @@ def test_entries_whose_bytes_are_missing_are_cut(tmp_path: Path) -> None:
     report = recovered(whole_journal)
     assert (report.published, report.records_added, report.records_cut) == (3, 0, 2)
     check_recovered(whole_journal, LARGE[:3])
+
+
+def test_an_entry_or_a_page_with_impossible_numbers_is_cut(tmp_path: Path) -> None:
+    """Torn and damaged: what lost its other half says something impossible."""
+    crashed = crash(tmp_path / "crashed", SMALL)
+    starts = entry_starts(crashed)
+    for pixel_type in (300, -1):
+        no_record = shutil.copytree(crashed, tmp_path / f"no_record{pixel_type}")
+        cut(no_record / JOURNAL, (no_record / JOURNAL).stat().st_size - journal.RECORD_BYTES)
+        overwrite(no_record / INDEX, starts[-1] - 20, struct.pack("<i", pixel_type))
+        recovered(no_record)
+        check_recovered(no_record, SMALL[:-1])
+    no_entry = shutil.copytree(crashed, tmp_path / "no_entry")
+    cut(no_entry / INDEX, starts[-2])
+    directory = int(read_journal(no_entry)[-1]["directory"])
+    overwrite(stack_paths(no_entry)[0], directory + 2 + 8, b"\xff" * 4)  # width: the value of the first tag
+    assert recovered(no_entry).records_cut == 1
+    check_recovered(no_entry, SMALL[:-1])
+
+
+def overwrite(path: Path, offset: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def test_a_fault_in_recovery_does_not_keep_the_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = crash(tmp_path / "good", SMALL), crash(tmp_path / "bad", SMALL)
+
+    def faulty(folder: Path) -> RecoveryReport | None:
+        if folder == bad:
+            raise KeyError(folder)
+        return recover(folder)
+
+    monkeypatch.setattr(crashed_datasets, "recover", faulty)
+    assert [report.folder for report in recover_all([bad, good])] == [str(good)]
+    assert f"cannot recover {bad}: a fault of this program" in caplog.text
 
 
 def test_one_bad_dataset_does_not_hold_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
