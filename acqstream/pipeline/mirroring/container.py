@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ NOTE_NAME = "mirror.json"
 @dataclass(frozen=True, slots=True)
 class MirrorNote:
     """container is the folder of the mirror; settings are the format and its options as they were asked for; plan is
-    None while there is no frame."""
+    None while the mirror is being removed: what is left of it is no mirror."""
 
     dataset_id: str
     container: str
@@ -81,7 +81,7 @@ def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, 
         note = read_note(folder)
     except CorruptDataset:
         note = None  # the view says so, and begins anew
-    if note is None or not is_something(Path(note.container)):
+    if note is None or note.plan is None or not is_something(Path(note.container)):
         return dict(asked)
     made = {name: value for name, value in note.settings.items() if name != "name"}
     if asked != made and asked != {"format": made["format"]}:
@@ -93,6 +93,8 @@ def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, 
 def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
     """Remove a mirror that the note says is ours, and the note. Raises DatasetError if there is another folder."""
     if note is not None and Path(note.container) == container:
+        if container.exists():
+            write_note(disk, folder, replace(note, plan=None))  # who is killed meanwhile leaves a part of it
         remove_tree(disk, os.fspath(container))
         try:
             disk.unlink(os.fspath(folder / NOTE_NAME))

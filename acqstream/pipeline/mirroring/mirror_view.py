@@ -123,21 +123,20 @@ class MirrorView(View):
             return
         if note.settings != self._settings or note.container != str(self.container):
             raise ValueError("it was asked for in another way")
-        if note.plan is not None:
-            if cursor and not is_something(self._container):
-                raise ValueError("its files are gone")
-            self._begin(note.plan)
-            assembly, frames = self._assembly, self._frames
-            assert assembly is not None
-            assert frames is not None
-            for row in range(cursor):
-                assembly.note_earlier(frames.place(row))
-            frames.taken = cursor
-            if state["open"]:
-                assembly.restore(state["open"])
-            self._saved_parts = state.get("parts")
-        elif cursor:
-            raise ValueError("its array is not noted")
+        if note.plan is None:
+            raise ValueError("its removal was interrupted")
+        if cursor and not is_something(self._container):
+            raise ValueError("its files are gone")
+        self._begin(note.plan)
+        assembly, frames = self._assembly, self._frames
+        assert assembly is not None
+        assert frames is not None
+        for row in range(cursor):
+            assembly.note_earlier(frames.place(row))
+        frames.taken = cursor
+        if state["open"]:
+            assembly.restore(state["open"])
+        self._saved_parts = state.get("parts")
 
     def clear(self) -> None:
         remove_container(self._source.disk, self._source.folder, self._note, self._container)

@@ -15,6 +15,7 @@ import pytest
 
 from acqstream.errors import StorageError
 from acqstream.pipeline.mirroring import mirror_view
+from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.mirror_view import MirrorView
 from acqstream.pipeline.mirroring.workers import QUEUED_TASKS, Workers
 from acqstream.pipeline.views.view_progress import ViewState
@@ -155,3 +156,32 @@ def test_two_mirrors_of_one_dataset_have_names(cells: Path) -> None:
     settings: dict[str, Any] = {**BLOCKS, "name": "small"}
     finish(run_of(cells, settings, name="small"))
     check_plain(cells, FRAMES, HALVED, name="cells.small.n5")
+
+
+@pytest.mark.parametrize("nth", [3, 9])
+@pytest.mark.parametrize("settings", [BLOCKS, {"format": "wkw", "cube": 32}], ids=["n5", "wkw"])
+def test_what_a_killed_removal_has_left_is_not_taken_for_the_mirror(
+    cells: Path, settings: dict[str, Any], nth: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    class KilledDisk(UnforcedDisk):
+        files = 0
+
+        def unlink(self, path: str) -> None:
+            if ".view/" not in path:
+                self.files += 1
+                if self.files == nth:
+                    raise Killed
+            super().unlink(path)
+
+    name = settings["format"]
+    finish(run_of(cells, settings, name=name))
+    again = run_of(cells, settings, name=name, is_remade=True, disk=KilledDisk())
+    with pytest.raises(Killed):
+        again.step()
+    again.close()
+    run = finish(run_of(cells, settings, name=name))
+    assert run.reason == "began anew: its removal was interrupted"
+    assert compare(run.path, run.folder, len(FRAMES)).text == "all equal"
