@@ -43,6 +43,8 @@ class StoredSlab:
     def has(self, plane: int, frame: NDArray[Any]) -> bool:
         """Whether this frame, its axes in the order of the level's, is in that plane."""
         grid = self.grid
+        if (frame.shape, frame.dtype.newbyteorder("=")) != (grid.plane_shape, grid.spec.dtype):
+            return False
         counts, inside = [0] * len(grid.counts), [0] * len(grid.counts)
         for axis, at in zip(grid.outer, grid.local(plane), strict=True):
             counts[axis], inside[axis] = divmod(at, grid.spec.chunk_shape[axis])

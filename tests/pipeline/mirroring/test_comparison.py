@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,3 +63,11 @@ def test_no_more_than_some_are_named(run: ViewRun) -> None:
     found = compared(run)
     assert (found.different, len(found.named)) == (14, 10)
     assert found.text.endswith(" ...")
+
+
+def test_frames_that_are_larger_than_the_array_are_different(run: ViewRun) -> None:
+    (path,) = run.path.with_name("cells.n5").rglob("s0/attributes.json")
+    attributes = json.loads(path.read_text())
+    attributes["dimensions"][0] -= 6  # the last blocks lie outside now
+    path.write_text(json.dumps(attributes))
+    assert compared(run).different == len(FRAMES)
