@@ -55,6 +55,7 @@ class N5Writer:
         self._written: dict[tuple[str, ...], bytes] = {}
         self._is_unsure = False  # who wrote the attributes of members and root may have died, or failed, in between
         self._listed: ArraySpec | None = None  # what the XML file lists
+        self._is_settled = False  # it was complete, and nothing was stored since
         self._numbering = numbering_of(options.layout, levels[0].axes, levels[0].shape)
         self._documents = self._make_documents(complete=False)
         leading = folder_axes(options.layout, levels[0].axes)
@@ -62,7 +63,7 @@ class N5Writer:
 
     def begin(self) -> None:
         """Make the container, or go on with the one that is there. Raises DatasetExists if that holds other data."""
-        self._take_over()
+        self._is_settled = self._take_over()
         self._documents = self._make_documents(complete=False)
         self._tree.folder(())
         for member in members(self._options.layout, self._levels[0].axes, self._levels[0].shape):
@@ -70,6 +71,8 @@ class N5Writer:
             if parts and self._folder.joinpath(*parts, ATTRIBUTES_NAME).exists():
                 self._members[member] = self._group_folder(member)
         self._is_unsure = bool(self._members)
+        if self._is_settled:
+            return  # it stays so until something is stored
         self._begin_member((0,) * folder_axes(self._options.layout, self._levels[0].axes))  # so that it can be opened
         self._write_root()
 
@@ -84,6 +87,7 @@ class N5Writer:
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See ChunkWriter."""
+        self._is_settled = False
         leading = folder_axes(self._options.layout, self._levels[level].axes)
         group = self._begin_member(position[:leading])
         *folders, name = [str(index) for index in reversed(position[leading:])]
@@ -112,7 +116,7 @@ class N5Writer:
                 replace(level, shape=final.shape, labels=final.labels, attributes=final.attributes)
                 for level, final in zip(self._levels, levels, strict=True)
             ]
-            self._write_documents(complete=False)
+            self._write_documents(complete=self._is_settled)
         for member in members(self._options.layout, levels[0].axes, levels[0].shape):
             self._begin_member(member)
         self._tree.sync()
@@ -176,6 +180,8 @@ class N5Writer:
         listed = self._listed
         if self._options.layout != "bdv" or listed == full:
             return
+        if self._is_settled and xml_path(self._folder).exists():
+            return  # programs note in it how the views are registered
         is_longer = listed is not None and replace(listed, shape=(full.shape[0], *listed.shape[1:])) == full
         if listed is not None and is_longer and 0 < full.shape[0] - listed.shape[0] <= most_behind:
             return
@@ -192,13 +198,16 @@ class N5Writer:
                 self._tree.put_new(self._tree.folder(parts), ATTRIBUTES_NAME, self._documents.setup)
                 self._written[parts] = self._documents.setup
 
-    def _take_over(self) -> None:
-        """Look at the container that is there: it must be ours and of this kind; it may have grown further."""
+    def _take_over(self) -> bool:
+        """Look at the container that is there: it must be ours and of this kind; it may have grown further.
+
+        Whether it is complete.
+        """
         attributes = read_attributes(self._folder)
         if attributes is None:
             if self._folder.is_dir() and any(self._folder.iterdir()):
                 raise DatasetExists(f"{self._folder}: is there, and no N5 container of ours")
-            return
+            return False
         found = notes.parse_notes(attributes)
         full = self._levels[0]
         if found is None or (found.layout, found.axes) != (self._options.layout, full.axes):
@@ -208,8 +217,9 @@ class N5Writer:
         self._numbering = found.numbering
         for number, level in enumerate(self._levels):
             there = reduced_shape(found.shape, level.factors)
-            shape = tuple(max(old, new) for old, new in zip(there, level.shape, strict=True))
+            shape = there if found.complete else tuple(map(max, there, level.shape))
             self._levels[number] = replace(level, shape=shape)
+        return found.complete
 
     def _check_blocks(self, found: notes.Notes) -> None:
         """Whether the first member's blocks are cut and encoded as ours will be. Raises DatasetExists."""

@@ -16,8 +16,8 @@ from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.pipeline.log import Log
 from acqstream.pipeline.views.view import ViewRun
-from tests.pipeline.make_frames import Axes, Frame, start_log
-from tests.pipeline.mirroring.mirror_cases import array_of, finish, frames_at, places_of, run_of
+from tests.pipeline.make_frames import Axes, Frame, start_log, write_log
+from tests.pipeline.mirroring.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of
 
 BDV: dict[str, Any] = {"format": "n5", "compression": "raw", "blocks": [2, 16, 16], "levels": 2}
 SIZES = {"time": 2, "position": 3, "channel": 2, "z": 4}
@@ -130,3 +130,19 @@ def test_more_channels_than_were_declared_end_the_mirror_and_are_there_when_it_i
     with acqstream.open(tmp_path / "cells.n5") as mirror:
         assert np.array_equal(mirror.levels[0].read()[0, 2, 0], frames[4].image)
         assert len(check_as_it_grows(tmp_path / "cells.n5").setups) == 6
+
+
+def test_the_xml_file_of_a_complete_mirror_keeps_what_programs_have_noted_there(tmp_path: Path) -> None:
+    frames = frames_at(places_of(("time", "z"), {"time": 2, "z": 3}))
+    write_log(tmp_path / "cells", frames, axes=declared(("time", "z"), {"time": 5, "z": 4}))
+    finish(run_of(tmp_path / "cells", BDV))
+    path = tmp_path / "cells.xml"
+    registered = path.read_text().replace("<affine>1.0", "<affine>0.5")
+    path.write_text(registered)
+    finish(run_of(tmp_path / "cells", BDV))
+    assert path.read_text() == registered
+    assert "<affine>0.5" in registered
+    assert acqstream.open(tmp_path / "cells.n5").complete
+    path.unlink()
+    finish(run_of(tmp_path / "cells", BDV))
+    assert "<last>1</last>" in path.read_text()
