@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ArraySpec, ChunkWriter, Position
-from acqstream.grid.block_mean import BAND_BYTES, BlockMean, reduced_size
+from acqstream.formats.chunk_format import ChunkWriter, Position
+from acqstream.grid.block_mean import BAND_BYTES, BlockMean
 from acqstream.pipeline.mirroring.slab import ByteOrder, Slab, SlabBuffer
-from acqstream.pipeline.mirroring.slab_grid import SlabGrid
+from acqstream.pipeline.mirroring.slab_grid import SlabGrid, level_sizes
 from acqstream.pipeline.mirroring.workers import Workers
 
 SlabKey = tuple[int, Position]
@@ -56,6 +56,7 @@ class Assembly:
         self.pending: set[SlabKey] = set()  # they were in the memory of an earlier process
         self.peak_slabs = 0
         self.stored_chunks = 0
+        self._end: tuple[int, ...] | None = None  # of level 0 along the outer axes, once it is known
         self._cut: dict[SlabKey, tuple[int, ...]] = {}  # sizes that were taken for the array's when these were reduced
         self._writer = writer
         self._frames = frames
@@ -77,18 +78,12 @@ class Assembly:
         return sum(map(len, self._slabs)) + len(self.pending)
 
     def shape(self, level: int) -> tuple[int, ...]:
-        """Of a level, along the outer axes: what was planned, or has come if that is more."""
+        """Of a level, along the outer axes: what was planned, or has come if that is more; in the end what is given."""
         full = self.grids[0]
-        sizes = [max(full.spec.shape[axis], extent) for axis, extent in zip(full.outer, self.extents[0], strict=True)]
-        return self.level_shape(level, sizes)
-
-    def level_shape(self, level: int, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Of a level of an array of these sizes along the outer axes."""
-        planned, spec = self.grids[0].spec, self.grids[level].spec
-        return tuple(
-            spec.shape[axis] if size == planned.shape[axis] else reduced_size(size, spec.factors[axis])
-            for axis, size in zip(self.grids[0].outer, sizes, strict=True)
-        )
+        sizes = self._end or [
+            max(full.spec.shape[axis], extent) for axis, extent in zip(full.outer, self.extents[0], strict=True)
+        ]
+        return level_sizes(self.grids, level, sizes)
 
     def note(self, place: Sequence[int]) -> None:
         """A frame has come to this place: now, or to an earlier process."""
@@ -148,6 +143,20 @@ class Assembly:
             if here:
                 return False
         return not self.pending
+
+    def end(self, sizes: Sequence[int]) -> None:
+        """Level 0 ends here, along the outer axes, maybe before what was planned.
+
+        What is left of the only block of a lower level makes up one (`reduced_size`): it was taken for a whole one.
+        """
+        if self._end is not None:
+            return
+        before = [self.shape(level) for level in range(len(self.grids))]
+        self._end = tuple(sizes)
+        for level, grid in enumerate(self.grids):
+            sides = zip(before[level], self.shape(level), grid.outer_ratios, strict=True)
+            short = [axis for axis, (planned, size, ratio) in enumerate(sides) if size < min(planned, ratio)]
+            self.pending |= {(level, key) for key in self.seen[level] if any(not key[axis] for axis in short)}
 
     def unstored(self) -> list[list[Any]]:
         """What is in memory and not all in the files: for `restore`."""
@@ -378,14 +387,3 @@ class Assembly:
             for at, size, ratio, depth in zip(slab.key, step, above.outer_ratios, above.step, strict=True)
         ]
         return (key for key in itertools.product(*sides) if key in self.seen[slab.level - 1])
-
-
-def finished_levels(assembly: Assembly, planned: Sequence[ArraySpec], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The shapes of all levels of an array with these sizes along the outer axes."""
-    shapes = []
-    for level, spec in enumerate(planned):
-        shape = list(spec.shape)
-        for axis, size in zip(assembly.grids[level].outer, assembly.level_shape(level, sizes), strict=True):
-            shape[axis] = size
-        shapes.append(tuple(shape))
-    return shapes

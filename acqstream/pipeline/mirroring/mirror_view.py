@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter
 from acqstream.pipeline.mirroring.array_plan import TIME, ArrayPlan, Z, plan_array
-from acqstream.pipeline.mirroring.assembly import Assembly, finished_levels
+from acqstream.pipeline.mirroring.assembly import Assembly
 from acqstream.pipeline.mirroring.container import (
     MirrorNote,
     is_something,
@@ -28,6 +28,7 @@ from acqstream.pipeline.mirroring.part import PartJob
 from acqstream.pipeline.mirroring.part_runner import PartRunner
 from acqstream.pipeline.mirroring.parts import NewFrames, Parts
 from acqstream.pipeline.mirroring.slab import Slab
+from acqstream.pipeline.mirroring.slab_grid import level_shapes
 from acqstream.pipeline.mirroring.workers import Workers
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.feed import Lease
@@ -241,15 +242,20 @@ class MirrorView(View):
         return True
 
     def finish(self) -> bool:
+        assembly = self._assembly
+        if assembly is None or self._writer is None or not self._reader.complete:
+            return self.settle()
+        assert self._frames is not None
+        sizes = self._final_sizes(assembly)
+        shapes = level_shapes(assembly.grids, sizes)
+        if shapes != self._grown:  # else it was finished before
+            assembly.end(sizes)
         if not self.settle():
             return False
-        if self._assembly is not None and self._writer is not None and self._reader.complete:
-            assert self._frames is not None
-            shapes = finished_levels(self._assembly, self._levels, self._final_sizes(self._assembly))
-            labels = {**self._levels[0].labels, **self._frames.positions.labels()}
-            self._writer.finish(
-                [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]
-            )
+        labels = {**self._levels[0].labels, **self._frames.positions.labels()}
+        self._writer.finish(
+            [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]
+        )
         return True
 
     def save(self) -> dict[str, Any]:
@@ -265,7 +271,7 @@ class MirrorView(View):
     def summary(self) -> dict[str, Any]:
         """container, levels and their shapes, chunks stored by this process, and memory: the most that was computed."""
         if self._assembly is not None and self.need is not None:
-            shapes = finished_levels(self._assembly, self._levels, self._assembly.shape(0))
+            shapes = level_shapes(self._assembly.grids, self._assembly.shape(0))
             self._summary = {
                 "container": str(self.container),
                 "axes": list(self._levels[0].axes),

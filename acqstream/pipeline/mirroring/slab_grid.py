@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acqstream.formats.chunk_format import ArraySpec, Position
+from acqstream.grid.block_mean import reduced_size
 
 PICTURE = ("y", "x", "c")
 
@@ -123,3 +124,23 @@ def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
         grids.append(SlabGrid(level, outer, picture, step, ratios))
         before = tuple(depth // ratios[axis] for axis, depth in zip(outer, step, strict=True))
     return tuple(grids)
+
+
+def level_sizes(grids: Sequence[SlabGrid], level: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Of a level along the outer axes, where the full resolution has these."""
+    full, here = grids[0], grids[level].spec
+    return tuple(
+        here.shape[axis] if size == full.spec.shape[axis] else reduced_size(size, here.factors[axis])
+        for axis, size in zip(full.outer, sizes, strict=True)
+    )
+
+
+def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """The whole shapes of all levels, where the full resolution has these sizes along the outer axes."""
+    shapes = []
+    for level, grid in enumerate(grids):
+        shape = list(grid.spec.shape)
+        for axis, size in zip(grid.outer, level_sizes(grids, level, sizes), strict=True):
+            shape[axis] = size
+        shapes.append(tuple(shape))
+    return shapes

@@ -54,6 +54,16 @@ def test_orders_of_the_axes(tmp_path: Path, order: str, memory_mb: float) -> Non
     check_plain(tmp_path / "cells", frames, HALVED_ALL)
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_levels_of_a_run_with_less_than_one_block_of_what_was_declared(tmp_path: Path, depth: int) -> None:
+    frames = frames_at(places_of(("time", "z"), {"time": 2, "z": depth}))
+    write_log(tmp_path / "cells", frames, axes=declared(("time", "z"), {"time": 2, "z": 10}))
+    finish(run_of(tmp_path / "cells", BLOCKS))
+    check_plain(tmp_path / "cells", frames, HALVED_ALL)
+    finish(run_of(tmp_path / "cells", BLOCKS))
+    check_plain(tmp_path / "cells", frames, HALVED_ALL)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_order_holes_and_frames_that_come_again(tmp_path: Path, seed: int) -> None:
     places = shuffled(places_of(("time", "channel", "z"), SIZES, NAMES), seed)
