@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.registry import chunk_formats
+from acqstream.storage.disk import LocalDisk
 
 
 def test_axes_are_put_in_order_with_all_that_belongs_to_them() -> None:
@@ -43,3 +50,39 @@ def test_a_level_lies_on_the_centres_of_its_blocks() -> None:
     assert level.factors == (1, 2, 2, 4)
     assert level.scale == (2.0, 2.0, 1.0, 1.0)
     assert level.translation == (8.0, 0.5, 7.25, 9.375)
+
+
+HUGE = 2_000_000
+
+
+@pytest.mark.parametrize("name", ["n5", "wkw"])
+def test_more_folders_than_can_be_looked_at_are_refused(tmp_path: Path, name: str) -> None:
+    found = chunk_formats()[name]
+    options = found.parse_options({"levels": 1})
+
+    def levels_of(time: int) -> tuple[ArraySpec, ...]:
+        axes = ("time", "channel", "z", "y", "x")
+        return found.plan(ArraySpec(axes=axes, shape=(time, 2, 4, 40, 40), dtype=np.dtype("u2")), options)
+
+    with pytest.raises(ConfigError, match=r"million|1,000,000"):
+        levels_of(HUGE)
+    writer = found.create(tmp_path / f"a.{name}", levels_of(0), options, LocalDisk())
+    with pytest.raises(ConfigError, match=r"million|1,000,000"):
+        writer.grow(0, (HUGE, 2, 4, 40, 40))
+    writer.grow(0, (2, 2, 4, 40, 40))
+    writer.close()
+    assert found.open(tmp_path / f"a.{name}")[0].spec.shape == (2, 2, 4, 40, 40)
+
+
+def test_a_hostile_file_cannot_make_a_reader_look_at_all_of_them(tmp_path: Path) -> None:
+    found = chunk_formats()["wkw"]
+    options = found.parse_options({"levels": 1})
+    spec = ArraySpec(axes=("time", "channel", "z", "y", "x"), shape=(2, 2, 4, 40, 40), dtype=np.dtype("u2"))
+    found.create(tmp_path / "a.wkw", found.plan(spec, options), options, LocalDisk()).close()
+    path = tmp_path / "a.wkw" / "acqstream-array.json"
+    whole = json.loads(path.read_text())
+    for shape in ([2**32 - 1, 2, 4, 40, 40], [0, 2**32 - 1, 4, 40, 40]):
+        whole["levels"][0]["shape"] = shape
+        path.write_text(json.dumps(whole))
+        with pytest.raises(CorruptDataset, match="shape"):
+            found.open(tmp_path / "a.wkw")

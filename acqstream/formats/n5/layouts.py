@@ -14,6 +14,7 @@ there are gaps between them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -22,6 +23,7 @@ from acqstream.formats.n5.options import Layout
 Numbering = Literal["rows", "bits"]
 
 TIME = "time"
+MAX_MEMBERS = 1_000_000
 _PREFIXES = {TIME: "t", "channel": "c", "position": "p"}  # of folders; for other axes it is their name and _
 AXES_BY_PREFIX = {prefix: axis for axis, prefix in _PREFIXES.items()} | {"setup": "channel", "timepoint": TIME}
 
@@ -35,6 +37,16 @@ def numbering_of(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> N
     """How the setups of a new container are numbered. Sizes that are not known are 0."""
     sizes = [size for axis, size in zip(axes[: folder_axes(layout, axes)], shape, strict=False) if axis != TIME]
     return "bits" if layout == "bdv" and 0 in sizes[1:] else "rows"
+
+
+def has_too_many(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> bool:
+    """Whether there would be more than MAX_MEMBERS. A size that is not known counts as 1."""
+    return math.prod(max(1, size) for size in shape[: folder_axes(layout, axes)]) > MAX_MEMBERS
+
+
+def too_many_text(layout: Layout) -> str:
+    """What to say then."""
+    return f"N5 layout {layout} holds at most {MAX_MEMBERS:,} volumes; layout array holds any number of planes"
 
 
 def group_folder(

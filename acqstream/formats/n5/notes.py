@@ -5,20 +5,18 @@ Other readers pass it over. It tells ours the names of axes and positions, and w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from acqstream.formats.chunk_format import ArraySpec
-from acqstream.formats.n5.layouts import Numbering
+from acqstream.formats.n5.layouts import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
 
 KEY = "acqstream"
 _MAX_AXES = 32
 _MAX_EXTENT = 2**63 - 1
 _HUGE = 1e100
-_MAX_MEMBERS = 1_000_000  # arrays that make up a level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         or {len(shape), len(scale), len(translation), len(units)} != {count}
     ):
         return None
-    if not all(0 <= size <= _MAX_EXTENT for size in shape) or math.prod(shape[:-3]) > _MAX_MEMBERS:
+    if not all(0 <= size <= _MAX_EXTENT for size in shape) or has_too_many(given["layout"], axes, shape):
         return None
     labels, user = given.get("labels"), given.get("attributes")
     return Notes(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.attributes import MAX_BLOCK_BYTES, dtype_name
+from acqstream.formats.n5.layouts import has_too_many, too_many_text
 from acqstream.formats.n5.options import MAX_LEVELS, N5Options
 
 SPATIAL = ("z", "y", "x")
@@ -29,6 +30,8 @@ def plan(array: ArraySpec, options: N5Options) -> tuple[ArraySpec, ...]:
     full = replace(full, chunk_shape=(*(1 for _ in full.axes[:-3]), *sides))
     if full.chunk_bytes > MAX_BLOCK_BYTES:
         raise ConfigError(f"N5 blocks of {sides} of {full.dtype} (z, y, x) are larger than {MAX_BLOCK_BYTES} bytes")
+    if has_too_many(options.layout, full.axes, full.shape):
+        raise ConfigError(f"{too_many_text(options.layout)} ({', '.join(full.axes)}: {full.shape})")
     levels = [full]
     while _needs_another(levels[-1], len(levels), options):
         factors = _next_factors(levels[-1], options)

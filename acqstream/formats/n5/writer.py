@@ -17,7 +17,17 @@ from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, is_dataset, parse_d
 from acqstream.formats.n5.bdv_xml import make_xml, xml_path
 from acqstream.formats.n5.block import encode_items, make_header
 from acqstream.formats.n5.documents import Documents, make_documents
-from acqstream.formats.n5.layouts import TIME, folder_axes, group_folder, level_folder, may_grow, members, numbering_of
+from acqstream.formats.n5.layouts import (
+    TIME,
+    folder_axes,
+    group_folder,
+    has_too_many,
+    level_folder,
+    may_grow,
+    members,
+    numbering_of,
+    too_many_text,
+)
 from acqstream.formats.n5.options import N5Options
 from acqstream.grid.block_mean import reduced_shape
 from acqstream.storage.atomic import ensure_file
@@ -129,6 +139,8 @@ class N5Writer:
     def _check_inside(self, shape: Sequence[int], grown: Sequence[int]) -> None:
         """Whether the first axes may get as long as that. Raises ConfigError."""
         axes, layout = self._levels[0].axes, self._options.layout
+        if has_too_many(layout, axes, grown):
+            raise ConfigError(too_many_text(layout))
         for axis, (before, after) in enumerate(zip(shape, grown, strict=False)):
             if after > before and not may_grow(layout, axes, axis, self._numbering):
                 text = f"N5 layout {layout} cannot get longer along {axes[axis]!r}: it was declared with {before}"

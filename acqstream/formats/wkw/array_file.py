@@ -148,6 +148,8 @@ def _level(level: Fields, fields: Fields, axes: tuple[str, ...]) -> ArraySpec:
     count = len(axes)
     labels = fields.child("labels")
     shape, factors = level.numbers("shape", count), level.numbers("factors", count)
+    if axis_roles(axes).has_too_many(shape):
+        raise level.wrong("shape", "at most a million layers in all datasets")
     if math.prod(shape) >= 2**63:
         raise level.wrong("shape", "fewer than 2^63 items")
     if not all(factors):

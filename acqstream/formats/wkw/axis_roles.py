@@ -23,6 +23,7 @@ COMPONENT = "c"
 _DEPTHS = ("z", "time")  # the first that there is
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$@-.")
 _LONGEST_NAME = 100
+_MOST_LAYERS = 1_000_000  # of all datasets: each has folders
 
 _Item = TypeVar("_Item")
 
@@ -75,6 +76,13 @@ class AxisRoles:
     def layers(self, shape: Sequence[int]) -> int:
         """How many layers an array of this shape has."""
         return 1 if self.layer is None else shape[self.layer]
+
+    def has_too_many(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape has more layers, in all datasets, than anything can hold. A size that is not
+        known counts as 1.
+        """
+        sizes = [shape[axis] for axis in self.folders] + [self.layers(shape)]
+        return math.prod(max(1, size) for size in sizes) > _MOST_LAYERS
 
     def datasets(self, shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """All datasets of an array of this shape."""

@@ -80,6 +80,8 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
     """
     full = array.ordered(wkw_axes(array.axes))
     roles = axis_roles(full.axes)
+    if roles.has_too_many(full.shape):
+        raise ConfigError(f"WKW: {', '.join(full.axes)} of {full.shape} are more than a million layers and datasets")
     header = header_for(full, options)
     levels = [full]
     for x, y, z in itertools.islice(coarser(_voxel_size(full, roles, options)), MAX_LEVELS - 1):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import DatasetExists
+from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_format import ArraySpec, Encoded, Position
 from acqstream.formats.wkw.array_file import ARRAY_NAME, StoredArray, encode_array, read_array
 from acqstream.formats.wkw.axis_roles import CHANNEL, axis_roles, layer_names
@@ -100,6 +100,8 @@ class WkwWriter:
         with self._lock:
             shapes = [known.shape for known in self._array.levels]
             shapes[level] = tuple(map(max, shapes[level], shape))
+            if self._array.roles.has_too_many(shapes[level]):
+                raise ConfigError(f"WKW: {self._array.levels[0].axes} of {shape} are more than a million layers")
             array, rows = self._array.with_shapes(shapes), self._marks.all()
             if self._array.complete:
                 for dataset in array.roles.datasets(self._array.levels[0].shape):
