@@ -69,8 +69,12 @@ class FolderTree:
         if not is_there:
             self.put(folder, name, [content])
             return
+        self.found(folder)
+
+    def found(self, folder: str) -> None:
+        """A file is there from before: who wrote it may not have forced its name."""
         with self._lock:
-            self._changed.add(folder)  # who wrote it may not have forced its name
+            self._changed.add(folder)
 
     def remove(self, folder: str, name: str) -> None:
         """Remove a file; that it is not there is no error."""
@@ -106,8 +110,9 @@ class FolderTree:
             pass  # from before, or a file: putting something into it will tell
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot make the folder") from error
-        else:
-            self._changed.add(path.rpartition("/")[0] or "/")
+        self._changed.add(
+            path.rpartition("/")[0] or "/"
+        )  # also of one that is there: who made it may not have forced it
         self._known.add(path)
 
 

@@ -80,3 +80,12 @@ def test_a_file_in_the_way_is_told(tmp_path):
     tree = FolderTree(str(tmp_path), LocalDisk())
     with pytest.raises(StorageError, match="a/b"):
         tree.folder(("a", "b"))
+
+
+def test_what_a_killed_process_has_made_is_forced_by_the_next_one(tmp_path):
+    FolderTree(str(tmp_path / "root"), LocalDisk()).folder(("a",))  # killed before it synced
+    disk = ScriptedDisk()
+    tree = FolderTree(str(tmp_path / "root"), disk)
+    tree.put(tree.folder(("a",)), "0", [b"x"])
+    tree.sync()
+    assert {call.name for call in disk.of("sync_directory")} == {tmp_path.name, "root", "a"}

@@ -94,3 +94,13 @@ def test_what_could_not_be_forced_stays_to_be_forced(tmp_path: Path, disk: Scrip
         cubes.write(str(tmp_path), "b", [(16, [DATA]), (300, [DATA])])
     cubes.sync()
     assert forced(disk) == ["a", "a", "b"]
+
+
+def test_the_name_of_a_cube_from_before_a_restart_is_forced(tmp_path: Path, disk: ScriptedDisk) -> None:
+    before = FolderTree(str(tmp_path), disk)
+    RawCubes(before, HEADER, disk).write(before.folder(()), "a", [])  # killed before the folder was forced
+    disk.calls.clear()
+    tree = FolderTree(str(tmp_path), disk)
+    RawCubes(tree, HEADER, disk).write(str(tmp_path), "a", [(HEADER.first_block, [DATA])])
+    tree.sync()
+    assert [call.name for call in disk.of("sync_directory")] == [tmp_path.name]
