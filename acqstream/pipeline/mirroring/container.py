@@ -34,6 +34,10 @@ class MirrorNote:
     settings: Mapping[str, Any]
     plan: ArrayPlan | None
 
+    def is_of(self, container: Path) -> bool:
+        """Whether this is the folder of the mirror, by whatever path."""
+        return Path(self.container).resolve() == container.resolve()
+
     def encode(self) -> bytes:
         plan = None if self.plan is None else self.plan.to_json()
         return dump_ascii(
@@ -92,7 +96,7 @@ def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, 
 
 def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
     """Remove a mirror that the note says is ours, and the note. Raises DatasetError if there is another folder."""
-    if note is not None and Path(note.container) == container:
+    if note is not None and note.is_of(container):
         if container.exists():
             write_note(disk, folder, replace(note, plan=None))  # who is killed meanwhile leaves a part of it
         remove_tree(disk, os.fspath(container))

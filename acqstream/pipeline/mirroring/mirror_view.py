@@ -122,7 +122,7 @@ class MirrorView(View):
             if cursor:
                 raise ValueError("nothing is noted about it")
             return
-        if note.settings != self._settings or note.container != str(self.container):
+        if note.settings != self._settings or not note.is_of(self._container):
             raise ValueError("it was asked for in another way")
         if note.plan is None:
             raise ValueError("its removal was interrupted")

@@ -241,3 +241,13 @@ def test_axes_that_some_frames_lack_are_at_position_0(tmp_path: Path) -> None:
     assert (found[1, 0] == images[1]).all()
     assert (found[1, 1] == images[2]).all()
     assert not found[0, 1].any()
+
+
+def test_a_mirror_is_gone_on_with_by_whatever_path(tmp_path: Path) -> None:
+    write_log(tmp_path / "cells", frames_at(places_of(("z",), {"z": 4})))
+    first = finish(run_of(tmp_path / "cells", BLOCKS))
+    (tmp_path / "link").symlink_to(tmp_path)
+    for again in (tmp_path / "cells" / ".." / "cells", tmp_path / "link" / "cells"):
+        run = finish(run_of(again, BLOCKS))
+        assert (run.reason, run.progress().cursor) == (first.reason, 4)
+        assert run.view.summary()["stored_chunks"] == 0
