@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import dask.array
     import xarray
 
+MAX_LISTED = 10_000_000
+
 
 class ChunkDataset(Dataset):
     """The levels of an array cut into chunks. A context manager; `close` gives up the files.
@@ -41,8 +43,16 @@ class ChunkDataset(Dataset):
 
     @property
     def axes(self) -> dict[str, list[AxisValue]]:
-        """Names, else numbers, of the positions along each axis but y, x and c, slowest axis first."""
-        return {name: list(values) for name, values in self.levels[0].axis_values().items()}
+        """Names, else numbers, of the positions along each axis but y, x and c, slowest axis first.
+
+        Raises UnsupportedFeature where a list would take hundreds of megabytes.
+        """
+        found = self.levels[0].axis_values()
+        for name, values in found.items():
+            if len(values) > MAX_LISTED:
+                text = f"{self.path}: axis {name!r} has {len(values):,} positions, too many for a list"
+                raise UnsupportedFeature(f"{text}; use levels[0].axis_values")
+        return {name: list(values) for name, values in found.items()}
 
     @property
     def shape(self) -> tuple[int, ...]:

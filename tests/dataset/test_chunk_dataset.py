@@ -142,3 +142,14 @@ def test_what_needs_frames_refuses_arrays(made):
 
     with pytest.raises(UnsupportedFeature, match="this needs a dataset in ndtiff"):
         open_frames(made[0])
+
+
+def test_an_axis_of_hostile_length_is_told_and_not_listed(tmp_path):
+    (tmp_path / "a.n5" / "s0").mkdir(parents=True)
+    attributes = '{"dimensions": [9, 9, 1125899906842624], "blockSize": [9, 9, 9], "dataType": "uint8"'
+    (tmp_path / "a.n5" / "s0" / "attributes.json").write_text(attributes + ', "compression": {"type": "raw"}}')
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert len(ds.levels[0].axis_values()["z"]) == 2**50
+        with pytest.raises(UnsupportedFeature, match=r"axis 'z' has 1,125,899,906,842,624 positions"):
+            _ = ds.axes
+        assert not ds.levels[0].read((2**49, 0)).any()
