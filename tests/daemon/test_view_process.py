@@ -155,6 +155,16 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
     assert "is no view of blocked" in caplog.text
 
 
+def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cells: Path) -> None:
+    settings = {"format": "n5", "levels": "many"}  # what another version took
+    with process_of() as process:
+        bad, good = process.add(str(cells), "n5", settings=settings), process.add(str(cells), "null")
+        drive(process, lambda: bad.is_ended and good.is_ended, "both have ended")
+        assert (bad.state, good.state) == (ViewState.FAILED, ViewState.COMPLETE)
+        assert "levels" in bad.reason
+        assert process.status()["restarts"] == 0
+
+
 def test_more_datasets_than_are_read_at_once(cells: Path) -> None:
     folders = [Path(shutil.copytree(cells, cells.with_name(f"copy{number}"))) for number in range(MAX_CATCHING_UP + 3)]
     with process_of() as process:

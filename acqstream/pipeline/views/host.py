@@ -133,7 +133,15 @@ class ViewHost:
             return
         with self._changed:
             if order["t"] == "view":
-                job = self._jobs[order["id"]] = Job(order["id"], self._make_run(order, maps), is_live=order["live"])
+                try:
+                    run = self._make_run(order, maps)
+                except AcqStreamError as error:  # of this view: the others go on
+                    progress = ViewProgress(ViewState.FAILED)
+                    self._tell(
+                        json.dumps({"id": order["id"], "reason": str(error), **asdict(progress)}).encode() + b"\n"
+                    )
+                    return
+                job = self._jobs[order["id"]] = Job(order["id"], run, is_live=order["live"])
                 if job.is_live:
                     self._push(job, 0.0)
                 else:
