@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
-from acqstream.pipeline.state_file import read_state
+from acqstream.pipeline.state_file import DatasetState, read_state
 from acqstream.pipeline.views.checkpoint import read_checkpoint
 from acqstream.pipeline.views.pyramid_levels import level_folders
 from acqstream.pipeline.views.registry import folder_of
@@ -28,21 +28,29 @@ def go_on_with_views(process: ViewProcess, folders: Iterable[Path]) -> None:
             state = read_state(str(folder))
         except (FileNotFoundError, NotADirectoryError, CorruptDataset):
             continue
-        all_settings = state.request.get("mirror_settings") or {}
-        for name in state.request.get("mirrors") or ():
-            settings = all_settings.get(name)
-            try:
-                own_folder = folder_of(folder, name, settings)
-            except ConfigError as error:
-                logger.warning("view %s of %s cannot be made: %s", name, folder, error)
-                continue
-            if name == "pyramid" and level_folders(folder) and not own_folder.exists():
-                logger.warning(
-                    "%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder
-                )
-            elif not _is_complete(own_folder, state.dataset_id):
-                logger.info("going on with view %s of %s", name, folder)
-                process.add(str(folder), name, settings=settings)
+        try:
+            _go_on(process, folder, state)
+        except (AttributeError, TypeError, ValueError) as error:  # a damaged request: the daemon starts all the same
+            logger.warning("views of %s are not gone on with: its request cannot be understood: %r", folder, error)
+
+
+def _go_on(process: ViewProcess, folder: Path, state: DatasetState) -> None:
+    """Raises AttributeError, TypeError or ValueError for a request that says nonsense."""
+    all_settings = state.request.get("mirror_settings") or {}
+    for name in state.request.get("mirrors") or ():
+        settings = all_settings.get(name)
+        try:
+            own_folder = folder_of(folder, name, settings)
+        except ConfigError as error:
+            logger.warning("view %s of %s cannot be made: %s", name, folder, error)
+            continue
+        if name == "pyramid" and level_folders(folder) and not own_folder.exists():
+            logger.warning(
+                "%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder
+            )
+        elif not _is_complete(own_folder, state.dataset_id):
+            logger.info("going on with view %s of %s", name, folder)
+            process.add(str(folder), name, settings=settings)
 
 
 def _is_complete(folder: Path, dataset_id: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -297,6 +298,25 @@ PARENT = """
             print(process.status()["pid"], flush=True)
         time.sleep(0.01)
 """
+
+
+@pytest.mark.parametrize("settings", [[1], {"n5": "x"}, {"../x": {"format": "n5"}}])
+def test_a_request_that_was_damaged_does_not_keep_the_daemon_from_going_on_with_others(
+    cells: Path, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_log(cells.with_name("other"), FRAMES[:1])
+    for folder, mirrors in (
+        (cells, [*settings] if isinstance(settings, dict) else ["n5"]),
+        (cells.with_name("other"), ["null"]),
+    ):
+        path = folder / "acqstream.json"
+        state = json.loads(path.read_text())
+        state["request"] |= {"mirrors": mirrors, "mirror_settings": settings if folder == cells else {}}
+        path.write_text(json.dumps(state))
+    with process_of(*MUTE) as process:
+        go_on_with_views(process, [cells, cells.with_name("other")])
+        assert "cells are not gone on with" in caplog.text
+        assert [one["path"] for one in process.status()["mirrors"]] == [str(cells.with_name("other"))]
 
 
 def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
