@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.dataset.canvas import Side
 from acqstream.dataset.optional import needed
-from acqstream.dataset.selection import Selection, expand, positions
+from acqstream.dataset.selection import Selection, as_numpy, expand, positions
 from acqstream.formats.chunk_format import ChunkArrayReader, Position
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ class ChunkLevel:
 
     def __getitem__(self, selection: Selection) -> NDArray[Any]:
         return self.read(selection)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return as_numpy(self.read, dtype, copy)
 
     def missing(self, *, limit: int | None = None) -> list[Position]:
         """Positions in the grid of the chunks that are not there; no more than `limit`."""

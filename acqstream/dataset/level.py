@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.canvas import Canvas, Run, Side
-from acqstream.dataset.selection import Selection, as_slice, expand, positions
+from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
 from acqstream.model.axes import AxisValue
@@ -161,6 +161,9 @@ class Level:
         array = np.zeros(shape, dtype) if array is None else array
         selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
         return selected
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return as_numpy(self.read, dtype, copy)
 
     def to_dask(self) -> dask.array.Array:
         """The array as it is now, as a lazy dask array, see `dask_arrays.to_dask`."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.reopened import reopened
-from acqstream.dataset.selection import Selection, as_slice, expand, positions
+from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 
@@ -109,9 +109,7 @@ class LevelArray:
         return selected
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("what lies in files cannot become an array without a copy")
-        return self[...] if dtype is None else self[...].astype(dtype, copy=False)
+        return as_numpy(lambda: self[...], dtype, copy)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_level": None, "_places": {}}

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import EllipsisType
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
+
+from numpy.typing import NDArray
 
 Selector = slice | SupportsIndex | EllipsisType
 Selection = Selector | tuple[Selector, ...]
+
+
+def as_numpy(read: Callable[[], NDArray[Any]], dtype: Any, copy: bool | None) -> NDArray[Any]:
+    """What numpy asks of `__array__`. Raises ValueError where no copy is allowed."""
+    if copy is False:
+        raise ValueError("what lies in files cannot become an array without a copy")
+    array = read()
+    return array if dtype is None else array.astype(dtype, copy=False)
 
 
 def expand(selection: Selection, shape: tuple[int, ...]) -> tuple[slice | int, ...]:

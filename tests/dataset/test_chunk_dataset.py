@@ -48,6 +48,7 @@ def test_parts_are_selected_as_in_numpy(made, selection):
         assert np.array_equal(found, array[selection])
         assert np.array_equal(ds.levels[0][selection], array[selection])
         assert found.flags.writeable or not found.ndim
+        assert np.array_equal(np.asarray(ds.levels[0]), array)
 
 
 @pytest.mark.parametrize("selection", [3, (0, 0, 0, 0, 0), (..., 30), (..., ...)])

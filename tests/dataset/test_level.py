@@ -168,3 +168,10 @@ def test_a_level_says_what_it_is(whole: tuple[Level, NDArray[Any]], tmp_path: Pa
     folder = Folder(tmp_path / "empty")
     with acqstream.open(folder.path) as ds:
         assert repr(ds.levels[0]) == f"<Level {str(folder.path)!r}, no frame yet>"
+
+
+def test_numpy_takes_all_of_it(whole: tuple[Level, NDArray[Any]]) -> None:
+    level, array = whole
+    assert np.array_equal(np.asarray(level), array)
+    assert np.asarray(level, dtype="f4").dtype == np.float32
+    assert np.max(level) == array.max()  # type: ignore[call-overload]

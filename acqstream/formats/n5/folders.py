@@ -64,15 +64,17 @@ def has_attributes(folder: Path) -> bool:
 
 def find_datasets(folder: Path, limit: int) -> list[Path]:
     """Datasets at or below `folder`, at most `limit` of them, in the order of their names."""
-    return list(itertools.islice(_datasets(folder, 0), limit))
+    return list(itertools.islice(_datasets(folder, ()), limit))
 
 
-def _datasets(folder: Path, depth: int) -> Iterator[Path]:
+def _datasets(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     if is_dataset(read_attributes(folder)):
         yield folder
-    elif depth < _MAX_DEPTH:
+    elif len(above) < _MAX_DEPTH:
+        inside = (*above, folder.resolve())
         for child in list_folders(folder):
-            yield from _datasets(child, depth + 1)
+            if not child.is_symlink() or child.resolve() not in inside:  # else it leads round in a ring
+                yield from _datasets(child, inside)
 
 
 def list_folders(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError
+from acqstream.formats.n5.folders import find_datasets
 from tests.formats.n5.n5_samples import block, make_dataset, put_block
 
 
@@ -34,6 +35,14 @@ def test_the_only_array_of_a_container_opens_with_it(tmp_path):
     make_group(tmp_path / "a.n5" / "volumes" / "raw", 5)
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert ds.levels[0].shape == (4, 4)
+
+
+def test_links_that_lead_round_in_a_ring_are_passed_over(tmp_path):
+    volumes = tmp_path / "a.n5" / "volumes"
+    make_group(volumes / "raw", 5)
+    for name in ("a", "b", "c"):  # looked into before `raw`
+        (volumes / name).symlink_to(volumes, target_is_directory=True)
+    assert find_datasets(tmp_path / "a.n5", 10) == [volumes / "raw" / "s0", volumes / "raw" / "s1"]
 
 
 def test_numbered_groups_are_an_axis(tmp_path):
