@@ -18,9 +18,9 @@ from acqstream.storage.disk import Disk
 @dataclass(frozen=True, slots=True)
 class ViewSource:
     """What a view is made from, and where. dataset is the container, folder the view's own one beside it; reader is of
-    the full resolution; request and dataset_id are those of acqstream.json, empty in datasets of other writers.
-    is_ours: an earlier run has begun with this dataset. may_use_disk is for threads of the view's own: it says whether
-    a log has a backlog."""
+    the full resolution; request and dataset_id are those of acqstream.json; in datasets of other writers the one is
+    empty, the other made from their summary. is_ours: an earlier run has begun with this dataset. may_use_disk is for
+    threads of the view's own: it says whether a log has a backlog."""
 
     dataset: Path
     folder: Path

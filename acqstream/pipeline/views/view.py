@@ -8,6 +8,8 @@ atomically, so that a killed view goes on where it was, and takes no frame twice
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -79,6 +81,7 @@ class ViewRun:
         self._lock: DirectoryLock | None = None
         self._feed: FrameFeed | None = None
         self._dataset_id = ""
+        self._is_foreign = False
         self._request: Mapping[str, Any] = {}
         self._is_held = self._is_waiting = self._was_full = False
         self._is_ours = False  # view.json is of this view of this dataset
@@ -275,12 +278,13 @@ class ViewRun:
 
     def _open_feed(self) -> FrameFeed:
         state = _state_of(self.path)
-        self._dataset_id = state.dataset_id if state is not None else ""
+        self._is_foreign = state is None
         self._request = state.request if state is not None else {}
         levels = open_readers(self.path)
         for lower in levels[1:]:
             lower.close()
         reader = levels[0]
+        self._dataset_id = state.dataset_id if state is not None else _id_of_summary(reader.summary_metadata)
         feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:
             had_failed = self._go_on(reader)
@@ -340,11 +344,11 @@ class ViewRun:
         return had_failed
 
     def _is_of_dataset(self, saved: Checkpoint, reader: NDTiffReader) -> bool:
-        """Whether what the checkpoint tells of was made from this dataset; of other writers' only the place tells."""
+        """Whether what the checkpoint tells of was made from this dataset; of other writers' the place tells, too."""
         if (saved.view, saved.dataset_id) != (self.name, self._dataset_id):
             return False
         is_same = saved.cursor <= len(reader) and saved.last == _place(reader, saved.cursor - 1)
-        return bool(self._dataset_id) or is_same
+        return is_same or not self._is_foreign
 
     def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
         """Why the saved state is not one of this dataset; empty if it is."""
@@ -364,6 +368,11 @@ def _place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
         return None
     name, frame = reader.stored_frame(row)
     return name, frame.pixels
+
+
+def _id_of_summary(summary: Mapping[str, Any]) -> str:
+    """For a dataset that has no id: most programs note in the summary when it was begun."""
+    return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _state_of(container: Path) -> DatasetState | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 from pathlib import Path
 
+import ndstorage
 import numpy as np
 import pytest
 
 import acqstream
-from acqstream.errors import AcqStreamError
+from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_formats
 from acqstream.pipeline.mirroring.comparison import compare
@@ -111,3 +114,33 @@ def test_every_format_is_mirrored_to(tmp_path: Path, name: str) -> None:
     assert (compared.frames, compared.text) == (len(frames), "all equal")
     with acqstream.open(tmp_path / f"cells{chunk_formats()[name].suffix}") as mirror:
         assert mirror.complete
+
+
+def written_by_ndstorage(root: Path, begun_at: str, value: int) -> Path:
+    summary = {"StartTime": begun_at}
+    with contextlib.redirect_stdout(io.StringIO()):
+        dataset = ndstorage.NDTiffDataset(str(root), name="acq", summary_metadata=summary, writable=True)
+        for z in range(3):
+            dataset.put_image({"z": z}, np.full((8, 8), value, "u2"), {})
+        reader = dataset.current_writer.reader
+        dataset.finish()
+        reader.close()  # it forgets it
+        dataset.close()
+    return Path(dataset.path)
+
+
+def test_another_dataset_in_the_same_place_is_not_taken_for_the_mirrored_one(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    container = tmp_path / "copy.n5"
+    first = written_by_ndstorage(tmp_path / "first", "2026-11-20 10:00", 1)
+    finish(run_of(first, container=container))
+    finish(run_of(first, container=container))
+    second = written_by_ndstorage(tmp_path / "second", "2026-11-21 10:00", 2)
+    shutil.rmtree(first)
+    second.rename(first)
+    with pytest.raises(DatasetError, match="is a mirror of another dataset; --rebuild replaces it"):
+        finish(run_of(first, container=container))
+    finish(run_of(first, container=container, is_remade=True))
+    with acqstream.open(container) as ds:
+        assert ds.levels[0].read().max() == 2
