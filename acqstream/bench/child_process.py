@@ -93,9 +93,13 @@ def started_child(module: str, arguments: Sequence[str], *, timeout_s: float) ->
 
 
 def hold() -> None:
-    """Of the process itself: say that everything is prepared, and wait until the other side lets it go on."""
+    """Of the process itself: say that everything is prepared, and wait until the other side lets it go on.
+
+    Ends the process if the other side is gone.
+    """
     print("ready", flush=True)
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        raise SystemExit(1)
 
 
 @contextmanager
@@ -111,16 +115,18 @@ def running_daemon(
     lines = ["ipc = false", "shared_memory = false" if runtime is None else f'runtime = "{runtime}"']
     lines += [f"memory_mb = {memory_mb}"] if memory_mb is not None else []
     config.write_text("\n".join(lines) + "\n", "utf-8")
-    command = [sys.executable, "-m", "acqstream", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "acqstream.bench.daemon_process", "serve", "--config", str(config)]
     command += ["--data", str(data), "--endpoint", endpoint]
     log = data.with_suffix(".log")
     with log.open("wb") as output:
-        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        daemon = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
     try:
         _wait_until_ready(daemon, endpoint, log)
         yield daemon.pid
     finally:
         _stop(daemon)
+        assert daemon.stdin is not None
+        daemon.stdin.close()
 
 
 def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:

@@ -400,6 +400,29 @@ def test_a_benchmark_that_is_interrupted(
     assert not on_the_machine(tmp_path) - before
 
 
+def test_the_daemon_of_a_benchmark_that_is_killed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its producer does when nobody answered for the patience."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    options = ["--rows", "shm", "--bytes", "100MB", "--pairs", "50", "--memory-mb", "256", "--dir", str(tmp_path)]
+    bench = subprocess.Popen([sys.executable, "-m", "acqstream", "bench", *options], stdout=subprocess.DEVNULL)
+    of_it: list[psutil.Process] = []
+
+    def is_sending() -> bool:
+        assert bench.poll() is None
+        of_it[:] = psutil.Process(bench.pid).children(recursive=True)
+        return any("acqstream.bench.producer" in command_of(one) for one in of_it)
+
+    try:
+        until(is_sending, "frames are sent", 40.0, every_s=0.02)
+        daemon = next(one for one in of_it if "serve" in command_of(one))
+        bench.kill()
+        bench.wait()
+        until(lambda: not is_alive(daemon), "its daemon has ended")
+    finally:
+        for one in filter(is_alive, of_it):
+            one.kill()
+
+
 def command_of(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
