@@ -89,7 +89,7 @@ class _Conversion:
         if isinstance(value, float):
             return self._number(float(value))
         if isinstance(value, np.ndarray):
-            value = value.tolist()
+            return self.value(value.tolist(), place, depth + 1)  # without axes it is a number, or a time
         if isinstance(value, datetime.datetime | datetime.date | datetime.time):
             return value.isoformat()
         if isinstance(value, PurePath):

@@ -30,6 +30,8 @@ CASES = [
     ({Axis.TIME: Axis.TIME, Text("k"): Text("v")}, {"t": "t", "k": "v"}),
     ({1: "one", None: "nothing"}, {"1": "one", "None": "nothing"}),
     ({"a": (1, 2), "b": np.arange(3), "c": range(2)}, {"a": [1, 2], "b": [0, 1, 2], "c": [0, 1]}),
+    ({"a": np.array(3), "b": np.array(0.5), "c": np.array("x")}, {"a": 3, "b": 0.5, "c": "x"}),
+    ({"a": np.array("2026-01-02", "M8[D]")}, {"a": "2026-01-02"}),
     ({"a": OrderedDict(b=np.uint8(1))}, {"a": {"b": 1}}),
     ({"p": PurePosixPath("/x"), "d": datetime.date(2026, 1, 2)}, {"p": "/x", "d": "2026-01-02"}),
 ]
