@@ -43,6 +43,10 @@ def _print_daemon(answer: DaemonStatus, endpoint: str) -> None:
         f"at most {size_text(answer.memory_peak_bytes)}"
     )
     _print_mirrors(answer)
+    if any(answer.left_out.values()):
+        print(
+            "not shown, as there are so many:", ", ".join(f"{n:,} {what}" for what, n in answer.left_out.items() if n)
+        )
     if not answer.acquisitions:
         print("no acquisition is running")
         return

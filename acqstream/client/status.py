@@ -63,6 +63,7 @@ class DaemonStatus:
 
     space is "enough", "low" or "full": the free space beside what is kept in reserve.
     views is the process that makes mirrors, and all mirrors that are not complete, with the fields of docs/protocol.md.
+    left_out counts acquisitions, mirrors and warnings for which there was no room in the answer; empty if there was.
     """
 
     endpoint: str
@@ -77,6 +78,7 @@ class DaemonStatus:
     space: str = ""
     acquisitions: tuple[AcquisitionStatus, ...] = ()
     views: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as for JSON."""

@@ -11,6 +11,7 @@ from typing import Any
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.protocol.daemon_status import as_much_as_fits
 
 MAX_MISSING_BYTES = 11 * 2**16
 """Of the list of missing numbers in `closed`: all of the receipt must fit into one header part."""
@@ -155,8 +156,9 @@ class StatusReply:
     dataset_id: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        known = {"ds": self.dataset_id} if self.dataset_id is not None else {}
-        return {"t": "status", **known, **self.values}
+        if self.dataset_id is None:
+            return {"t": "status", **as_much_as_fits(self.values)}
+        return {"t": "status", "ds": self.dataset_id, **self.values}
 
 
 Reply = Welcome | Opened | Ack | Warn | Error | Closed | StatusReply

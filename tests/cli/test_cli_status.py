@@ -45,8 +45,18 @@ def daemon(*acquisitions: Any) -> SimpleNamespace:
         memory_peak_bytes=6 * 10**8,
         acquisitions=acquisitions,
         views={"pid": 7, "mirrors": [MIRROR]},
+        left_out={},
         as_dict=lambda: {"version": "0.1.0", "acquisitions": [vars(one) for one in acquisitions]},
     )
+
+
+def test_what_had_no_room_in_the_answer_is_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = daemon(RUNNING)
+    answer.left_out = {"acquisitions": 0, "mirrors": 3, "warnings": 1200}
+    assert show(monkeypatch, answer) == 0
+    assert "not shown, as there are so many: 3 mirrors, 1,200 warnings\n" in capsys.readouterr().out
 
 
 def show(monkeypatch: pytest.MonkeyPatch, answer: SimpleNamespace, *options: str) -> int:
