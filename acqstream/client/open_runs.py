@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 class OpenRun(Protocol):
     name: str
+    is_closing: bool
 
     @property
     def is_given_up(self) -> bool: ...
@@ -51,7 +52,8 @@ def _end_all() -> None:
     with _lock:
         left = [run for run in _open if not run.is_given_up]
     for run in left:
-        log.warning("run %s was never closed; ending it as an error", run.name)
+        what = "its close was interrupted; waiting for it" if run.is_closing else "never closed; ending it as an error"
+        log.warning("run %s: %s", run.name, what)
         try:
             run.end_at_exit(EXIT_PATIENCE_S / len(left))
         except AcqStreamError as error:

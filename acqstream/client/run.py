@@ -56,6 +56,7 @@ class Run:
         self._declared = DeclaredGaps()
         self._nan_reported = False
         self._close_error: AcqStreamError | None = None
+        self.is_closing = False  # somebody has waited for the end
         self.name = connection.settings.name
         self.path = ""
 
@@ -268,7 +269,7 @@ class Run:
         """End the acquisition, wait until everything is stored, and return the receipt. Repeating it changes nothing.
 
         status is "completed", "canceled" or "error". Waits as long as the daemon gives signs of life; unless completed
-        is asked for, only while frames still become safe.
+        is asked for, only while frames still become safe. Interrupted (Ctrl-C), it goes on by itself; call it again.
 
         Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
         missing that were not declared by `skip`. `receipt` is set wherever it arrived.
@@ -284,14 +285,15 @@ class Run:
     def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:
         with self._order:
             if not self._admission.closed:
+                self.is_closing = True
                 self._ask_for_end(status, reason)
                 try:
                     wait()
                 except AcqStreamError as error:
                     self._close_error = error
-                finally:
-                    self._connection.stop()
-                    self._leave()
+                # Not after Ctrl-C: what is not sent yet would be lost. The thread goes on; `close` may be called again.
+                self._connection.stop()
+                self._leave()
             first_error = self._session.failure or self._close_error
             if first_error is not None:
                 raise first_error.with_traceback(None)

@@ -55,6 +55,25 @@ def test_a_run_that_was_given_up_is_not_spoken_of(daemon):
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
+INTERRUPTED = """
+def interrupt(_status):
+    raise KeyboardInterrupt
+run._end_in_time = interrupt
+try:
+    run.close()
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupted_close_is_waited_for(daemon):
+    finished = run_program(daemon, after=INTERRUPTED)
+    assert (finished.returncode, finished.stderr) == (0, "run cells: its close was interrupted; waiting for it\n")
+    assert daemon.requests[-1].status == "completed"
+    assert len(daemon.frames) == 20
+
+
 WAITING = """
 import threading
 def put_more():  # the buffer of 4 MB fills up: nothing is published

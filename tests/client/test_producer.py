@@ -555,19 +555,21 @@ def test_an_operator_ends_the_run(daemon):
     assert run.receipt is not None
 
 
-def test_an_interrupted_close_is_not_complete(daemon, monkeypatch):
-    daemon.behavior.answer_close = False
+def test_an_interrupted_close_goes_on_and_can_be_repeated(daemon, monkeypatch):
     run = start(daemon)
-    run.put(GRAY, time=0)
+    for number in range(3):
+        run.put(GRAY, time=number)
 
     def interrupt(_status):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "_end_in_time", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run, "_end_in_time", interrupt)
         run.close()
-    with pytest.raises(AcquisitionFailed, match="without a receipt"):
-        run.close()
+    with pytest.raises(AcquisitionFailed, match="is closed"):
+        run.put(GRAY, time=3)
+    assert run.close().status == "completed"
+    assert list(daemon.frames) == [0, 1, 2]
 
 
 def test_errors_do_not_grow_when_raised_again(daemon):
