@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.storage.remote_path import RemotePath, is_remote
+from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _HAS_PREADV = hasattr(os, "preadv")
@@ -112,7 +112,10 @@ class ReadFile:
 
 
 class RemoteFile(ReadFile):
-    """The same for a place that fsspec reaches: each read is one request for a range of bytes."""
+    """The same for a place that fsspec reaches: each read is one request for a range of bytes.
+
+    Raises StorageError where its length is not told: it would look empty.
+    """
 
     __slots__ = ("_known_size", "_remote")
 
@@ -121,13 +124,16 @@ class RemoteFile(ReadFile):
         self._descriptor = -1
         self._remote = cast("RemotePath", path)
         try:
-            self._known_size = self._remote.stat().st_size
+            self.size()
         except FileNotFoundError as error:
             raise StorageError.wrap(error, str(path), "open for reading") from error
 
     def size(self) -> int:
         """Length of the file now, in bytes: a request."""
         self._known_size = self._remote.stat().st_size
+        if self._known_size == UNKNOWN_BYTES:
+            text = "the server does not tell the length of the file"
+            raise StorageError.wrap(OSError(text), str(self.path), "get the size")
         return self._known_size
 
     def reaches(self, end: int) -> bool:

@@ -12,10 +12,14 @@ from acqstream.errors import ConfigError, StorageError
 
 _FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal")
 _NOT_THERE = (404, 410)  # of HTTP
+UNKNOWN_BYTES = -1
 
 
 class RemoteStatus(NamedTuple):
-    """Of `os.stat_result` what tells that a file has changed; 0 where the other side does not say."""
+    """Of `os.stat_result` what tells that a file has changed.
+
+    Where the other side does not say, the size is UNKNOWN_BYTES, the others 0.
+    """
 
     st_size: int
     st_mtime_ns: int
@@ -101,7 +105,8 @@ class RemotePath:
         info = self._ask("info")
         changed = info.get("mtime") or info.get("LastModified") or info.get("created")
         seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed or 0)
-        return RemoteStatus(int(info.get("size") or 0), int(seconds * 1e9), 0)
+        size = info.get("size")
+        return RemoteStatus(UNKNOWN_BYTES if size is None else int(size), int(seconds * 1e9), 0)
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Raises StorageError where the request fails."""

@@ -34,6 +34,7 @@ class Requests(list[str]):
 
     has_ranges = True
     lists_folders = True
+    tells_length = True
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -59,6 +60,10 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part)
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Content-Length" or self.asked.tells_length:
+            super().send_header(keyword, value)
 
     def list_directory(self, path: Any) -> Any:
         if not self.asked.lists_folders:
@@ -187,6 +192,27 @@ def test_a_server_without_ranges_is_told(tmp_path: Path) -> None:
         asked.has_ranges = False
         with pytest.raises(StorageError, match="knows no ranges"):
             ds.read_frame(time=0)
+
+
+def test_a_server_that_tells_no_length_is_told(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cells")
+    folder.add({"time": 0}, image(0))
+    with serving(tmp_path) as (url, asked):
+        asked.tells_length = False
+        with pytest.raises(StorageError, match="length"):
+            acqstream.open(f"{url}/cells/NDTiff.index")
+
+
+def test_a_state_of_the_same_length_is_seen(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cells")
+    folder.add({"time": 0}, image(0))
+    state = folder.path / "acqstream.json"
+    state.write_text('{"format": "acqstream", "state": "RUNNING"}')
+    with serving(tmp_path) as (url, _), acqstream.open(f"{url}/cells") as ds:
+        assert ds.writing
+        state.write_text('{"format": "acqstream", "state": "ERRORED"}')
+        ds.refresh()
+        assert ds.complete
 
 
 def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class _WatchedFile(Generic[_T]):
         except OSError as error:
             raise StorageError.wrap(error, str(self._path), f"look at {self._what}") from error
         signature = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if signature != self._signature:
+        if signature != self._signature or not status.st_mtime_ns:  # no time: web servers tell none
             self._found = self._read()
             self._signature = signature
 
