@@ -185,9 +185,8 @@ def _levels_text(found: DatasetInfo) -> str:
 
 
 def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Height and width."""
-    at = axes.index("y") if shape else 0
-    return shape[at : at + 2]
+    """Height and width; all sides where the full resolution has no frame, and so no axes are known."""
+    return shape[axes.index("y") :][:2] if axes else shape
 
 
 def _missing_text(found: DatasetInfo) -> str:

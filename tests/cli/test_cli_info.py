@@ -76,3 +76,12 @@ def test_missing_frames_are_counted_and_the_first_few_named(capsys: pytest.Captu
     assert "levels  4: 128 x 160, 96 x 96, 64 x 64, 64 x 64" in lines
     assert lines[-1].startswith("missing 31: channel=A, row=-1, column=1; ")
     assert lines[-1].endswith(", ...")
+
+
+def test_frames_in_a_lower_level_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "cells")
+    (tmp_path / "cells" / "Full resolution" / "NDTiff.index").write_bytes(b"")
+    with pytest.raises(SystemExit) as end:
+        main(["info", str(tmp_path / "cells")])
+    assert not end.value.code
+    assert "frames  0" in capsys.readouterr().out
