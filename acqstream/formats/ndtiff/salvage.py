@@ -39,7 +39,7 @@ TORN_METADATA = "the frame's metadata were not written to their end"
 _REFERENCE_GAP = {1: 178, 3: 184}  # from directory to pixels, by samples: both reference writers
 _HEADER_BYTES = 28
 _EARLY_3_0_SHIFT = 4
-_BIT_DEPTHS = {10: 3, 11: 6, 12: 4, 14: 5}  # to the index's pixel types
+_BIT_DEPTHS = {"10": 3, "11": 6, "12": 4, "14": 5}  # to the index's pixel types
 _READ_BYTES = 2**20
 
 
@@ -286,8 +286,7 @@ def _pixel_type(page: StackPage, metadata: dict[str, Any]) -> int | None:
         return 0
     if page.pixel_bytes != 2 * pixels:
         return None
-    depth = metadata.get("BitDepth")
-    return _BIT_DEPTHS.get(int(depth), 1) if isinstance(depth, int | float | str) and str(depth).isdigit() else 1
+    return _BIT_DEPTHS.get(str(metadata.get("BitDepth")), 1)
 
 
 def _is_regular(page: StackPage, previous: StackPage | None) -> bool:

@@ -156,6 +156,13 @@ def test_a_black_frame_is_a_frame(tmp_path: Path) -> None:
     assert [page.doubt for page in found.pages] == ["", "", ""]
 
 
+@pytest.mark.parametrize("depth", ["\u00b2", "1" * 5000, "\u0661\u0662"])
+def test_a_bit_depth_that_is_none_costs_nothing(tmp_path: Path, depth: str) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"time": 0}, image(0), metadata={"Axes": {"time": 0}, "BitDepth": depth})
+    assert [page.pixel_type for page in salvage(folder.path / STACK).pages] == [1]
+
+
 def test_a_frame_in_a_hole_is_doubted(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for t in range(3):
