@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ROW, _COLUMN = "row", "column"
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
 _Z_STEP_KEYS = ("z-step_um",)
+_TOO_LARGE = 1e100  # integers in JSON may be too large for a float
+_ROWS = range(-(2**31), 2**31)  # of tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ class Level:
             return None
         sides: list[Side] = []
         for name, shared, length in zip((_ROW, _COLUMN), overlap, self._frame_shape(), strict=False):
-            tiles = [value for value in values.get(name, ()) if isinstance(value, int)]
+            tiles = [value for value in values.get(name, ()) if isinstance(value, int) and value in _ROWS]
             if not tiles or len(tiles) != len(values[name]) or not 0 <= shared < length:
                 return None
             sides.append(Side(length - shared, shared // 2, tiles[0], tiles[-1] - tiles[0] + 1))
@@ -292,6 +294,6 @@ def _number(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
     """The first of these keys that holds a finite number."""
     for key in keys:
         value = metadata.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _TOO_LARGE:
             return float(value)
     return None

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from acqstream.dataset.level import Level
 
 
+_INT64 = range(-(2**63), 2**63)
+
+
 def to_xarray(level: Level) -> xarray.DataArray:
     """A level as it is now, as an array of dask chunks; nothing is read before it is computed.
 
@@ -63,7 +66,7 @@ def coordinates(level: Level, array: LevelArray) -> dict[str, Any]:
 
 
 def _axis_coordinate(values: Sequence[AxisValue]) -> NDArray[Any]:
-    """int64 for integers, else texts: an axis may hold both."""
-    if all(isinstance(value, int) for value in values):
+    """int64 for integers, else texts: an axis may hold both, or integers that are too large."""
+    if all(isinstance(value, int) and value in _INT64 for value in values):
         return np.asarray(values, np.int64)
     return np.asarray([str(value) for value in values])

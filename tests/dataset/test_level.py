@@ -153,7 +153,7 @@ def test_what_the_array_measures(tmp_path: Path) -> None:
         assert level.missing_count == len(level.missing()) == 2
 
 
-@pytest.mark.parametrize("size", [0, -1, "1", None, True, float("nan")])
+@pytest.mark.parametrize("size", [0, -1, "1", None, True, float("nan"), pytest.param(10**400, id="huge")])
 def test_without_a_pixel_size_the_frame_is_asked(tmp_path: Path, size: Any) -> None:
     folder = Folder(tmp_path / "data", {} if size is None else {"PixelSizeUm": size})
     folder.add({"z": 0}, image(0), metadata={"PixelSizeUm": 0.25})

@@ -227,3 +227,16 @@ def test_golden_pyramids(name: str) -> None:
             step = (height - overlap[0], width - overlap[1])
             whole = picture_of(tiles, (overlap[0] // 2, overlap[1] // 2), step)
             assert np.array_equal(level.read(), whole if "channel" in ds.axes else whole[0])
+
+
+@pytest.mark.parametrize("row", [2**31, -(10**20), 1e300])
+def test_a_row_that_no_picture_can_have(tmp_path: Path, row: float) -> None:
+    folder = tiled_folder(tmp_path, (0, 0))
+    folder.add({"row": 0, "column": 0}, image(0))
+    folder.add({"row": row, "column": 0}, image(1))
+    with acqstream.open(tmp_path) as ds:
+        level = ds.levels[0]
+        assert (level.is_stitched, level.missing(), level.missing_count) == (False, [], 0)
+        assert np.array_equal(level.read()[1 if row > 0 else 0], [image(1)])
+        pytest.importorskip("xarray")
+        assert ds.to_xarray().shape == (2, 1, 3, 4)

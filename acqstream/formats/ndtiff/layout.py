@@ -53,6 +53,7 @@ PAGE_OVERHEAD_BYTES = 176  # as both references count it: 13 * 12 + 4 + 16
 LARGE_FRAME_BYTES = 256 * 2**10
 PACKED_GROUP_BYTES = 4 * 2**20
 DIRECTORY_STEP = 192
+_TOO_LARGE = 1e100  # integers in JSON may be too large for a float
 NEXT_POINTER = 158  # in a directory
 
 _HEADER_BYTES = 28
@@ -294,7 +295,7 @@ def pixel_size_of(summary: Mapping[str, Any]) -> float:
     for key in ("PixelSizeUm", "PixelSize_um"):
         value = summary.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            return float(max(-_TOO_LARGE, min(value, _TOO_LARGE)))
     return 1.0
 
 

@@ -208,6 +208,7 @@ def test_a_stack_header_byte_for_byte() -> None:
         ({"PixelSizeUm": 5e-324}, (0xFFFFFFFF, 1)),
         ({"PixelSizeUm": 1e300}, (1, 0xFFFFFFFF)),
         ({"PixelSizeUm": float("inf")}, (1, 0xFFFFFFFF)),
+        ({"PixelSizeUm": 10**400}, (1, 0xFFFFFFFF)),
         ({"PixelSizeUm": float("nan")}, (10000, 1)),
     ],
 )
