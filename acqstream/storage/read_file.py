@@ -58,6 +58,18 @@ class ReadFile:
         """Whether the file has at least `end` bytes."""
         return self.size() >= end
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to this file, and not to none or to another one that came in its place."""
+        try:
+            own, there = os.fstat(self._descriptor), os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), "look at it") from error
+        if os.path.samestat(own, there):
+            return True  # else some network file systems number a file anew
+        return (own.st_size, own.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
+
     def modified_s(self) -> float:
         """When it was last written to, in seconds since 1970."""
         try:
@@ -139,6 +151,10 @@ class RemoteFile(ReadFile):
     def reaches(self, end: int) -> bool:
         """Asks only where the size known before does not tell: files grow."""
         return self._known_size >= end or self.size() >= end
+
+    def is_in_place(self) -> bool:
+        """There is no telling."""
+        return True
 
     def modified_s(self) -> float:
         """When it was last written to, in seconds since 1970; 0 where that is not known."""

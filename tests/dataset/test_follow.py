@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -253,3 +254,21 @@ def test_a_level_is_followed_until_its_view_is_complete(container: Path) -> None
         (view / "view.json").write_text("{")
         with pytest.raises(CorruptDataset, match="state of the levels"):
             list(ds.follow(level=1))
+
+
+def test_another_dataset_in_its_place_is_told(folder: Folder) -> None:
+    folder.set_state("RUNNING")
+    folder.add({"time": 0}, image(0))
+    with acqstream.open(folder.path) as ds:
+        followed = ds.follow(timeout_s=5)
+        assert next(followed) == {"time": 0}
+        shutil.rmtree(folder.path)
+        with pytest.raises(DatasetError, match="replaced"):
+            ds.refresh()
+        other = Folder(folder.path)
+        other.add({"time": 0}, image(1))
+        other.set_state("COMPLETE")
+        with pytest.raises(DatasetError, match="replaced"):
+            next(followed)
+        with pytest.raises(DatasetError, match="replaced"):
+            ds.read_frame(time=0)

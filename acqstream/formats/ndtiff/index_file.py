@@ -30,6 +30,9 @@ class FrameIndex(Protocol):
     def read_into(self, table: FrameTable) -> None:
         """Add the frames that are new since the last call."""
 
+    def check_in_place(self) -> None:
+        """Raises DatasetError if another dataset came in this one's place: its files have the same names."""
+
     def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
         """Whether nothing tells that more frames will come. The table holds at least one."""
 
@@ -51,9 +54,15 @@ class IndexFile:
 
     def read_into(self, table: FrameTable) -> None:
         """Add the whole entries that are new. Raises CorruptDataset at the first one that is none."""
+        self.check_in_place()
         window = _FIRST_WINDOW_BYTES
         while self._read_window(table, window):
             window = _WINDOW_BYTES
+
+    def check_in_place(self) -> None:
+        """Raises DatasetError if the index was removed, or replaced by another one."""
+        if not self._file.is_in_place():
+            raise DatasetError(f"{self.path}: the index was replaced or removed since it was opened; open it again")
 
     def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
         """By the chain of pages in the last stack file, and if all of the index is read."""

@@ -44,6 +44,9 @@ class IndexMaps:
                 table.append(self._batch(file, header, entries, taken))
                 taken = self._taken[path.name] = taken + len(entries)
 
+    def check_in_place(self) -> None:
+        """They are in the stack files themselves."""
+
     def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
         """If every stack file was closed."""
         for name in table.stack_names:

@@ -67,7 +67,7 @@ class NDTiffReader:
         self._index = index if index is not None else IndexFile(folder)
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
-        self._stacks = StackFiles(folder)
+        self._stacks = StackFiles(folder, self._index.check_in_place)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from acqstream.errors import CorruptDataset, StorageError
@@ -14,10 +15,14 @@ MAX_OPEN = 64  # descriptors are limited to 1024 per process on many systems
 
 
 class StackFiles:
-    """Open stack files by name; the least recently used one is given up when there are too many. Thread safe."""
+    """Open stack files by name; the least recently used one is given up when there are too many. Thread safe.
 
-    def __init__(self, folder: Path) -> None:
+    check_in_place raises DatasetError where the folder is no more that of the index: asked whenever one was opened.
+    """
+
+    def __init__(self, folder: Path, check_in_place: Callable[[], None]) -> None:
         self._folder = folder
+        self._check_in_place = check_in_place
         self._open: OrderedDict[str, tuple[ReadFile, ByteOrder]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -49,4 +54,5 @@ class StackFiles:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise CorruptDataset("the index names this stack file, but it is missing", path=str(path)) from error
             raise
+        self._check_in_place()
         return file, byte_order_of(file.read, str(path))
