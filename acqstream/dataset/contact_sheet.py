@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ MOST_PICTURES = 24
 SIDE = 240
 """Longer side of a picture in pixels."""
 
+_MOST_PIXELS = 1024  # taken along the longer side of a canvas
 _COLUMNS = 6
 _GAP, _LINE = 6, 14  # pixels between pictures, and of a line of text
 _BACKGROUND, _INK = (24, 24, 24), (224, 224, 224)
@@ -65,25 +66,31 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
     return len(shown)
 
 
-def choose_pictures(dataset: Dataset) -> list[Picture]:
-    """Evenly chosen frames; of tiled datasets whole canvases, from the level that is large enough."""
+def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
+    """Evenly chosen frames; of tiled datasets whole canvases, from the level that is large enough.
+
+    Of a canvas that is far larger not all pixels are taken: without levels it may have any size.
+    """
     if not dataset.levels[0].frame_count:
-        return []
+        return
     if dataset.levels[0].is_stitched:
         array = _small_array(dataset)
         values = array.view.values
         positions = itertools.product(*(range(len(some)) for some in values.values()))
         wanted = set(_evenly(math.prod(map(len, values.values()))))
-        return [
-            Picture({name: values[name][i] for name, i in zip(values, position, strict=True)}, array[position])
-            for number, position in enumerate(positions)
-            if number in wanted
-        ]
+        step = -(-max(array.view.window.size) // _MOST_PIXELS)
+        thinned = (slice(None, None, step), slice(None, None, step))
+        for number, position in enumerate(positions):
+            if number in wanted:
+                key = {name: values[name][i] for name, i in zip(values, position, strict=True)}
+                yield Picture(key, array[(*position, *thinned)])
+        return
     keys = dataset.keys()
     count = sum(1 for _ in keys)  # one at a time: a list of a million would take hundreds of megabytes
     wanted = set(_evenly(count))
     chosen = (key for number, key in enumerate(dataset.keys()) if number in wanted)
-    return [Picture(key, dataset.read_frame(key)) for key in chosen]
+    for key in chosen:
+        yield Picture(key, dataset.read_frame(key))
 
 
 def _evenly(count: int) -> list[int]:

@@ -26,7 +26,7 @@ def folder_of(path: Path, frames: int, **more: int) -> Folder:
 def test_frames_are_chosen_evenly_first_and_last_among_them(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "data", 100)
     with acqstream.open(folder.path) as ds:
-        pictures = choose_pictures(ds)
+        pictures = list(choose_pictures(ds))
         times = [picture.key["time"] for picture in pictures]
         assert (len(times), times[0], times[-1]) == (MOST_PICTURES, 0, 99)
         assert set(np.diff(times)) == {4, 5}
@@ -62,7 +62,7 @@ def test_a_sheet_shows_the_pictures_side_by_side(tmp_path: Path) -> None:
 def test_every_kind_of_dataset(tmp_path: Path, name: str) -> None:
     file = tmp_path / "sheet.png"
     with acqstream.open(GOLDEN / name / "data") as ds:
-        assert save_contact_sheet(ds, file) == len(choose_pictures(ds))
+        assert save_contact_sheet(ds, file) == len(list(choose_pictures(ds)))
     with Image.open(file) as sheet:
         assert np.asarray(sheet).std() > 0
 
@@ -70,7 +70,7 @@ def test_every_kind_of_dataset(tmp_path: Path, name: str) -> None:
 def test_of_tiles_the_whole_canvas_is_shown_from_the_level_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact_sheet, "SIDE", 40)
     with acqstream.open(GOLDEN / "java_pyramid_u16" / "data") as ds:
-        pictures = choose_pictures(ds)
+        pictures = list(choose_pictures(ds))
         assert [picture.key for picture in pictures] == [{"channel": "A"}, {"channel": "B"}]
         y, x = (first // 4 - origin for first, origin in zip(ds.levels[0].origin, ds.levels[2].origin, strict=True))
         for position, picture in enumerate(pictures):
@@ -96,3 +96,16 @@ def test_a_constant_frame(tmp_path: Path) -> None:
     folder.add({}, np.zeros((5, 7), "<u2"))
     with acqstream.open(folder.path) as ds:
         assert save_contact_sheet(ds, tmp_path / "a.PNG") == 1
+
+
+def test_of_a_canvas_without_levels_some_pixels_are_enough(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "Full resolution", {"TiledImageStorage": True})
+    for place in (0, 39):
+        folder.add({"row": place, "column": place}, np.full((60, 60), 1 + place, "<u2"))
+    file = tmp_path / "sheet.png"
+    with acqstream.open(tmp_path) as ds:
+        (picture,) = choose_pictures(ds)
+        assert picture.pixels.shape == (800, 800)
+        assert picture.pixels[[0, -1], [0, -1]].tolist() == [1, 40]
+        assert int(np.count_nonzero(picture.pixels)) == 2 * 20**2
+        assert save_contact_sheet(ds, file) == 1
