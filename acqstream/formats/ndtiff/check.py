@@ -29,7 +29,6 @@ from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.storage.read_file import ReadFile
 
-MAX_SUMMARY_BYTES = 64 * 2**20
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3
 _STACK_NUMBER = re.compile(r".*NDTiffStack(?:_([0-9]{1,9}))?\.tif", re.IGNORECASE)
@@ -216,7 +215,7 @@ class _LevelCheck:
             if file.size() == 0:
                 self._report.add_problem(path, "is empty: its writer died before it wrote the header", offset=0)
                 return None
-            header = parse_stack_header(partial(_read_bounded, file), file.size(), str(path))
+            header = parse_stack_header(file.read, file.size(), str(path))
         except CorruptDataset as error:
             self._report.add_error(error)
             return None
@@ -286,14 +285,6 @@ class _LevelCheck:
         places = starts[wrong]
         self._report.add_problems(stack.file.path, wrong[wrong], rows, lambda i: (text, int(places[i])))
         return int(max(ends.max(initial=0), stack.header.end))
-
-
-def _read_bounded(file: ReadFile, offset: int, count: int) -> bytes:
-    """For a header: a sparse file must not make us take gigabytes."""
-    if count > MAX_SUMMARY_BYTES:
-        text = f"a summary of {count} bytes; at most {MAX_SUMMARY_BYTES} are read"
-        raise CorruptDataset(text, path=str(file.path), offset=24)
-    return file.read(offset, count)
 
 
 def _field_text(text: str, values: NDArray[Any], position: int) -> tuple[str, None]:

@@ -34,6 +34,7 @@ from acqstream.formats.ndtiff.stack_header import (
     ByteOrder,
     ReadAt,
     byte_order_of,
+    check_json_length,
     parse_json_object,
 )
 
@@ -69,6 +70,7 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
     start = _HEADER_BYTES + length
     if start + 8 > size:
         raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=36)
+    check_json_length(length, "a summary", path, 36)
     map_mark, count = struct.unpack(order + "2I", read(start, 8))
     _expect(map_mark, _MAP_MAGIC, "the mark of the map's entries", path, start)
     return IndexMapHeader(

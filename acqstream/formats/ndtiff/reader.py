@@ -30,7 +30,7 @@ from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
 from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object
+from acqstream.formats.ndtiff.stack_header import ByteOrder, check_json_length, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.read_file import ReadFile
@@ -200,6 +200,7 @@ class NDTiffReader:
         if compression not in _RAW_METADATA:
             raise UnsupportedFeature(f"{file.path}: metadata compression {compression} cannot be read; 0 can")
         offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
+        check_json_length(length, "metadata", str(file.path), offset)
         data = file.read(offset, length)
         if len(data) != length:
             text = f"metadata of {length} bytes end beyond the end of the file at {file.size()}"

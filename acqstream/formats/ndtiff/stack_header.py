@@ -33,6 +33,8 @@ NDTIFF_MAGIC = 483729
 SUMMARY_MAGIC = 2355492
 INDEX_MAP_MAGIC = 54773648  # versions 0 and 1 have it where later ones have NDTIFF_MAGIC
 TIFF_MAGIC = 42
+MAX_JSON_BYTES = 64 * 2**20
+"""Of a summary, or of one frame's metadata: a sparse file must not make us take gigabytes."""
 _ORDERS: dict[bytes, ByteOrder] = {b"II": "<", b"MM": ">"}
 _SUMMARY_MARK_AT = {2: 16, 3: 20}
 
@@ -72,6 +74,7 @@ def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
     start = mark_at + 8
     if start + length > size:
         raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=mark_at + 4)
+    check_json_length(length, "a summary", path, mark_at + 4)
     return StackHeader(
         major=major,
         minor=_u32(head, 16, order, path) if major == 3 else None,
@@ -80,6 +83,12 @@ def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
         summary_metadata=parse_json_object(read(start, length), path, start),
         end=start + length,
     )
+
+
+def check_json_length(length: int, what: str, path: str, offset: int) -> None:
+    """Raises CorruptDataset for a length that nobody writes."""
+    if length > MAX_JSON_BYTES:
+        raise CorruptDataset(f"{what} of {length} bytes; at most {MAX_JSON_BYTES} are read", path=path, offset=offset)
 
 
 def parse_json_object(data: bytes, path: str, offset: int) -> dict[str, Any]:

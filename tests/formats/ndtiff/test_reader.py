@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ def test_giant_frames_are_refused_before_memory_is_taken(folder: Folder, compres
     reader = open_one(folder)
     with pytest.raises(CorruptDataset, match="beyond the end"):
         pixels(reader, t=0)
-    with pytest.raises(CorruptDataset, match="beyond the end"):
+    with pytest.raises(CorruptDataset, match="at most"):
         reader.read_metadata(0)
 
 
@@ -417,3 +418,16 @@ def test_a_closed_reader_says_so(folder: Folder) -> None:
     for use in (lambda: pixels(reader, t=0), reader.refresh, lambda: reader.read_metadata(0), lambda: reader.complete):
         with pytest.raises(DatasetError, match="closed"):
             use()
+
+
+@pytest.mark.parametrize(("name", "back", "what"), [("NDTiff.index", 8, "metadata"), (STACK, 0, "summary")])
+def test_lengths_that_a_sparse_file_allows_take_no_memory(tmp_path: Path, name: str, back: int, what: str) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"time": 0}, image(0))
+    content = bytearray((folder.path / name).read_bytes())
+    struct.pack_into("<I", content, len(content) - back if back else 24, 2**27)
+    (folder.path / name).write_bytes(content)
+    os.truncate(folder.path / STACK, 2**28)
+    reader = open_one(folder)
+    with pytest.raises(CorruptDataset, match=rf"{what} of {2**27} bytes; at most"):
+        _ = reader.read_metadata(0) if back else reader.summary_metadata
