@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,12 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, *,
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(every_s)
     return value
+
+
+def in_time(promised_s: float) -> float:
+    """As promised where processors are free; longer where processes queue for them."""
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 1.0
+    return promised_s * max(1.0, waiting)
 
 
 def image_of(number: int, shape: Shape) -> np.ndarray:

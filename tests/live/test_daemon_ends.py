@@ -14,7 +14,7 @@ from acqstream.client.joining import Transport
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, state_of, until
+from tests.live.stored import check_frames, image_of, in_time, state_of, until
 
 SHAPE = (256, 256)
 PATIENCE_S = 1.0
@@ -48,7 +48,7 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
     until(lambda: run.progress.published, "something published")
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
-    assert told.wait(PATIENCE_S + 1.0)  # without another put
+    assert told.wait(PATIENCE_S + in_time(1.0))  # without another put
     (error,) = errors
     assert isinstance(error, DaemonUnavailable)
     assert "it said: the daemon was stopped" in str(error)
