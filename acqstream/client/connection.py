@@ -179,7 +179,7 @@ class Connection:
             joined = joiner.join(request, deadline=deadline, answer_s=patience_s)
         if joined is None:
             if not self._stopped:
-                raise self._not_opened() if joiner.asked.is_set() else no_daemon(self.settings.endpoint)
+                raise self._not_opened() if joiner.asked else no_daemon(self.settings.endpoint)
             return None
         if joined.memory_why and self.settings.transport == "shm":
             joined.link.close()

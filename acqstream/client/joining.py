@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -66,7 +65,7 @@ class Joined:
         return bool(self.welcome.boot) and self.welcome.boot == boot_id()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Joiner:
     """Makes connections for one run.
 
@@ -82,7 +81,8 @@ class Joiner:
     stopped: Callable[[], bool]
     memory: LocalMemory
     keys: CurveKeys | None = None
-    asked: threading.Event = field(default_factory=threading.Event)  # a daemon was found, and sent `open`
+    asked: bool = False  # a daemon was found, and sent `open`
+    broken: str = ""  # why the last attempt found a daemon, and not the way asked for
 
     def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
         """Connect and open, with the fields of `request`.
@@ -92,10 +92,10 @@ class Joiner:
         A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
         Raises AcquisitionRefused where daemon and client speak different versions.
         """
-        attempt_s = _FIRST_ATTEMPT_S
+        attempt_s, self.broken = _FIRST_ATTEMPT_S, ""
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
             link = Link(self.context, self.endpoint, self.waker, self.keys)
-            joined = None
+            joined, self.broken = None, ""
             try:
                 if link.wait_writable(min(attempt_s, left)):
                     joined = self._greet(link, request, deadline, answer_s)
@@ -105,6 +105,8 @@ class Joiner:
             if joined is not None:
                 return joined
             attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
+        if self.broken and not request.get("epoch") and not self.stopped():
+            raise ConfigError(self.broken)
         return None
 
     def _greet(self, link: Link, request: Mapping[str, Any], deadline: float, answer_s: float) -> Joined | None:
@@ -113,26 +115,30 @@ class Joiner:
             return None
         local = self._local_link(welcome)
         if local is None and self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
-            if request.get("epoch"):  # it was there before: this daemon is just ending, or beginning
-                self.waker.wait(_RETRY_S)
-                return None
-            raise ConfigError(
-                f"transport='ipc': the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, "
-                "which cannot be reached from here; use transport='auto'"
-            )
+            why = f"the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, which cannot be reached"
+            self._give_up_way(f"{why} from here", is_broken=bool(request.get("epoch")) or _is_left(welcome.ipc))
+            return None
         used = local or link
         answer = None
         try:
             with self._hand_over(welcome, deadline) as handover:
                 if handover.why and self.transport == "shm" and not request.get("epoch"):
-                    raise ConfigError(f"transport='shm': {handover.why}; use transport='auto'")
+                    self._give_up_way(handover.why, is_broken=handover.is_broken)
+                    return None
                 if used.send(encode_request("open", **request, memory=handover.field())):
-                    self.asked.set()
+                    self.asked = True
                     answer = _answer(used, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:
                 local.close()
         return Joined(used, welcome, answer) if answer is not None else None
+
+    def _give_up_way(self, why: str, *, is_broken: bool) -> None:
+        """The daemon cannot be reached in the way asked for: by another attempt, if it is just ending or beginning."""
+        self.broken = f"transport={self.transport!r}: {why}; use transport='auto'"
+        if not is_broken:
+            raise ConfigError(self.broken)
+        self.waker.wait(_RETRY_S)
 
     def _hand_over(self, welcome: Welcome, deadline: float) -> Handover:
         """The memory, to a daemon on this machine."""
@@ -154,6 +160,11 @@ class Joiner:
             if link is not None:
                 return link
         return None
+
+
+def _is_left(ipc: str) -> bool:
+    """Whether the name of a local socket is there: that of a daemon that was just killed is."""
+    return ipc.startswith("ipc:///") and os.path.exists(ipc[6:])
 
 
 def is_loopback(endpoint: str) -> bool:

@@ -55,10 +55,13 @@ class LocalMemory:
             connection.connect(path)
             token = secrets.token_hex(16)
             socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])
-            wire.parse_handover_answer(connection.recv(wire.MAX_HANDOVER_BYTES))
+            answer = connection.recv(wire.MAX_HANDOVER_BYTES)
+            if not answer:
+                raise ConnectionResetError("the daemon has hung up")
+            wire.parse_handover_answer(answer)
         except (OSError, ProtocolError) as error:
             connection.close()
-            return Handover(why=f"{path}: {_reason(error)}")
+            return Handover(why=f"{path}: {_reason(error)}", is_broken=isinstance(error, ConnectionError))
         return Handover(connection, token)
 
 
@@ -72,11 +75,15 @@ def _reason(error: OSError | ProtocolError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Memory on its way to the daemon, which keeps it until `open` names it or `connection` is closed."""
+    """Memory on its way to the daemon, which keeps it until `open` names it or `connection` is closed.
+
+    why: it is not; is_broken: as a daemon that is just ending would have it.
+    """
 
     connection: socket.socket | None = None
     token: str = ""
     why: str = ""
+    is_broken: bool = False
 
     def field(self) -> dict[str, Any]:
         """Field `memory` of `open`."""

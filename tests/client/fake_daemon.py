@@ -29,6 +29,7 @@ class Behavior:
 
     boot: str = field(default_factory=boot_id)
     ipc: str = ""
+    memory: str = ""
     limit: Limit = field(default_factory=lambda: Limit(10**9, 10**15))
     window_bytes: int = WINDOW_BYTES
     max_payload: int = 2**28
@@ -161,7 +162,7 @@ class FakeDaemon:
 
     def _welcome(self) -> Welcome:
         b = self.behavior
-        return Welcome(1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "")
+        return Welcome(1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "", b.memory)
 
     def _open(self, peer: bytes, request: Open) -> None:
         spec, behavior = request.spec, self.behavior

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import threading
 import pytest
 
 from acqstream.client.producer import create
-from acqstream.errors import ConfigError, DatasetExists
+from acqstream.errors import ConfigError, DaemonUnavailable, DatasetExists
 from acqstream.protocol.replies import Error
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory files here")
@@ -53,6 +54,38 @@ def test_an_error_that_is_kept_keeps_no_memory(daemon):
         create("cells", endpoint=daemon.endpoint, buffer_mb=1)
     assert memory_files() == 0
     assert caught.value.code == "name_taken"
+
+
+@pytest.fixture
+def left(tmp_path):
+    """The name of a socket that nobody listens at any more, as a killed daemon leaves it."""
+    path = tmp_path / "d.memory"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
+        bound.bind(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("transport", ["shm", "ipc"])
+def test_a_daemon_that_dies_while_it_is_met_is_away(daemon, left, transport):
+    daemon.behavior.memory, daemon.behavior.ipc = left, f"ipc://{left}"
+
+    def die() -> None:
+        daemon.wait_for(lambda: daemon.requests)
+        daemon.stop()
+
+    killer = threading.Thread(target=die)
+    killer.start()
+    with pytest.raises(DaemonUnavailable, match="no daemon answers"):
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=1.5, transport=transport)
+    killer.join()
+
+
+@pytest.mark.parametrize(("transport", "text"), [("shm", "refused"), ("ipc", "cannot be reached")])
+def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
+    daemon.behavior.memory, daemon.behavior.ipc = left, f"ipc://{left}"
+    with pytest.raises(ConfigError, match=rf"transport='{transport}': .*{text}.*; use transport='auto'"):
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=0.5, transport=transport)
+    assert daemon.opens == []
 
 
 FORKS = """
