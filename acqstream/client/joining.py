@@ -90,12 +90,13 @@ class Joiner:
         None if `deadline` passes, or the run is stopped, before there is an answer.
 
         A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
-        Raises AcquisitionRefused where daemon and client speak different versions.
+        Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where it cannot be reached
+        in the way asked for.
         """
-        attempt_s, self.broken = _FIRST_ATTEMPT_S, ""
+        attempt_s, before = _FIRST_ATTEMPT_S, ""
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
             link = Link(self.context, self.endpoint, self.waker, self.keys)
-            joined, self.broken = None, ""
+            joined, before, self.broken = None, self.broken, ""
             try:
                 if link.wait_writable(min(attempt_s, left)):
                     joined = self._greet(link, request, deadline, answer_s)
@@ -105,8 +106,8 @@ class Joiner:
             if joined is not None:
                 return joined
             attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
-        if self.broken and not request.get("epoch") and not self.stopped():
-            raise ConfigError(self.broken)
+        if self.broken and before and not request.get("epoch") and not self.stopped():
+            raise ConfigError(self.broken)  # again and again: no daemon that was just ending
         return None
 
     def _greet(self, link: Link, request: Mapping[str, Any], deadline: float, answer_s: float) -> Joined | None:

@@ -84,7 +84,7 @@ def test_a_daemon_that_dies_while_it_is_met_is_away(daemon, left, transport):
 def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
     daemon.behavior.memory, daemon.behavior.ipc = left, f"ipc://{left}"
     with pytest.raises(ConfigError, match=rf"transport='{transport}': .*{text}.*; use transport='auto'"):
-        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=0.5, transport=transport)
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=2.0, transport=transport)
     assert daemon.opens == []
 
 
