@@ -90,8 +90,8 @@ class Joiner:
         None if `deadline` passes, or the run is stopped, before there is an answer.
 
         A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
-        Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where it cannot be reached
-        in the way asked for.
+        Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the way asked for
+        is none.
         """
         attempt_s, before = _FIRST_ATTEMPT_S, ""
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
