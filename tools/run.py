@@ -50,8 +50,8 @@ VENV_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
-# Two more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
-IN_PARALLEL = ("-n", str(min(2 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
+# One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
+IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
 DEMO_TIMEOUT_S = 300
 
 TOO_OLD = """\
