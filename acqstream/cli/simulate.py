@@ -103,7 +103,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     else:
         for result in results:
             _print_result(result)
-    if not all(result.receipt.complete for result in results):
+    if len(results) < producers or not all(result.receipt.complete for result in results):
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 

@@ -118,12 +118,14 @@ def run_cameras(plans: Sequence[CameraPlan], progress: Progress | None = None) -
     """Run all cameras at the same time, each in a thread of its own; results in the order of `plans`.
 
     When one fails the others stop and their acquisitions end as canceled; the first error is raised. An interrupt
-    (Ctrl-C) stops all of them in the same way; their receipts say so.
+    (Ctrl-C) stops all of them in the same way; their receipts say so. One not yet started has no result.
     """
     stop = threading.Event()
+    futures: list[Future[CameraResult]] = []
     with ThreadPoolExecutor(len(plans), thread_name_prefix="camera") as pool:
-        futures = [pool.submit(run_camera, plan, stop, progress) for plan in plans]
         try:
+            for plan in plans:  # inside: cameras that run already are stopped by an interrupt here, too
+                futures.append(pool.submit(run_camera, plan, stop, progress))
             _wait_for(futures)
         except KeyboardInterrupt:
             _LOG.info("stopping the cameras")

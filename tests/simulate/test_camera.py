@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
@@ -16,8 +18,10 @@ from acqstream.errors import AcquisitionFailed
 from acqstream.model.receipt import Receipt, Status
 from acqstream.simulate import camera, pattern, sample
 from acqstream.simulate.axes_counter import parse_axes
-from acqstream.simulate.camera import CameraPlan, run_camera, run_cameras, several
+from acqstream.simulate.camera import CameraPlan, CameraResult, run_camera, run_cameras, several
 from acqstream.simulate.tile_scan import TileScan
+
+WAIT_S = 20.0
 
 
 class FakeRun:
@@ -149,10 +153,20 @@ def test_several_run_side_by_side(daemon: FakeDaemon) -> None:
     assert several(plan(), 1) == [plan()]
 
 
-def test_an_interrupt_ends_in_order(daemon: FakeDaemon) -> None:
+def test_an_interrupt_ends_in_order(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = threading.Event()
+    wait_for = camera._wait_for
+
+    def waits(futures: Sequence[Future[CameraResult]]) -> None:
+        waiting.set()
+        wait_for(futures)
+
     def interrupt(name: str, sent: int, published: int) -> None:
         if sent == 3:
+            assert waiting.wait(WAIT_S)  # else it could end the test's own lines
             signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(camera, "_wait_for", waits)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     try:
@@ -160,6 +174,21 @@ def test_an_interrupt_ends_in_order(daemon: FakeDaemon) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert result.receipt.status == "canceled"
+    assert result.sent < 100_000
+
+
+def test_an_interrupt_while_cameras_are_started_stops_those_that_run(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InterruptedPool(ThreadPoolExecutor):
+        def submit(self, *call: Any) -> Future[Any]:  # type: ignore[override]
+            if call[1].name == "cam-2":
+                raise KeyboardInterrupt
+            return super().submit(*call)
+
+    monkeypatch.setattr(camera, "ThreadPoolExecutor", InterruptedPool)
+    (result,) = run_cameras(several(plan(frames=100_000, fps=1000.0), 2))
+    assert (result.name, result.receipt.status) == ("cam-1", "canceled")
     assert result.sent < 100_000
 
 
