@@ -42,6 +42,7 @@ class Child:
         self._timeout_s = timeout_s
         self._timer = threading.Timer(timeout_s, process.kill)
         self._timer.name = f"timeout of {module}"
+        self._timer.daemon = True  # an interrupt may come before anybody could cancel it
         self._timer.start()
 
     def wait_until_ready(self) -> None:

@@ -36,7 +36,7 @@ def watched_children(pid: int) -> Iterator[MemoryWatch]:
         while not ended.wait(_POLL_S):
             watch.look()
 
-    thread = threading.Thread(target=look, name="memory of the views")
+    thread = threading.Thread(target=look, name="memory of the views", daemon=True)
     thread.start()
     try:
         yield watch

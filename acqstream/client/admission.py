@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar, TypeVarTuple
 
 from acqstream.client.connection import Connection
 from acqstream.client.local_memory import LocalMemory
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.protocol.request_fields import FrameFields, FrameKind
+
+_Arguments = TypeVarTuple("_Arguments")
+_Noted = TypeVar("_Noted")
 
 
 class Admission:
@@ -60,29 +64,25 @@ class Admission:
 
     def add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
         """The next frame, whose pixels are at `start`, where room was; its number."""
-        with self._lock:
-            self.raise_if_over()
-            try:
-                number = self._session.outbox.add_frame(kind, frame, start, metadata_bytes)
-            except BaseException:
-                self._give_up()
-                raise
-            self._connection.wake()
-            return number
+        return self._note(self._session.outbox.add_frame, kind, frame, start, metadata_bytes)
 
     def add_skip(self, header: bytes, count: int) -> None:
         """The next `count` numbers, which get no pixels."""
+        self._note(self._session.outbox.add_skip, header, count)
+
+    def _note(self, add: Callable[[*_Arguments], _Noted], *arguments: *_Arguments) -> _Noted:
         with self._lock:
             self.raise_if_over()
             try:
-                self._session.outbox.add_skip(header, count)
-            except BaseException:
+                noted = add(*arguments)
+            except BaseException:  # Ctrl-C, or the end of memory
                 self._give_up()
                 raise
             self._connection.wake()
+            return noted
 
     def _give_up(self) -> None:
-        """Ctrl-C, or the end of memory, came while a frame was noted: what is to be sent next cannot be told."""
+        """A frame was noted by half: what is to be sent next cannot be told."""
         first = self._session.outbox.first_held
         text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
         self._session.fail(AcquisitionFailed(text, code="interrupted"))

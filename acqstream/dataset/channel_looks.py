@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.model.axes import AxisValue
+from acqstream.model.finite_number import finite_number
 
 CHANNEL = "channel"
 """The axis whose values are shown over each other, each in a colour of its own."""
 
 _PERCENTILES = (0.1, 99.9)  # a hot pixel does not set the contrast
-_TOO_LARGE = 1e100  # integers in JSON may be too large for a float
 _COLORS = ("#00ffff", "#ff00ff", "#ffff00", "#ff0000", "#00ff00", "#0000ff")
 
 
@@ -62,7 +62,5 @@ def _color(settings: object, position: int, count: int) -> str:
 
 
 def _limits(settings: object) -> tuple[float, float] | None:
-    low, high = (settings.get(key) if isinstance(settings, dict) else None for key in ("Min", "Max"))
-    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and -_TOO_LARGE < low < high < _TOO_LARGE:
-        return float(low), float(high)
-    return None
+    low, high = (finite_number(settings.get(key)) if isinstance(settings, dict) else None for key in ("Min", "Max"))
+    return (low, high) if low is not None and high is not None and low < high else None

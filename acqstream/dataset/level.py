@@ -18,6 +18,7 @@ from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, p
 from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
 from acqstream.model.axes import AxisValue
+from acqstream.model.finite_number import finite_number
 
 if TYPE_CHECKING:
     import dask.array
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _ROW, _COLUMN = "row", "column"
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
 _Z_STEP_KEYS = ("z-step_um",)
-_TOO_LARGE = 1e100  # integers in JSON may be too large for a float
 _ROWS = range(-(2**31), 2**31)  # of tiles
 
 
@@ -293,7 +293,7 @@ def _place(piece: _Piece) -> tuple[int | slice, ...]:
 def _number(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
     """The first of these keys that holds a finite number."""
     for key in keys:
-        value = metadata.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _TOO_LARGE:
-            return float(value)
+        value = finite_number(metadata.get(key))
+        if value is not None:
+            return value
     return None

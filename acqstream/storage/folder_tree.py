@@ -110,9 +110,8 @@ class FolderTree:
             pass  # from before, or a file: putting something into it will tell
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot make the folder") from error
-        self._changed.add(
-            path.rpartition("/")[0] or "/"
-        )  # also of one that is there: who made it may not have forced it
+        parent = path.rpartition("/")[0] or "/"
+        self._changed.add(parent)  # even if the folder was there: who made it may not have forced its name
         self._known.add(path)
 
 

@@ -50,6 +50,17 @@ def test_one_that_ends_before_it_is_ready_says_why() -> None:
         child.wait_until_ready()
 
 
+def test_an_interrupt_as_soon_as_a_child_runs_is_not_held_up_by_its_time_limit() -> None:
+    program = """if True:
+        import subprocess, sys
+        from acqstream.bench.child_process import Child
+
+        Child("sleep", subprocess.Popen([sys.executable, "-c", "pass"]), timeout_s=3600.0)
+        sys.exit(143)
+    """
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 143
+
+
 def test_children_do_not_outlive_their_block() -> None:
     with started_child("timeit", ["-n", "1", "-r", "1", "input()"], timeout_s=60) as child:
         process = child._process

@@ -61,8 +61,8 @@ def test_view_killed(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout_s(240)
 def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
-    """Ten kills of daemon and views' process, in a run with N5 and WKW."""
-    tries = mirror_kills.KILLS_A_RUN
+    """Thirty kills of daemon and views' process, ten in each of three runs with N5 and WKW."""
+    tries = 3 * mirror_kills.KILLS_A_RUN
     check(mirror_kills.run(seed, tries, tmp_path), tries)
 
 

@@ -388,7 +388,7 @@ def test_a_benchmark_that_is_interrupted(
 
         until(is_there, f"{moment} runs", 40.0, every_s=0.02)
         bench.send_signal(number)
-        _, errors = bench.communicate(timeout=100)  # it waits for the disk
+        _, errors = bench.communicate(timeout=50)
     finally:
         bench.kill()
         bench.communicate()

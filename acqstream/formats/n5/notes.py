@@ -12,11 +12,11 @@ from typing import Any, get_args
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.layouts import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
+from acqstream.model.finite_number import finite_number
 
 KEY = "acqstream"
 _MAX_AXES = 32
 _MAX_EXTENT = 2**63 - 1
-_HUGE = 1e100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +107,5 @@ def _list(given: object, kind: type | tuple[type, ...]) -> list[Any]:
     """A list of such values; empty if it is anything else."""
     if not isinstance(given, list):
         return []
-    fits = all(isinstance(value, kind) and not isinstance(value, bool) and not _is_huge(value) for value in given)
+    fits = all(isinstance(value, kind) and (kind is str or finite_number(value) is not None) for value in given)
     return given if fits else []
-
-
-def _is_huge(value: object) -> bool:
-    """JSON integers may be larger than any float."""
-    return isinstance(value, (int, float)) and not abs(value) < _HUGE

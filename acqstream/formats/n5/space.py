@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from acqstream.formats.chunk_format import ArraySpec
+from acqstream.model.finite_number import finite_number
 
 Attributes = Mapping[str, Any]
 
-_HUGE = 1e100  # nothing physical is that large, and JSON integers may be larger than any float
 _SPATIAL = ("x", "y", "z")  # of an array that does not name its axes, N5 order
 
 
@@ -112,12 +112,13 @@ def _numbers(
     """`ndim` finite numbers, slowest axis first; given in N5 order unless is_reversed. None if they are not that."""
     if not isinstance(given, list) or len(given) != ndim:
         return None
+    numbers: list[float] = []
     for value in given:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < _HUGE:
+        number = finite_number(value)
+        if number is None or (number <= 0 and not may_be_negative):
             return None
-        if value <= 0 and not may_be_negative:
-            return None
-    return tuple(float(value) for value in (given if is_reversed else reversed(given)))
+        numbers.append(number)
+    return tuple(numbers if is_reversed else reversed(numbers))
 
 
 def _texts(given: object, ndim: int, *, is_reversed: bool = False) -> tuple[str, ...] | None:

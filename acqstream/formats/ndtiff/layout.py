@@ -40,6 +40,7 @@ import numpy as np
 from acqstream.errors import FrameRefused
 from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.model.axes import AxisValue
+from acqstream.model.finite_number import LARGEST
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.metadata import dump_ascii
@@ -53,7 +54,6 @@ PAGE_OVERHEAD_BYTES = 176  # as both references count it: 13 * 12 + 4 + 16
 LARGE_FRAME_BYTES = 256 * 2**10
 PACKED_GROUP_BYTES = 4 * 2**20
 DIRECTORY_STEP = 192
-_TOO_LARGE = 1e100  # integers in JSON may be too large for a float
 NEXT_POINTER = 158  # in a directory
 
 _HEADER_BYTES = 28
@@ -295,7 +295,7 @@ def pixel_size_of(summary: Mapping[str, Any]) -> float:
     for key in ("PixelSizeUm", "PixelSize_um"):
         value = summary.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(max(-_TOO_LARGE, min(value, _TOO_LARGE)))
+            return float(max(-LARGEST, min(value, LARGEST)))
     return 1.0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset
+from acqstream.model.finite_number import finite_number
 from acqstream.storage.read_file import ReadFile
 
 _LARGEST_FILE_BYTES = 2**26
@@ -71,9 +71,10 @@ class Fields:
     def reals(self, name: str, length: int) -> tuple[float, ...]:
         """So many finite numbers."""
         items = self._list(name, length)
-        if not all(type(item) in {int, float} and abs(item) < 2.0**1000 and math.isfinite(item) for item in items):
+        found = [number for item in items if (number := finite_number(item)) is not None]
+        if len(found) < len(items):
             raise self._wrong(name, "finite numbers", items)
-        return tuple(float(item) for item in items)
+        return tuple(found)
 
     def _count(self, name: str, value: object) -> int:
         if type(value) is not int or not 0 <= value <= _LARGEST_NUMBER:

@@ -15,6 +15,7 @@ import numpy as np
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.finite_number import finite_number
 
 TIME, POSITION, CHANNEL, Z = "time", "position", "channel", "z"
 TILE_AXES = frozenset({"row", "column"})
@@ -215,9 +216,9 @@ def _axis(
 
 def _number(values: Mapping[str, Any], *names: str) -> float | None:
     for name in names:
-        value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e100:
-            return float(value)
+        value = finite_number(values.get(name))
+        if value is not None and value > 0:
+            return value
     return None
 
 
