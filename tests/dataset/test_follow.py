@@ -18,6 +18,7 @@ from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 POLL_S = 0.001
+WAIT_S = 50.0
 
 
 @pytest.fixture
@@ -45,12 +46,12 @@ def test_frames_come_once_in_order_as_they_are_written(folder: Folder) -> None:
             folder.add({"time": t}, image(t))
             if t % 5 == 0:
                 folder.add({"time": 0}, image(99))
-                assert taken.acquire(timeout=10)  # the reader goes on while we are at it
+                assert taken.acquire(timeout=WAIT_S)  # the reader goes on while we are at it
         folder.set_state("COMPLETE")
 
     with acqstream.open(folder.path) as ds, in_thread(write):
         times = []
-        for key in ds.follow(timeout_s=10, poll_s=POLL_S):
+        for key in ds.follow(timeout_s=WAIT_S, poll_s=POLL_S):
             times.append(key["time"])
             if key["time"]:
                 assert np.array_equal(ds.read_frame(key), image(int(key["time"])))
@@ -72,7 +73,7 @@ def test_a_dataset_of_another_writer_ends_where_nothing_is_unfinished(tmp_path: 
     folder = Folder(tmp_path / "data")
     folder.add({"time": 0}, image(0))
     with acqstream.open(folder.path) as ds:
-        assert list(ds.follow(timeout_s=10)) == [{"time": 0}]
+        assert list(ds.follow(timeout_s=WAIT_S)) == [{"time": 0}]
 
 
 def test_frames_published_just_before_the_end_are_not_missed(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_frames_published_just_before_the_end_are_not_missed(folder: Folder, mon
 def test_a_refresh_in_between_takes_nothing_away(folder: Folder) -> None:
     folder.add({"time": 0}, image(0))
     with acqstream.open(folder.path) as ds:
-        keys = ds.follow(timeout_s=10, poll_s=POLL_S)
+        keys = ds.follow(timeout_s=WAIT_S, poll_s=POLL_S)
         assert next(keys) == {"time": 0}
         folder.add({"time": 1}, image(1))
         folder.set_state("COMPLETE")
@@ -151,7 +152,7 @@ def test_a_level_is_followed_before_it_is_there(container: Path) -> None:
     def write() -> None:
         full.add({"row": 0, "column": 0}, image(0))
         level = add_level(container, 2)
-        assert came.acquire(timeout=10)
+        assert came.acquire(timeout=WAIT_S)
         level.add({"row": 0, "column": 0}, image(7))  # more of it has arrived
         level.add({"row": 2, "column": 0}, image(8))
         set_state(container, "COMPLETE")
@@ -159,7 +160,7 @@ def test_a_level_is_followed_before_it_is_there(container: Path) -> None:
     with acqstream.open(container) as ds, in_thread(write):
         assert not ds.levels[1:]
         rows = []
-        for key in ds.follow(timeout_s=10, level=1, replaced=True, poll_s=POLL_S):
+        for key in ds.follow(timeout_s=WAIT_S, level=1, replaced=True, poll_s=POLL_S):
             rows.append(key["row"])
             came.release()
         assert rows == [0, 1, 0, 2]
@@ -235,7 +236,7 @@ def test_a_level_is_followed_until_its_view_is_complete(container: Path) -> None
 
     def make() -> None:
         level = add_level(container, 1)
-        assert came.acquire(timeout=10)
+        assert came.acquire(timeout=WAIT_S)
         level.add({"row": 5, "column": 0}, image(1))
         (view / "new").write_text('{"complete": true}')
         (view / "new").replace(view / "view.json")
@@ -243,7 +244,7 @@ def test_a_level_is_followed_until_its_view_is_complete(container: Path) -> None
     with acqstream.open(container) as ds, in_thread(make):
         assert [key["row"] for key in ds.follow()] == [0]
         rows = []
-        for key in ds.follow(timeout_s=10, level=1, poll_s=POLL_S):
+        for key in ds.follow(timeout_s=WAIT_S, level=1, poll_s=POLL_S):
             rows.append(key["row"])
             came.release()
         assert rows == [0, 5]
@@ -260,7 +261,7 @@ def test_another_dataset_in_its_place_is_told(folder: Folder) -> None:
     folder.set_state("RUNNING")
     folder.add({"time": 0}, image(0))
     with acqstream.open(folder.path) as ds:
-        followed = ds.follow(timeout_s=5)
+        followed = ds.follow(timeout_s=WAIT_S)
         assert next(followed) == {"time": 0}
         shutil.rmtree(folder.path)
         with pytest.raises(DatasetError, match="replaced"):

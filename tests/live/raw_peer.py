@@ -20,7 +20,7 @@ class RawPeer:
 
     def __init__(self, place: int | str) -> None:
         if isinstance(place, int):
-            self.socket = socket.create_connection(("127.0.0.1", place), timeout=10)
+            self.socket = socket.create_connection(("127.0.0.1", place), timeout=50)
         else:
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(10)

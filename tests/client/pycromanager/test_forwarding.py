@@ -51,7 +51,7 @@ def test_an_error_is_raised_and_the_queue_of_events_ends_after_the_abort(monkeyp
     error = acqstream.DiskFull(OSError(28, "No space left on device"), "cells", "write")
     with pytest.raises(acqstream.DiskFull):
         forward(Taker(error))(IMAGE, METADATA, events)
-    assert events.get(timeout=10) is None
+    assert events.get(timeout=50) is None
 
 
 def test_pycromanager_sees_three_parameters():

@@ -18,6 +18,7 @@ from tests.live import programs
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "ndtiff"
 RESERVED_BYTES = 2**32  # of a stack file that is being written: sparse
+WAIT_S = 50.0
 
 
 class JavaWriter:
@@ -73,7 +74,7 @@ def test_a_set_of_the_java_writer(tmp_path: Path, name: str, monkeypatch: pytest
 
     def write() -> None:
         for _ in writer.frames():
-            assert seen_by_reader.acquire(timeout=10)  # each is seen before there is another
+            assert seen_by_reader.acquire(timeout=WAIT_S)  # each is seen before there is another
         writer.finish()
 
     with (
@@ -83,7 +84,7 @@ def test_a_set_of_the_java_writer(tmp_path: Path, name: str, monkeypatch: pytest
         thread = threading.Thread(target=write)
         thread.start()
         keys = []
-        for key in dataset.follow(timeout_s=10, poll_s=0.001):
+        for key in dataset.follow(timeout_s=WAIT_S, poll_s=0.001):
             assert np.array_equal(dataset.read_frame(key), whole.read_frame(key))
             assert dataset.read_metadata(key) == whole.read_metadata(key)
             keys.append(key)
