@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,13 @@ from acqstream.errors import DatasetError
 from acqstream.formats.base import align_up
 from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
+from acqstream.pipeline.views.memory_ahead import MemoryAhead
 from acqstream.storage.memory import PageMemory
 
 MEMORY_BYTES = 256 * 2**20
 FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
 _PIECE_BYTES = 32 * 2**20
+_MOST_AHEAD, _MOST_SPARE = 4, 32
 ALL = 0b1111  # a tile's children
 
 
@@ -123,27 +125,50 @@ def image_in(memory: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
-def new_images(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-    """Some images of zeros, from one piece of memory: it then lies in huge pages, where the system has them."""
-    size = align_up(math.prod(shape) * dtype.itemsize)
-    count = max(1, _PIECE_BYTES // size)
-    memory = PageMemory(count * size).view
-    return [image_in(memory[start:], shape, dtype) for start in range(0, count * size, size)]
+class SpareImages:
+    """Images of one shape that are used again; the caller bounds their number. Of one thread.
+
+    Some lie in one piece of memory: it then has huge pages, where the system has them.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._shape = shape
+        self._dtype = dtype
+        self._size = align_up(math.prod(shape) * dtype.itemsize)
+        self._length = max(1, _PIECE_BYTES // self._size) * self._size
+        self._memory = MemoryAhead(self._length, ahead=1)
+        self._spare: list[NDArray[Any]] = []
+
+    def take(self) -> NDArray[Any]:
+        """An image with any content."""
+        if not self._spare:
+            memory = self._memory.take().view
+            starts = range(0, self._length, self._size)
+            self._spare = [image_in(memory[start:], self._shape, self._dtype) for start in starts]
+        return self._spare.pop()
+
+    def give_back(self, image: NDArray[Any]) -> None:
+        """It is not needed any more."""
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(image)
+
+    def close(self) -> None:
+        self._memory.close()
 
 
-@dataclass(slots=True)
 class TileMemory:
-    """Memory for the images of tiles: a fixed number, each taken when first needed and then used again."""
+    """Memory for the images of tiles: a fixed number, each taken when first needed and then used again.
 
-    shape: TileShape
-    budget_bytes: int
-    used: int = 0
-    peak: int = 0
-    _free: list[PageMemory] = field(default_factory=list)
+    used and peak: how many have one, and the most that had one at the same time.
+    """
 
-    @property
-    def count(self) -> int:
-        return max(FEWEST_IMAGES, self.budget_bytes // align_up(self.shape.payload_bytes))
+    def __init__(self, shape: TileShape, budget_bytes: int) -> None:
+        size = align_up(shape.payload_bytes)
+        self.shape = shape
+        self.count = max(FEWEST_IMAGES, budget_bytes // size)
+        self.used = self.peak = 0
+        self._free: list[PageMemory] = []
+        self._ahead = MemoryAhead(size, ahead=min(_MOST_AHEAD, _PIECE_BYTES // size), most=self.count)
 
     @property
     def free(self) -> int:
@@ -153,7 +178,7 @@ class TileMemory:
         """An image for a tile that has none; of zeros where quadrants share pixels."""
         assert self.free > 0
         is_new = not self._free
-        memory = PageMemory(align_up(self.shape.payload_bytes)) if is_new else self._free.pop()
+        memory = self._ahead.take() if is_new else self._free.pop()
         tile.memory, tile.image = memory, image_in(memory.view, self.shape.shape, self.shape.pixel_type.numpy_dtype)
         tile.painted = ALL if is_new else 0
         if self.shape.is_odd and not is_new:
@@ -169,3 +194,7 @@ class TileMemory:
             self._free.append(tile.memory)
             self.used -= 1
         tile.memory = tile.image = None
+
+    def close(self) -> None:
+        """No more images are asked for."""
+        self._ahead.close()

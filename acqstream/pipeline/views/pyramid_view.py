@@ -26,14 +26,14 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.feed import Lease
 from acqstream.pipeline.views.pyramid_levels import PyramidLevels, level_folders
-from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, TileShape, leaf_key, new_images
+from acqstream.pipeline.views.pyramid_tiles import MEMORY_BYTES, SpareImages, TileKey, TileMemory, TileShape, leaf_key
 from acqstream.pipeline.views.pyramid_tree import PyramidTree
 
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
 _FEW_FRAMES = 4
 _MANY_FRAMES = 64
-_FEWEST_DIGESTS, _MOST_SPARE = 8, 32
+_FEWEST_DIGESTS = 8
 
 
 class _Taken(NamedTuple):
@@ -68,7 +68,6 @@ class PyramidView(View):
         self._is_closed = False
         self._summary: dict[str, Any] = {}
         self._published_s = 0.0
-        self._spare: list[NDArray[Any]] = []  # memory of digests
 
     def open(self, source: ViewSource) -> None:
         self._source, self._reader = source, source.reader
@@ -162,9 +161,7 @@ class PyramidView(View):
             return None
         if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
             return None  # all in one place: no levels
-        if not self._spare:
-            self._spare = new_images(self._quarter.shape, self._quarter.dtype)
-        image = self._spare.pop()
+        image = self._spare.take()
         self._halve(pixels, image)
         return image
 
@@ -182,8 +179,8 @@ class PyramidView(View):
             return
         assert taken.image is not None
         self._tree.add(taken.leaf, taken.row, partial(_copy, taken.image))
-        if taken.image is not self._quarter and len(self._spare) < _MOST_SPARE:
-            self._spare.append(taken.image)
+        if taken.image is not self._quarter:
+            self._spare.give_back(taken.image)
 
     @property
     def waiting(self) -> int:
@@ -230,6 +227,9 @@ class PyramidView(View):
     def close(self) -> None:
         self.summary()
         self._is_closed = True
+        if self._shape is not None:
+            self._spare.close()
+            self._tree.memory.close()
         if hasattr(self, "_levels"):
             self._levels.close()
 
@@ -281,7 +281,8 @@ class PyramidView(View):
         self._halving = Halving(shape.pixel_type.numpy_dtype)
         height, width = shape.inner
         quarter = shape.pixel_type.shape((height + 1) // 2, (width + 1) // 2)
-        self._quarter = new_images(quarter, shape.pixel_type.numpy_dtype)[0]
+        self._spare = SpareImages(quarter, shape.pixel_type.numpy_dtype)
+        self._quarter = self._spare.take()
         memory = TileMemory(shape, self._memory_bytes)
         self._tree = PyramidTree(
             self._levels, self, memory, self._halving, asked_levels=self._asked_levels, grid=self._grid
