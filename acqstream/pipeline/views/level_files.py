@@ -25,6 +25,7 @@ from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.pipeline.stacks import Stack, Stacks
+from acqstream.pipeline.views.write_behind import WriteBehind
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk
 from acqstream.storage.memory import PageMemory
@@ -34,19 +35,30 @@ from acqstream.storage.stack_file import finish_file
 class LevelFiles:
     """One level in `folder`, made if it is not there. stack_header is what all its stack files begin with.
 
-    A frame after `write` is read by nobody before `publish`. After DiskFull both may be called again.
+    A frame after `write` is read by nobody before `publish`. After DiskFull both may be called again. writer outlives
+    the level, and is closed before it.
     """
 
     def __init__(
-        self, disk: Disk, folder: Path, layout: NDTiffLayout, stack_header: bytes, *, limit_bytes: int
+        self,
+        disk: Disk,
+        folder: Path,
+        layout: NDTiffLayout,
+        stack_header: bytes,
+        *,
+        writer: WriteBehind,
+        limit_bytes: int,
     ) -> None:
         self.folder = folder
         self._disk = disk
         self._layout = layout
         self._stack_header = stack_header
+        self._writer = writer
         self._stack: Stack | None = None
+        self._end = 0  # of the stack file, once all is written
         self._pages: list[Pages] = []  # written, to be published
-        self._head = PageMemory(BLOCK_BYTES).view
+        self._heads: list[memoryview] = []  # memory of theirs
+        self._spare_heads: list[memoryview] = []
         self._stacks = Stacks(disk, os.fspath(folder), lambda: layout, limit_bytes=limit_bytes)
         self._index, self._reader = self._open()
 
@@ -59,24 +71,23 @@ class LevelFiles:
         return self._index.end
 
     def write(self, header: FrameHeader, pixels: memoryview) -> None:
-        """Write a frame. pixels: page-aligned memory with its payload, and zeros up to a block boundary.
+        """Write a frame. pixels: page-aligned memory with its payload, and zeros up to a block boundary; it stays
+        until `publish`.
 
         Raises StorageError, FrameRefused if no stack file can hold it.
         """
         frames = FrameRun.of([header])
-        placement = None if self._stack is None else self._layout.place(frames, self._stack.file.end, None)
+        placement = None if self._stack is None else self._layout.place(frames, self._end, None)
         if placement is None or isinstance(placement, RollOver):
             self._layout.check(header)
             self._roll_over()
             assert self._stack is not None
-            placement = self._layout.place(frames, self._stack.file.end, None)
+            placement = self._layout.place(frames, self._end, None)
             assert isinstance(placement, Placement)
         assert self._stack is not None
         pages = self._layout.close([placement])
         head_bytes = (placement.pixels if not placement.packed else placement.group_end) - placement.group_start
-        if len(self._head) < head_bytes:
-            self._head = PageMemory(align_up(head_bytes)).view
-        head = self._head[:head_bytes]
+        head = self._new_head(head_bytes)
         blocks = [head]
         if placement.packed:
             start = placement.pixels - placement.group_start
@@ -84,14 +95,16 @@ class LevelFiles:
         else:
             blocks.append(pixels[: align_up(header.payload_bytes)])
         self._layout.fill(head, [placement], pages)
-        self._stack.file.write(blocks, placement.group_start)
+        self._writer.submit(self._stack.file, blocks, placement.group_start)
+        self._end = placement.group_start + sum(map(len, blocks))
         self._pages.append(pages)
 
     def publish(self) -> None:
-        """Force what was written, then name it in the index. Raises StorageError."""
+        """Have everything written, force it, then name it in the index. Raises StorageError."""
         if not self._pages:
             return
         assert self._stack is not None
+        self._writer.finish()
         try:
             self._stack.file.sync()
         except DiskFull as error:  # after a failed sync nothing is known of the file: trying again proves nothing
@@ -99,6 +112,8 @@ class LevelFiles:
         self._index.append(b"".join(self._layout.index_entries(pages, self._stack.name) for pages in self._pages))
         self._stack.last_page = self._pages[-1][-1]
         self._pages = []
+        self._spare_heads += self._heads
+        self._heads = []
         self._reader.refresh()
 
     def force(self) -> None:
@@ -150,6 +165,15 @@ class LevelFiles:
         if self._stack is not None:
             self.finish()
         self._stack = self._stacks.begin(self._stack_header)
+        self._end = self._stack.file.end
+
+    def _new_head(self, length: int) -> memoryview:
+        """Memory for what lies before the pixels, until `publish`."""
+        head = self._spare_heads.pop() if self._spare_heads else PageMemory(BLOCK_BYTES).view
+        if len(head) < length:
+            head = PageMemory(align_up(length)).view
+        self._heads.append(head)
+        return head[:length]
 
     def _open(self) -> tuple[AppendFile, NDTiffReader]:
         path = os.fspath(self.folder / INDEX_NAME)

@@ -23,6 +23,7 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.pipeline.views.level_files import LevelFiles
+from acqstream.pipeline.views.write_behind import WriteBehind
 from acqstream.storage.disk import Disk
 
 _REMOVED = "removed"  # a folder: levels that were taken out, until they are deleted
@@ -46,6 +47,7 @@ class PyramidLevels:
         self._stack_header = b""
         self._limit_bytes = 0
         self._levels: list[LevelFiles] = []  # from level 1 on
+        self._writer = WriteBehind()
 
     def __len__(self) -> int:
         return len(self._levels)
@@ -61,8 +63,16 @@ class PyramidLevels:
             name = level_name(len(self._levels) + 1)
             place = self._dataset / name
             folder = place if place.is_dir() and not self._is_remade else self._workshop / name
-            files = LevelFiles(self._disk, folder, self._layout, self._stack_header, limit_bytes=self._limit_bytes)
-            self._levels.append(files)
+            self._levels.append(
+                LevelFiles(
+                    self._disk,
+                    folder,
+                    self._layout,
+                    self._stack_header,
+                    writer=self._writer,
+                    limit_bytes=self._limit_bytes,
+                )
+            )
 
     def found(self) -> int:
         """How many levels an earlier run has left."""
@@ -72,6 +82,10 @@ class PyramidLevels:
     def write(self, level: int, header: FrameHeader, pixels: memoryview) -> None:
         """As `LevelFiles.write`."""
         self._levels[level - 1].write(header, pixels)
+
+    def wait(self) -> None:
+        """Until no tile's memory is being read; whether it is written then, `publish` tells."""
+        self._writer.wait()
 
     def read(self, level: int, axes: Axes) -> NDArray[Any]:
         """The latest published tile. Raises FrameNotFound."""
@@ -117,7 +131,9 @@ class PyramidLevels:
         _delete([path for path in self._workshop.glob("Downsampled_x*") if path.is_dir()])
 
     def close(self) -> None:
-        """Close all files, whatever fails. Raises OSError."""
+        """Close all files, whatever fails; what was written and not published may be there or not. Raises OSError."""
+        self._writer.close()
+        self._writer = WriteBehind()
         with contextlib.ExitStack() as levels:
             for level in self._levels:
                 levels.callback(level.close)

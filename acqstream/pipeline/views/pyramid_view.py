@@ -191,13 +191,16 @@ class PyramidView(View):
         if self._shape is None:
             return
         self._tree.now_s = now_s
-        self._tree.write_complete(PUBLISH_BYTES)
+        if is_idle:
+            self._tree.write_complete(PUBLISH_BYTES)
         is_due = is_idle or now_s - self._published_s >= PUBLISH_INTERVAL_S
         if is_due or self._tree.unpublished_bytes >= PUBLISH_BYTES:
             self._published_s = now_s
             self._tree.publish()
             if self._wait_s is not None and self._reader.writing:
                 self._tree.settle(now_s - self._wait_s)
+        if not is_idle:  # while the next frames are taken
+            self._tree.write_complete(PUBLISH_BYTES)
 
     def finish(self) -> bool:
         if self._shape is not None:
