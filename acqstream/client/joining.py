@@ -82,7 +82,7 @@ class Joiner:
     memory: LocalMemory
     keys: CurveKeys | None = None
     asked: bool = False  # a daemon was found, and sent `open`
-    broken: str = ""  # why the last attempt found a daemon, and not the way asked for
+    broken: str = ""  # why this attempt found a daemon, and not the way asked for
 
     def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
         """Connect and open, with the fields of `request`.
@@ -93,10 +93,10 @@ class Joiner:
         Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the way asked for
         is none.
         """
-        attempt_s, before = _FIRST_ATTEMPT_S, ""
+        attempt_s, before, last = _FIRST_ATTEMPT_S, "", ""
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
             link = Link(self.context, self.endpoint, self.waker, self.keys)
-            joined, before, self.broken = None, self.broken, ""
+            joined, self.broken = None, ""
             try:
                 if link.wait_writable(min(attempt_s, left)):
                     joined = self._greet(link, request, deadline, answer_s)
@@ -105,9 +105,11 @@ class Joiner:
                     link.close()
             if joined is not None:
                 return joined
+            if self.broken or left >= attempt_s:  # one that had no time to find anybody says nothing
+                before, last = last, self.broken
             attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
-        if self.broken and before and not request.get("epoch") and not self.stopped():
-            raise ConfigError(self.broken)  # again and again: no daemon that was just ending
+        if last and before and not request.get("epoch") and not self.stopped():
+            raise ConfigError(last)  # again and again: no daemon that was just ending
         return None
 
     def _greet(self, link: Link, request: Mapping[str, Any], deadline: float, answer_s: float) -> Joined | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
+from acqstream.client import joining
+from acqstream.client.link import Link
 from acqstream.client.producer import create
 from acqstream.errors import ConfigError, DaemonUnavailable, DatasetExists
 from acqstream.protocol.replies import Error
@@ -86,6 +90,23 @@ def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
     with pytest.raises(ConfigError, match=rf"transport='{transport}': .*{text}.*; use transport='auto'"):
         create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=2.0, transport=transport)
     assert daemon.opens == []
+
+
+def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is_away(daemon, left, monkeypatch):
+    daemon.behavior.memory = left
+    for name in ("_FIRST_ATTEMPT_S", "_LONGEST_ATTEMPT_S"):  # more than the patience leaves to any of them
+        monkeypatch.setattr(joining, name, 60.0)
+    stands, attempts = Link.wait_writable, itertools.count()
+
+    def stands_twice(link: Link, timeout_s: float) -> bool:
+        if next(attempts) < 2:
+            return stands(link, timeout_s)
+        time.sleep(timeout_s)
+        return False
+
+    monkeypatch.setattr(Link, "wait_writable", stands_twice)
+    with pytest.raises(ConfigError, match=r"transport='shm': .*refused"):
+        create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=1.5, transport="shm")
 
 
 FORKS = """
