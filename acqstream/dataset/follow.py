@@ -38,6 +38,7 @@ def follow_keys(
     seen = 0
     last_news = time.monotonic()
     while True:
+        looked = time.monotonic()  # before it: what comes while this program is held up is seen by the next look
         writing = followed.refresh()
         reader = followed.reader()
         count = len(reader) if reader is not None else 0  # after the state: another thread may have refreshed meanwhile
@@ -52,7 +53,7 @@ def follow_keys(
             if reader is None:
                 raise DatasetError(f"{followed.name}: there is no such level")
             return
-        elif timeout_s is not None and time.monotonic() - last_news >= timeout_s:
+        elif timeout_s is not None and looked - last_news >= timeout_s:
             raise TimeoutError(f"{followed.name}: no new frame within {timeout_s} s after frame {seen}; not complete")
         else:
             time.sleep(poll_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.dataset.follow import follow_keys
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -119,6 +121,28 @@ def test_silence_for_too_long_raises(folder: Folder) -> None:
         assert next(keys) == {"time": 0}
         with pytest.raises(TimeoutError, match=r"no new frame within 0\.01 s after frame 1"):
             next(keys)
+
+
+def test_a_frame_that_came_in_time_is_seen_by_a_follower_that_was_held_up() -> None:
+    class HeldUp:
+        name, failure, looks = "cells", "", 0
+
+        def refresh(self) -> bool:
+            self.looks += 1
+            return self.looks < 3
+
+        def reader(self) -> HeldUp:
+            if self.looks == 1:
+                time.sleep(0.05)  # the frame comes meanwhile
+            return self
+
+        def __len__(self) -> int:
+            return int(self.looks > 1)
+
+        def keys(self, rows: range) -> list[dict[str, int]]:
+            return [{"time": row} for row in rows]
+
+    assert list(follow_keys(HeldUp(), 0.02, POLL_S)) == [{"time": 0}]  # type: ignore[arg-type]
 
 
 @pytest.fixture
