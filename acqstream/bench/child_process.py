@@ -40,10 +40,15 @@ class Child:
         self._module = module
         self._process = process
         self._timeout_s = timeout_s
-        self._timer = threading.Timer(timeout_s, process.kill)
+        self._hangs = False
+        self._timer = threading.Timer(timeout_s, self._end_hanging)
         self._timer.name = f"timeout of {module}"
         self._timer.daemon = True  # an interrupt may come before anybody could cancel it
         self._timer.start()
+
+    def _end_hanging(self) -> None:
+        self._hangs = True  # first: its end is heard of at once
+        self._process.kill()
 
     def wait_until_ready(self) -> None:
         """Until it has printed its first line. Raises AcquisitionFailed if it ended instead."""
@@ -61,7 +66,7 @@ class Child:
     def result(self) -> Any:
         """What it printed last, when it has ended. Raises AcquisitionFailed if it failed."""
         out, err = self._process.communicate()
-        if not self._timer.is_alive():
+        if self._hangs:
             raise AcquisitionFailed(f"{self._module} did not end within {self._timeout_s:.0f} s")
         lines = out.splitlines()
         if self._process.returncode != 0 or not lines:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -40,6 +41,21 @@ def test_a_hanging_child_is_ended() -> None:
         started_child("timeit", ["-n", "1", "input()"], timeout_s=1) as child,
     ):
         child.wait_until_ready()
+
+
+def test_a_hanging_child_is_told_though_its_timer_has_not_ended_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    kill = subprocess.Popen.kill
+
+    def kill_and_stay(process: subprocess.Popen[str]) -> None:
+        kill(process)
+        told.wait(50)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kill_and_stay)
+    with started_child("timeit", ["-n", "1", "input()"], timeout_s=0.1) as child:
+        with pytest.raises(AcquisitionFailed, match="timeit did not end within 0 s"):
+            child.wait_until_ready()
+        told.set()
 
 
 def test_one_that_ends_before_it_is_ready_says_why() -> None:
