@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from acqstream.client import connection
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.receipt import Receipt
@@ -19,16 +21,29 @@ GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
 
 def start(daemon, **arguments):
-    return create("cells", **{"endpoint": daemon.endpoint, "buffer_mb": 1, "patience_s": 0.6, **arguments})
+    return create("cells", **{"endpoint": daemon.endpoint, "buffer_mb": 1, "patience_s": 20.0, **arguments})
 
 
-def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon):
-    with start(daemon, patience_s=0.3):
-        daemon.wait_for(lambda: [type(r).__name__ for r in daemon.requests].count("Ping") >= 4)
+@pytest.fixture
+def soon_silent(monkeypatch):
+    """A daemon that says nothing is contacted anew after so many seconds, long before the patience ends."""
+    monkeypatch.setattr(connection, "SILENCE_S", 0.2)
+    return 0.2
+
+
+def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon, soon_silent, monkeypatch):
+    with start(daemon) as run:
+        now = time.monotonic()  # time that passes between two signs of life only
+        monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+        for _ in range(4):
+            now += 0.6 * soon_silent
+            with run._condition:
+                assert run._condition.wait_for(lambda: run._session.last_word == now, 5)
+    assert [type(request).__name__ for request in daemon.requests].count("Ping") >= 4
     assert len(daemon.opens) == 1  # contact was never lost
 
 
-def test_frames_lost_with_the_connection_are_sent_again(daemon):
+def test_frames_lost_with_the_connection_are_sent_again(daemon, soon_silent):
     with start(daemon) as run:
         for number in range(3):
             run.put(GRAY, time=number)
@@ -46,7 +61,7 @@ def test_frames_lost_with_the_connection_are_sent_again(daemon):
 
 
 def test_a_daemon_that_does_not_know_the_connection_is_joined_again(daemon):
-    with start(daemon, patience_s=5.0) as run:
+    with start(daemon) as run:
         run.put(GRAY, time=0)
         daemon.wait_for(lambda: daemon.next == 1)
         daemon.peer, former = b"somebody else", daemon.peer
@@ -59,14 +74,13 @@ def test_a_daemon_that_does_not_know_the_connection_is_joined_again(daemon):
 
 def test_only_patience_makes_silence_an_error(daemon):
     reported = threading.Event()
-    run = start(daemon, on_error=lambda _: reported.set())
+    run = start(daemon, on_error=lambda _: reported.set(), patience_s=1.5)
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
-    began = time.monotonic()
     daemon.behavior.silent = True
-    assert reported.wait(5)
-    assert time.monotonic() - began > 0.5
-    with pytest.raises(DaemonUnavailable, match=r"no word from the daemon at tcp:.* for 0.6 s"):
+    assert reported.wait(50)
+    assert time.monotonic() - run._session.last_word >= 1.5
+    with pytest.raises(DaemonUnavailable, match=r"no word from the daemon at tcp:.* for 1\.5 s"):
         run.put(GRAY, time=1)
     with pytest.raises(DaemonUnavailable):
         run.close()
@@ -74,7 +88,7 @@ def test_only_patience_makes_silence_an_error(daemon):
 
 def test_silence_wakes_a_put_that_waits(daemon):
     daemon.behavior.publish = False
-    run = start(daemon)
+    run = start(daemon, patience_s=1.5)
     image = np.zeros((600, 1000), "u1")
     run.put(image, time=0)
     daemon.behavior.silent = True
@@ -99,7 +113,7 @@ def test_a_daemon_that_was_restarted_refuses_to_go_on(daemon):
 
 
 def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch):
-    run = start(daemon, patience_s=5.0)
+    run = start(daemon)
     monkeypatch.setattr(daemon, "_take_frame", lambda *_: daemon._reply(daemon.peer, Error("unknown_ds", "not mine")))
     run.put(GRAY, time=0)
     with run._condition:
@@ -109,7 +123,7 @@ def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch
 
 
 def test_what_the_daemon_lost_after_all_is_declared_and_told(daemon):
-    run = start(daemon, patience_s=5.0)
+    run = start(daemon)
     run.put(GRAY, time=0)
     with run._condition:
         assert run._condition.wait_for(lambda: run._session.cursors.published == 1, 5)
@@ -135,7 +149,7 @@ def test_a_daemon_that_wants_what_never_was_is_an_error(daemon):
 
 
 def test_every_connection_has_a_later_epoch(daemon):
-    with start(daemon, patience_s=5.0) as run:
+    with start(daemon) as run:
         for number in range(3):
             run.put(GRAY, time=number)
             daemon.wait_for(lambda wanted=number + 1: daemon.next == wanted)
@@ -145,7 +159,7 @@ def test_every_connection_has_a_later_epoch(daemon):
 
 
 def test_a_daemon_that_ends_is_waited_for(daemon):
-    with start(daemon, patience_s=5.0) as run:
+    with start(daemon) as run:
         run.put(GRAY, time=0)
         daemon.wait_for(lambda: daemon.next == 1)
         daemon.behavior.resume_error = Error("shutting_down", "the daemon is shutting down")
@@ -159,13 +173,13 @@ def test_a_daemon_that_ends_is_waited_for(daemon):
 
 def test_a_daemon_that_ends_and_stays_away_is_an_error_that_says_so(daemon):
     reported = threading.Event()
-    run = start(daemon, on_error=lambda _: reported.set())
+    run = start(daemon, on_error=lambda _: reported.set(), patience_s=1.5)
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.behavior.resume_error = interrupted(daemon)
     daemon.say(Error("shutting_down", "the daemon was stopped", daemon.dataset_id), interrupted(daemon))
-    assert reported.wait(5)
-    with pytest.raises(DaemonUnavailable, match=r"for 0\.6 s.*it said: the daemon was stopped"):
+    assert reported.wait(50)
+    with pytest.raises(DaemonUnavailable, match=r"for 1\.5 s.*it said: the daemon was stopped"):
         run.close()
 
 
@@ -202,13 +216,20 @@ def test_an_earlier_run_is_gone_on_with(daemon):
 
 def test_a_producer_started_again_waits_until_the_last_run_is_closed(daemon):
     daemon.behavior.resume_error = Error("shutting_down", "cells is being closed; try again")
-    threading.Timer(0.15, lambda: setattr(daemon.behavior, "resume_error", None)).start()
-    with start(daemon, resume=True, patience_s=5.0) as run:
+
+    def close() -> None:
+        daemon.wait_for(lambda: len(daemon.opens) > 1)
+        daemon.behavior.resume_error = None
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with start(daemon, resume=True) as run:
         run.put(GRAY, time=0)
+    closing.join()
     assert len(daemon.opens) > 1
 
 
-def test_contact_lost_while_closing(daemon):
+def test_contact_lost_while_closing(daemon, soon_silent):
     daemon.behavior.answer_close = False
     run = start(daemon)
     run.put(GRAY, time=0)
@@ -230,7 +251,7 @@ def test_a_daemon_that_comes_late_is_found():
     probe.stop()
     fakes = []
     threading.Timer(0.05, lambda: fakes.append(FakeDaemon(endpoint))).start()
-    with create("x", endpoint=endpoint, patience_s=5.0, buffer_mb=1) as run:
+    with create("x", endpoint=endpoint, buffer_mb=1) as run:
         run.put(GRAY)
     fakes[0].stop()
 
@@ -252,7 +273,7 @@ def test_tcp_is_kept_where_ipc_is_not_possible(daemon, tmp_path, why):
         path.touch()
     if why == "other boot":
         daemon.behavior.boot = "another"
-    with start(daemon, transport="tcp" if why == "not wanted" else "auto", patience_s=5.0) as run:
+    with start(daemon, transport="tcp" if why == "not wanted" else "auto") as run:
         run.put(GRAY)
         assert run._connection.endpoint == daemon.endpoint
 
@@ -266,7 +287,7 @@ def test_insisting_on_ipc_waits_for_a_daemon_that_is_just_beginning(daemon, tmp_
     first, second = (f"ipc://{tmp_path}/{name}.sock" for name in ("first", "second"))
     daemon.behavior.ipc = first
     daemon.bind_also(first)
-    with start(daemon, transport="ipc", patience_s=5.0) as run:
+    with start(daemon, transport="ipc") as run:
         run.put(GRAY, time=0)
         daemon.wait_for(lambda: daemon.next == 1)
         hellos = sum(isinstance(request, Hello) for request in daemon.requests)
@@ -280,7 +301,7 @@ def test_insisting_on_ipc_waits_for_a_daemon_that_is_just_beginning(daemon, tmp_
 
 
 def test_an_acquisition_that_ended_meanwhile_answers_with_its_receipt(daemon):
-    run = start(daemon, patience_s=5.0)
+    run = start(daemon)
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
     receipt = Receipt(dataset_id=daemon.dataset_id, path="/data/cells", status="canceled", reason="enough", stored=1)
