@@ -110,13 +110,15 @@ def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is
 
 
 FORKS = """
-import faulthandler, os, sys, time, numpy, acqstream
+import faulthandler, os, sys, numpy, acqstream
+import acqstream.client.open_runs
 from acqstream.errors import ProtocolError
 image = numpy.full((600, 600), 7, "u2")
 with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
     run.put(image, time=0)
     if os.fork() == 0:
-        faulthandler.dump_traceback_later(15, exit=True)
+        acqstream.client.open_runs.EXIT_PATIENCE_S = 3600.0
+        faulthandler.dump_traceback_later(50, exit=True)  # with 1
         def again():
             with run.reserve((600, 600), "u2", time=1):
                 pass
@@ -126,9 +128,7 @@ with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) 
             except ProtocolError as error:
                 print(error, flush=True)
         sys.exit(3)
-    began = time.monotonic()
-    ended = os.waitstatus_to_exitcode(os.wait()[1])
-    print("child", ended, time.monotonic() - began < 3, flush=True)
+    print("child", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
     run.put(image, time=1)
 print("stored", run.receipt.stored, flush=True)
 """
@@ -141,7 +141,7 @@ def test_a_forked_process_cannot_write_into_the_buffer_of_its_parent(daemon):
         [sys.executable, "-c", FORKS, daemon.endpoint],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
         env=environment,
     )
@@ -150,4 +150,4 @@ def test_a_forked_process_cannot_write_into_the_buffer_of_its_parent(daemon):
     assert [text.endswith("belongs to the process that made it, not to one forked from it") for text in refused] == [
         True
     ] * 4
-    assert (child, stored) == ("child 3 True", "stored 2")
+    assert (child, stored) == ("child 3", "stored 2")
