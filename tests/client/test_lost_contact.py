@@ -33,12 +33,12 @@ def soon_silent(monkeypatch):
 
 def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon, soon_silent, monkeypatch):
     with start(daemon) as run:
-        now = time.monotonic()  # time that passes between two signs of life only
-        monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+        clock = SimpleNamespace(now=time.monotonic())  # time passes between two signs of life only
+        monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: clock.now, time=time.time))
         for _ in range(4):
-            now += 0.6 * soon_silent
+            clock.now += 0.6 * soon_silent
             with run._condition:
-                assert run._condition.wait_for(lambda: run._session.last_word == now, 5)
+                assert run._condition.wait_for(lambda: run._session.last_word == clock.now, 5)
     assert [type(request).__name__ for request in daemon.requests].count("Ping") >= 4
     assert len(daemon.opens) == 1  # contact was never lost
 
