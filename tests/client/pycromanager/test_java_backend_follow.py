@@ -68,7 +68,7 @@ class JavaWriter:
 def test_a_set_of_the_java_writer(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # As if the small files of the set that rolls over were nearly 4 GiB.
     monkeypatch.setattr(completion, "ROLLOVER_MARGIN_BYTES", RESERVED_BYTES if name == "java_rollover" else 0)
-    monkeypatch.setattr(completion, "ROLLOVER_S", 1.0)
+    monkeypatch.setattr(completion, "ROLLOVER_S", 3600.0)  # until all is written
     writer = JavaWriter(GOLDEN / name / "data", tmp_path / "data")
     seen_by_reader = threading.Semaphore(0)
 
@@ -76,6 +76,7 @@ def test_a_set_of_the_java_writer(tmp_path: Path, name: str, monkeypatch: pytest
         for _ in writer.frames():
             assert seen_by_reader.acquire(timeout=WAIT_S)  # each is seen before there is another
         writer.finish()
+        monkeypatch.setattr(completion, "ROLLOVER_S", 0.0)
 
     with (
         acqstream.open(tmp_path / "data") as dataset,
