@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from acqstream.bench.interruption import temporary_folder
 from acqstream.bench.limit import measure_limit
 from acqstream.bench.machine import machine_of, versions
 from acqstream.bench.peers import PEERS
@@ -76,8 +76,8 @@ def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> I
     Raises ConfigError if the disk has too little space.
     """
     check_space(settings.directory, settings.payload_bytes if payload_bytes is None else payload_bytes)
-    with tempfile.TemporaryDirectory(prefix="acqstream-bench-", dir=settings.directory) as name:
-        yield Path(name)
+    with temporary_folder("acqstream-bench-", settings.directory) as folder:
+        yield folder
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -28,6 +31,21 @@ def cleaned_up_if_interrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def temporary_folder(prefix: str, directory: Path | None = None) -> Iterator[Path]:
+    """A new folder that is deleted at the end, also where the signal comes while it is being deleted."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=directory))
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder)
+        except SystemExit:  # no second one can follow
+            with suppress(FileNotFoundError):  # it came last
+                shutil.rmtree(folder)
+            raise
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 import zmq
 
 from acqstream.bench.child_process import running_daemon
+from acqstream.bench.interruption import temporary_folder
 from acqstream.errors import ConfigError
 
 TRANSPORTS = ("shm", "ipc", "tcp")
@@ -54,7 +54,7 @@ def serving(transport: str, folder: Path, memory_mb: int | None) -> Iterator[Ser
             yield Served(endpoint, pid, data)
         return
     # Not below `folder`: the path of a socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="acqs-") as sockets:
-        endpoint, runtime = f"ipc://{sockets}/d.sock", Path(sockets) if transport == "shm" else None
+    with temporary_folder("acqs-") as sockets:
+        endpoint, runtime = f"ipc://{sockets}/d.sock", sockets if transport == "shm" else None
         with running_daemon(data, endpoint, memory_mb, runtime=runtime) as pid:
             yield Served(endpoint, pid, data)
