@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.limit import measure_limit
@@ -19,7 +17,7 @@ from acqstream.bench.measurement import GIGA, spread_of
 from acqstream.bench.memory_watch import watched_children
 from acqstream.bench.mirror_alone import ALONE_ROWS, AloneBench, AloneRow
 from acqstream.bench.mirrored_producer import MirroredPlan, MirroredRun
-from acqstream.bench.process_usage import cpu_seconds
+from acqstream.bench.process_usage import children_cpu_seconds, cpu_seconds
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET
 from acqstream.bench.transport import Served, serving, transport_absent, transports_of
@@ -172,10 +170,10 @@ class _Bench:
     def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
         self._tell(text)
         with self._daemon("live") as daemon:
-            before_s = cpu_seconds(daemon.pid)
+            before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
                 run = self._send(daemon.endpoint, self._workload, mirrors, frames_per_s)
-                views_s = sum(cpu_seconds(child.pid) for child in psutil.Process(daemon.pid).children())
+                views_s = children_cpu_seconds(daemon.pid) - views_before_s
             return _Live(run, cpu_seconds(daemon.pid) - before_s - views_s, views_s, watch.peak_bytes)
 
     def _send(

@@ -7,6 +7,7 @@ import platform
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -14,15 +15,31 @@ from acqstream.bench.measurement import ProcessCost
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time so far: of this process exactly, of another one in ticks and with its living children."""
-    if pid == os.getpid():
-        return time.process_time()
-    process = psutil.Process(pid)
-    total = 0.0
-    for one in (process, *process.children(recursive=True)):
-        times = one.cpu_times()
-        total += times.user + times.system
-    return total
+    """User and system time so far: of this process exactly, of another one in ticks and with its children."""
+    return time.process_time() if pid == os.getpid() else sum(_spent(psutil.Process(pid)))
+
+
+def children_cpu_seconds(pid: int) -> float:
+    """User and system time so far of the children of a process: of those that live, and of those that it waited for
+    (not on Windows, which does not tell)."""
+    return _spent(psutil.Process(pid))[1]
+
+
+def _spent(process: psutil.Process) -> tuple[float, float]:
+    """Of itself, and of its children."""
+    while True:
+        times = process.cpu_times()
+        ended_s = children_s = _ended_children(times)
+        for child in process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                found = child.cpu_times()
+                children_s += found.user + found.system + _ended_children(found)
+        if _ended_children(process.cpu_times()) == ended_s:  # else one has ended meanwhile, and is counted in part
+            return times.user + times.system, children_s
+
+
+def _ended_children(times: Any) -> float:
+    return float(getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
 
 
 def peak_memory_bytes(pid: int) -> int | None:

@@ -8,15 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.measurement import GIGA, measurement_from
-from acqstream.bench.process_usage import cpu_seconds
+from acqstream.bench.process_usage import children_cpu_seconds, cpu_seconds
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.row import DATASET
-from acqstream.bench.transport import Served, serving, transport_absent, transports_of
+from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import ConfigError
@@ -76,19 +74,14 @@ def _measure(place: Path, transport: str, workload: Workload, plan: PyramidPlan,
     """how: levels, and the daemon's memory."""
     levels, memory_mb = how
     with serving(transport, place, memory_mb) as daemon:
-        before_s = cpu_seconds(daemon.pid)
+        before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
         arguments = [daemon.endpoint, DATASET, workload.as_argument(), str(plan.side), levels, transport]
         timeout_s = timeout_for(workload.payload_bytes)
         with started_child("acqstream.bench.tiled_producer", arguments, timeout_s=timeout_s) as producer:
             found = producer.result()
-        views_s = _views_cpu_s(daemon)
+        views_s = children_cpu_seconds(daemon.pid) - views_before_s
         daemon_s = cpu_seconds(daemon.pid) - before_s - views_s
     return _Run(measurement_from(found["log"]).seconds, float(found["all_seconds"]), daemon_s, views_s)
-
-
-def _views_cpu_s(daemon: Served) -> float:
-    """Of the daemon's child, which stays for some seconds when it has nothing more to do."""
-    return sum(cpu_seconds(child.pid) for child in psutil.Process(daemon.pid).children())
 
 
 def _writing_table(runs: dict[str, list[_Run]], workload: Workload, plan: PyramidPlan, transport: str) -> Table:

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
 from acqstream.bench.child_process import run_measured, started_child
-from acqstream.bench.process_usage import UsageMeter, cpu_seconds, peak_memory_bytes
+from acqstream.bench.process_usage import UsageMeter, children_cpu_seconds, cpu_seconds, peak_memory_bytes
 from acqstream.errors import AcquisitionFailed
 
 
@@ -33,6 +34,23 @@ def test_usage_of_another_process() -> None:
         assert peak is None or peak > 0
     finally:
         child.communicate(b"\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="does not tell")
+def test_children_that_have_ended_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    program = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}]); print('ended', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ended\n"
+        with psutil.Popen([sys.executable, "-c", "pass"]) as gone:  # between the list and the look
+            monkeypatch.setattr(psutil.Process, "children", lambda *_, **how: [gone])
+        assert children_cpu_seconds(parent.pid) >= 0.28  # in ticks
+        assert cpu_seconds(parent.pid) >= children_cpu_seconds(parent.pid)
+        parent.communicate("\n")
 
 
 def test_a_hanging_child_is_ended() -> None:
