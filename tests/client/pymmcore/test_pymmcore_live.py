@@ -199,21 +199,26 @@ def test_an_absent_daemon_stops_the_run_before_its_first_image(core, delivered, 
 def test_a_daemon_that_dies_ends_the_run_within_the_patience(core, own_daemon, delivered, interval_s):
     """In a burst the next put raises; between time points the run is canceled and leaving the block raises."""
     killed_at = []
+    ended = threading.Event()
 
     def kill():
-        while not delivered:
-            time.sleep(0.01)
+        while not delivered and not ended.wait(0.01):
+            pass
         own_daemon.process.send_signal(signal.SIGKILL)
         killed_at.append(time.monotonic())
 
     killer = threading.Thread(target=kill)
     killer.start()
     sequence = useq.MDASequence(time_plan={"interval": interval_s, "loops": 100_000 if interval_s == 0 else 2})
-    with pytest.raises(acqstream.DaemonUnavailable):
-        with streaming(core, "cells", endpoint=own_daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=64):
-            core.mda.run(sequence)
+    try:
+        with pytest.raises(acqstream.DaemonUnavailable):
+            with streaming(core, "cells", endpoint=own_daemon.endpoint, patience_s=PATIENCE_S, buffer_mb=64):
+                core.mda.run(sequence)
+    finally:
+        ended.set()
     ended_at = time.monotonic()
     killer.join()
+    assert delivered
     assert ended_at - killed_at[0] < PATIENCE_S + in_time(1.0)
     assert not core.isSequenceRunning()
 
