@@ -40,15 +40,16 @@ class Admission:
         self._memory = None
         self.closed = True
 
-    def hold(self) -> None:
+    def hold(self, thread: int) -> None:
         """Keep the place that this thread was just given: nobody else gets one until `let_go`."""
-        self._held_by = threading.get_ident()
+        self._held_by = thread
 
-    def let_go(self) -> None:
-        """End `hold`."""
-        with self._condition:
-            self._held_by = None
-            self._condition.notify_all()
+    def let_go(self, thread: int) -> None:
+        """End `hold`, if it is this thread's."""
+        if self._held_by == thread:
+            self._held_by = None  # first of all: Ctrl-C may come while the lock is waited for
+            with self._condition:
+                self._condition.notify_all()
 
     def check_process(self) -> None:
         """Raise ProtocolError in a forked process: it has the memory, and locks, but nobody who sends."""

@@ -66,20 +66,19 @@ class Run:
             self._connection.start()
             with self._condition:
                 self._condition.wait_for(lambda: self._session.opened is not None or self._session.ended)
-        except BaseException:  # also an impatient user
+            opened, welcome = self._session.opened, self._connection.welcome
+            if opened is None or welcome is None:
+                self._connection.join()  # whoever keeps the error keeps this run, but not its memory
+                raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
+            self.name, self.path = opened.name, opened.path
+            self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
+            capacity = self._session.outbox.ring.capacity
+            self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload, capacity)
+            open_runs.enter(self)
+        except BaseException:  # also an impatient user: nobody gets this run, and nobody else would end it
             self._connection.stop()
             self._admission.close()
             raise
-        opened, welcome = self._session.opened, self._connection.welcome
-        if opened is None or welcome is None:
-            self._connection.join()
-            self._admission.close()  # whoever keeps the error keeps this run, but not its memory
-            raise self._session.failure or DaemonUnavailable(f"{self._settings.endpoint}: the run was stopped")
-        self.name, self.path = opened.name, opened.path
-        self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
-        capacity = self._session.outbox.ring.capacity
-        self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload, capacity)
-        open_runs.enter(self)
 
     @property
     def next(self) -> int:
@@ -174,23 +173,24 @@ class Run:
         """
         self._admission.check_caller()
         plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
-        with self._order:
-            number = self.next
-            try:
-                kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
-            except ValueError as error:
-                raise self._no_image(error) from error
-            size = metadata_bytes(number, metadata) if metadata else 0
-            start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
-            self._admission.hold()
-        image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
-        try:
+        holder = threading.get_ident()
+        try:  # before the place is held: also what interrupts the way to the caller's block lets it go
+            with self._order:
+                number = self.next
+                try:
+                    kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
+                except ValueError as error:
+                    raise self._no_image(error) from error
+                size = metadata_bytes(number, metadata) if metadata else 0
+                start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
+                self._admission.hold(holder)
+            image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
             yield image
             image.flags.writeable = False
             checksum = xxhash.xxh3_64_intdigest(image.data)
             self._admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
         finally:
-            self._admission.let_go()
+            self._admission.let_go(holder)
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 

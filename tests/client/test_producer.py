@@ -574,6 +574,18 @@ def test_an_interrupted_close_goes_on_and_can_be_repeated(daemon, monkeypatch):
     assert list(daemon.frames) == [0, 1, 2]
 
 
+def test_a_create_interrupted_when_it_was_opened_leaves_no_run_that_nobody_has(daemon, monkeypatch):
+    def interrupt(_run):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("acqstream.client.open_runs.enter", interrupt)
+        start(daemon)
+    for thread in [one for one in threading.enumerate() if one.name == "acqstream-run-cells"]:
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
 def test_errors_do_not_grow_when_raised_again(daemon):
     run = start(daemon, patience_s=1.0)
     daemon.say(fatal("internal"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -102,6 +103,43 @@ def test_other_threads_wait_and_this_one_is_told(daemon):
     times = [one.header.axes["time"] for one, _ in frames_of(daemon)]
     assert times[0] == 0
     assert sorted(times) == [0, 1, 2]
+
+
+def test_an_interrupt_on_the_way_into_the_block_lets_the_place_go(daemon, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    with start(daemon) as run:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("acqstream.client.run.np", SimpleNamespace(ndarray=interrupted))  # the place is held
+            with run.reserve(SHAPE, "uint16", time=0):
+                pytest.fail("the block was entered")
+        with run.reserve(SHAPE, "uint16", time=0) as image:
+            image[:] = GRAY
+        run.put(GRAY, time=1)
+    assert len(stored(daemon)) == 2
+
+
+def test_who_cannot_have_a_place_leaves_that_of_another_thread(daemon):
+    with start(daemon) as run:
+        errors = []
+
+        def reserve_too_much() -> None:
+            try:
+                with run.reserve((4000, 4000), "uint16", time=1):
+                    pass
+            except FrameRefused as error:
+                errors.append(error)
+
+        with run.reserve(SHAPE, "uint16", time=0) as image:
+            other = threading.Thread(target=reserve_too_much)
+            other.start()
+            other.join()
+            assert len(errors) == 1
+            with pytest.raises(ProtocolError, match="a frame is being filled"):
+                run.put(GRAY, time=2)
+            image[:] = GRAY
+    assert len(stored(daemon)) == 1
 
 
 def test_who_waits_for_a_camera_that_hangs_is_told(daemon):
