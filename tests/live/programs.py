@@ -34,10 +34,12 @@ import sys
 import time
 import acqstream
 from acqstream.simulate import pattern
-endpoint, name, frames, patience_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+endpoint, name, frames, patience_s, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 with acqstream.create(name, endpoint=endpoint, buffer_mb=8, patience_s=patience_s, resume=True) as run:
     print(run.next, flush=True)
     for number in range(run.next, frames):
+        if number == int(last):  # not over before it was looked at
+            sys.stdin.readline()
         run.put(pattern.frame(number, (128, 128), "uint16"), time=number)
         time.sleep(0.002)
 print("closed", run.receipt.stored, flush=True)

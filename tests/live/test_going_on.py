@@ -272,13 +272,14 @@ def test_a_producer_killed_again_and_again_goes_on_by_name(tmp_path: Path, kills
     seen = []
     with DaemonProcess(tmp_path / "data", grace_s=grace_s) as daemon:
         for round_number in range(kills + 1):
-            producer = programs.start(programs.GOING_ON, daemon.endpoint, "cells", str(count), "10")
+            some = 100 * (round_number + 1)  # with as many it waits to be killed
+            producer = programs.start(programs.GOING_ON, daemon.endpoint, "cells", str(count), "10", str(some))
             try:
                 seen.append(int(programs.line_of(producer)))
                 if round_number == kills:
                     assert programs.line_of(producer) == f"closed {count}"
                     break
-                until(lambda: received(daemon) > 100 * len(seen) - 50, "some frames")
+                until(lambda: received(daemon) > some - 50, "some frames")  # noqa: B023 - called in this turn only
             finally:
                 programs.kill(producer)
         assert seen == sorted(seen)  # the same again where one was killed before anything of it was stored
@@ -305,13 +306,17 @@ def run_with_a_pause(place: Path, who: str, count: int) -> Path:
     place.mkdir()
     with DaemonProcess(place / "data") as daemon:
         patience_s = 10.0 if who == "producer" else 2 * PAUSE_S
-        producer = programs.start(programs.GOING_ON, daemon.endpoint, "cells", str(count), str(patience_s))
+        arguments = ["cells", str(count), str(patience_s), "600"]
+        producer = programs.start(programs.GOING_ON, daemon.endpoint, *arguments)
         try:
             assert programs.line_of(producer) == "0"
             until(lambda: received(daemon) > 300, "some frames")
             paused, other = (daemon.pid, producer.pid) if who == "daemon" else (producer.pid, daemon.pid)
             before = [psutil.Process(pid).memory_info().rss for pid in (paused, other)]
             os.kill(paused, signal.SIGSTOP)
+            assert producer.stdin is not None
+            producer.stdin.write("go on\n")
+            producer.stdin.flush()
             time.sleep(PAUSE_S)
             grown = [psutil.Process(pid).memory_info().rss for pid in (paused, other)]
             os.kill(paused, signal.SIGCONT)

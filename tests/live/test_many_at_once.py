@@ -24,7 +24,7 @@ BESIDE_BYTES = 150 * MIB  # interpreter, libraries, what the sockets hold
 
 
 def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProcess) -> None:
-    all_open = threading.Barrier(len(SHAPES) + 1)
+    all_open, is_looked_at = threading.Barrier(len(SHAPES) + 1), threading.Event()
 
     def produce(name: str) -> str:
         transport = TRANSPORTS[name]
@@ -34,6 +34,7 @@ def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProc
             all_open.wait(20)
             for number in range(FRAMES):
                 run.put(image_of(number, SHAPES[name]), time=number)
+            assert is_looked_at.wait(20)
         assert run.receipt is not None
         assert run.receipt.complete
         assert run.receipt.stored == FRAMES
@@ -45,6 +46,7 @@ def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProc
             running = {name: pool.submit(produce, name) for name in SHAPES}
             all_open.wait(20)
             status = fetch_status(daemon.endpoint)
+            is_looked_at.set()
             paths = {name: one.result(40) for name, one in running.items()}
         process_path = programs.line_of(process)
         assert programs.end(process) == (0, "")
@@ -66,7 +68,7 @@ def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
     """Different frames, over tcp, ipc and shared memory: all equal, and memory stays within what was granted."""
     shapes = [(64, 64), (33, 57), (600, 700), (16, 2048), (512, 512), (256, 256), (1, 1), (700, 600)]
     with DaemonProcess(tmp_path / "data", memory_mb=128) as daemon:
-        all_open = threading.Barrier(len(shapes) + 1)
+        all_open, is_looked_at = threading.Barrier(len(shapes) + 1), threading.Event()
 
         def produce(number: int) -> str:
             shape = shapes[number]
@@ -77,6 +79,7 @@ def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
                 all_open.wait(20)
                 for time in range(FRAMES):
                     run.put(image_of(time, shape), time=time)
+                assert is_looked_at.wait(20)
             assert run.receipt is not None
             assert run.receipt.complete
             return run.path
@@ -85,6 +88,7 @@ def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
             running = [pool.submit(produce, number) for number in range(len(shapes))]
             all_open.wait(20)
             granted = fetch_status(daemon.endpoint).memory_used_bytes
+            is_looked_at.set()
             most = 0
             while not all(one.done() for one in running):
                 most = max(most, daemon.rss_bytes())
