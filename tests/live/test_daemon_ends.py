@@ -14,6 +14,7 @@ from acqstream.client.joining import Transport
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailable
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess
+from tests.live.impatience import make_impatient
 from tests.live.stored import check_frames, image_of, in_time, state_of, until
 
 SHAPE = (256, 256)
@@ -40,12 +41,13 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
         errors.append(error)
         told.set()
 
-    options: dict[str, Any] = {"transport": transport, "patience_s": PATIENCE_S, "on_error": on_error}
+    options: dict[str, Any] = {"transport": transport, "on_error": on_error}
     run = acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=40, **options)
     assert run.transport == transport
     for number in range(100):
         run.put(image_of(number, shape), time=number)
     until(lambda: run.progress.published, "something published")
+    make_impatient(run, PATIENCE_S)
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
     assert told.wait(PATIENCE_S + in_time(1.0))  # without another put

@@ -18,6 +18,7 @@ from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.storage.ballast import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
+from tests.live.impatience import make_impatient
 from tests.live.small_disk import fill, small_disk
 from tests.live.stored import check_frames, image_of, in_time, state_of, until
 
@@ -40,7 +41,8 @@ def open_run(
     daemon: DaemonProcess, transport: Transport = "shm", *, patience_s: float = PATIENCE_S, **options
 ) -> acqstream.client.run.Run:
     way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
-    run = acqstream.create("cells", **way, buffer_mb=8, patience_s=patience_s, **options)
+    run = acqstream.create("cells", **way, buffer_mb=8, **options)
+    make_impatient(run, patience_s)
     assert run.transport == transport
     return run
 

@@ -22,6 +22,7 @@ from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
+from tests.live.impatience import make_impatient
 from tests.live.stored import image_of, state_of, until
 
 SHAPE = (400, 401)
@@ -104,6 +105,7 @@ def be_stopped(run: Run, daemon: DaemonProcess) -> None:
 
 def wait_in_vain(run: Run, daemon: DaemonProcess) -> None:
     """A daemon that is silent for longer than the patience, with slots in use."""
+    make_impatient(run, PATIENCE_S)
     daemon.pause()
     run.put(image_of(1, SHAPE), time=1)
     with pytest.raises(AcqStreamError):
@@ -133,8 +135,7 @@ def test_after_runs(tmp_path: Path, transport: Any) -> None:
         def end(number: int, how: Callable[[Run, DaemonProcess], None]) -> None:
             name = f"{how.__name__}-{number}"
             way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
-            patience_s = PATIENCE_S if how is wait_in_vain else 10.0
-            run = acqstream.create(name, **way, buffer_mb=2, patience_s=patience_s)
+            run = acqstream.create(name, **way, buffer_mb=2)
             assert run.transport == transport
             run.put(image_of(0, SHAPE), time=0)
             how(run, daemon)
@@ -192,7 +193,8 @@ def test_after_a_daemon_that_ended(tmp_path: Path, transport: Any, number: signa
             daemon.start()
     assert run.close().stored == 30
     assert run.transport == transport
-    run = acqstream.create("given-up", **way, patience_s=PATIENCE_S)
+    run = acqstream.create("given-up", **way)
+    make_impatient(run, PATIENCE_S)
     run.put(image_of(0, SHAPE), time=0)
     assert psutil.Process(daemon.pid).children() == []
     daemon.signal(number)
