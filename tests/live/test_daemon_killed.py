@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.errors import DaemonUnavailable
+from acqstream.errors import DaemonUnavailable, WriterBehind
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.journal import JOURNAL_NAME, decode_journal_header
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, state_of
+from tests.live.impatience import make_impatient
+from tests.live.stored import WAIT_S, check_frames, image_of, state_of
 
 PATIENCE_S = 0.4
 LATEST_KILL_S = 0.4
@@ -29,22 +30,39 @@ def shape_of(number: int) -> tuple[int, int]:
     return (256, 256) if number % 3 else (600, 700)
 
 
-def published_when_killed(daemon: DaemonProcess, name: str, delay_s: float) -> int:
-    """Send frames until the daemon is gone; how many it had acknowledged as published."""
-    killer = threading.Timer(delay_s, daemon.kill)
+def published_when_killed(daemon: DaemonProcess, name: str, delay_s: float, *, is_late: bool) -> int:
+    """Send frames until the daemon is gone; how many it had acknowledged as published.
+
+    is_late: the delay begins when the first one is.
+    """
+    is_due = threading.Event()
+
+    def kill() -> None:
+        if is_late:
+            is_due.wait(WAIT_S)
+        time.sleep(delay_s)
+        daemon.kill()
+
+    killer = threading.Thread(target=kill)
     killer.start()
     run = None
     try:
         with contextlib.suppress(DaemonUnavailable):
             transport: Any = "shm" if int(name.removeprefix("cells")) % 2 else "tcp"
-            options = {"transport": transport, "patience_s": PATIENCE_S, "buffer_mb": 20}
+            patience_s = WAIT_S if is_late else PATIENCE_S
+            options = {"transport": transport, "patience_s": patience_s, "buffer_mb": 20}
             run = acqstream.create(name, endpoint=daemon.endpoint, **options)
+            make_impatient(run, PATIENCE_S)
             number = 0
             while True:
-                run.put(image_of(number, shape_of(number)), time=number)
-                number += 1
+                with contextlib.suppress(WriterBehind):  # its disk may take longer: the frame comes again
+                    run.put(image_of(number, shape_of(number)), time=number)
+                    number += 1
+                if run.progress.published:
+                    is_due.set()
                 time.sleep(FRAME_INTERVAL_S)
     finally:
+        is_due.set()
         killer.join()
         if run is not None:
             with contextlib.suppress(DaemonUnavailable):
@@ -84,7 +102,8 @@ def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
             name = f"cells{round_number}"
             delay_s = chance.uniform(0.0, LATEST_KILL_S if round_number % 4 else 0.03)
             try:
-                counts.append(published_when_killed(daemon, name, delay_s))
+                is_late = round_number == kills - 1  # one at least is killed with frames published
+                counts.append(published_when_killed(daemon, name, delay_s, is_late=is_late))
                 check_before_recovery(daemon.data / name, counts[-1])
                 daemon.start()
                 check_after_recovery(daemon.data / name, counts[-1])
