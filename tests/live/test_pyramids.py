@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
-import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,8 @@ def is_complete(folder: Path) -> bool:
 
 def kill_views(daemon: DaemonProcess) -> None:
     for child in psutil.Process(daemon.pid).children():
-        os.kill(child.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # killed before, and waited for by the daemon meanwhile
+            child.kill()
 
 
 @pytest.mark.slow
