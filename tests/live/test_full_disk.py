@@ -30,10 +30,13 @@ MIB = 2**20
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    """On a file system of 64 MiB, 4 of which are kept, and 1 for the end."""
+    """On a file system of 64 MiB, 4 of which are kept, and 1 for the end.
+
+    How long the space lasts is no news here: with the rate, which is any, it would come never, once or twice.
+    """
+    options: dict[str, Any] = {"memory_mb": 32, "reserve_mb": 4, "ballast_mb": 1, "low_space_minutes": 0.0}
     with small_disk(tmp_path / "small", 64) as place:
-        runtime = str(tmp_path / "run")
-        with DaemonProcess(place / "data", runtime=runtime, memory_mb=32, reserve_mb=4, ballast_mb=1) as process:
+        with DaemonProcess(place / "data", runtime=str(tmp_path / "run"), **options) as process:
             yield process
 
 
