@@ -8,6 +8,7 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -156,24 +157,27 @@ class Openings:
         resume: DatasetState | None,
         warnings: Sequence[str] = (),
     ) -> Acquisition:
-        share = self._resources.budget.lend(spec.frame_bytes)
-        why_no_views = self._resources.views.unavailable_reason
-        names = () if why_no_views else spec.mirrors
-        views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings)
-        log = Log(
-            folder,
-            spec,
-            memory=share.view,
-            disk=self._resources.disk,
-            on_change=self._resources.wake,
-            resume=resume,
-            free_reserve=self._resources.space.ballast.give_up,
-            views=LogViews(
-                views.table,
-                views.texts,
-                lambda made: views.mark(self._resources.disk, made, spec.dataset_id),
-            ),
-        )
+        with ExitStack() as undo:
+            share = self._resources.budget.lend(spec.frame_bytes)
+            undo.callback(share.close)  # no thread to be had, for example: the memory is for those that come later
+            why_no_views = self._resources.views.unavailable_reason
+            names = () if why_no_views else spec.mirrors
+            views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings)
+            log = Log(
+                folder,
+                spec,
+                memory=share.view,
+                disk=self._resources.disk,
+                on_change=self._resources.wake,
+                resume=resume,
+                free_reserve=self._resources.space.ballast.give_up,
+                views=LogViews(
+                    views.table,
+                    views.texts,
+                    lambda made: views.mark(self._resources.disk, made, spec.dataset_id),
+                ),
+            )
+            undo.pop_all()  # the log uses it from here on
         if spec.mirrors and why_no_views:
             log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
         for text in warnings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Desk:
         config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, memory_mb=16, **options)
         resources = Resources(config, LocalDisk(), lambda: None)
         resources.space.look()
+        self.budget = resources.budget
         self._openings = Openings(config, self._directory, resources)
         self.running: list[Acquisition] = []
 
@@ -230,3 +232,15 @@ def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
     frame = FrameKind("<u2", (64, 64))
     code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
     assert (code, "tiles make up larger images" in text) == ("unsupported", True)
+
+
+def test_an_opening_that_breaks_off_gives_its_memory_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="can't start"):
+        patch.setattr(threading.Thread, "start", start)
+        desk.answer()
+    assert desk.budget.used_bytes == 0
+    desk.open()
+    assert desk.budget.used_bytes > 0
