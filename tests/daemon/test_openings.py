@@ -23,6 +23,7 @@ from acqstream.model.receipt import Receipt, Status
 from acqstream.pipeline.state_file import RECEIPT_NAME
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.disk import LocalDisk
+from tests.live.stored import unstalled
 from tests.pipeline.make_frames import frames_of
 
 PEER = Peer(b"peer", Encoding.JSON)
@@ -194,11 +195,11 @@ def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_
 ) -> None:
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
     one = desk.open("tiled", tiles=TileSpec((4, 6)), mirrors=("pyramid",))
-    assert [code for code, _, _ in one.log.warnings] == ["no_levels"]
+    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["no_levels"]
     code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), mirrors=("pyramid",))
     assert (code, "no sockets" in text) == ("unsupported", True)
     assert desk.refusal("more", OTHER, mirrors=("null",))[0] == "unsupported"
-    assert desk.open("flat", OTHER).log.warnings == []
+    assert unstalled(desk.open("flat", OTHER).log.warnings) == []
 
 
 LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
@@ -217,13 +218,13 @@ def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_
     assert not (desk.data / "cells").exists()
     desk.close()
     roomy = Desk(tmp_path / "more", mirror_memory_mb=int(needed[1]) + 1)
-    assert roomy.open(**LARGE, mirrors=(mirror,), default_mirrors=False).log.warnings == []
+    assert unstalled(roomy.open(**LARGE, mirrors=(mirror,), default_mirrors=False).log.warnings) == []
     roomy.close()
 
 
 def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data", mirror_memory_mb=16, mirrors=["n5"])
-    ((code, text, _),) = desk.open(**LARGE).log.warnings
+    ((code, text, _),) = unstalled(desk.open(**LARGE).log.warnings)
     assert (code, "allows 16" in text) == ("no_mirror", True)
     desk.close()
 

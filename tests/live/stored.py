@@ -7,7 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ def in_time(promised_s: float) -> float:
     """As promised where processors are free; longer where processes queue for them."""
     waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 1.0
     return promised_s * max(1.0, waiting)
+
+
+def unstalled(warnings: Iterable[Any]) -> list[Any]:
+    """Warnings of a log or a run, but those of a disk that stood still: whether it does is up to the machine."""
+    return [one for one in warnings if "disk_stalled" not in str(one)]
 
 
 def image_of(number: int, shape: Shape) -> np.ndarray:

@@ -16,7 +16,7 @@ import acqstream
 from acqstream.errors import AcquisitionFailed, ProtocolError
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, until
+from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled, until
 
 LEAST_BYTES_PER_S = 1e5
 SHAPES = ((64, 64), (64, 64), (33, 65), (512, 700), (1, 1), (64, 64))
@@ -28,7 +28,7 @@ def test_shapes_that_change_are_stored_and_warned_of(shared_daemon: DaemonProces
             run.put(image_of(number, SHAPES[number % 6]), time=number)
     assert run.receipt is not None
     assert run.receipt.complete
-    (warning,) = run.warnings  # one for all
+    (warning,) = unstalled(run.warnings)  # one for all
     assert warning.code == "shape_changed"
     assert "frame 2 has shape (33, 65), before it was (64, 64)" in warning.text
     assert check_frames(run.path, lambda number: SHAPES[number % 6]) == 60

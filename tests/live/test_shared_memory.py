@@ -20,7 +20,7 @@ from acqstream.errors import AcquisitionFailed, ConfigError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.memory_client import PAGE, PAGES, SEALS, MemoryClient, hand_over, memory_file
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, until
+from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled, until
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
 
@@ -366,7 +366,7 @@ def test_memory_that_was_insisted_on_and_is_lost_is_a_warning(tmp_path: Path) ->
             run.put(image_of(1, LARGE), time=1)
             until(lambda: run.progress.published == 2, "it goes on")
             assert run.transport == "ipc"
-            (warning,) = run.warnings
+            (warning,) = unstalled(run.warnings)
             assert warning.code == "no_shared_memory"
             assert warning.text.endswith(run.transport_why)
             assert run.close().complete

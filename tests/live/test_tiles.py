@@ -18,7 +18,7 @@ from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.simulate import sample
 from acqstream.simulate.tile_scan import TileScan
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, until
+from tests.live.stored import state_of, unstalled, until
 from tests.pipeline.read_back import open_pyramid
 
 SHAPE = (300, 400)  # large enough for a group of its own
@@ -127,4 +127,4 @@ def test_frames_no_larger_than_the_overlap_are_refused_before_anything_is_made(s
 def test_an_overlap_in_one_direction_only_is_told_to_the_producer(shared_daemon: DaemonProcess) -> None:
     with acqstream.create("one-way", endpoint=shared_daemon.endpoint, tiles={"overlap": (0, 4)}, levels=0) as run:
         run.put(np.zeros((20, 30), np.uint16), row=0, column=0)
-    assert [warning.code for warning in run.warnings] == ["overlap_one_way"]
+    assert [warning.code for warning in unstalled(run.warnings)] == ["overlap_one_way"]
