@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ def start_log_with_reserve(folder: Path, disk: ScriptedDisk) -> Log:
 
 
 def is_paused(log: Log) -> bool:
-    return log.state is AcquisitionState.PAUSED
+    """It is, and has told so: the window is held by then."""
+    return log.state is AcquisitionState.PAUSED and any(code == "disk_full" for code, _, _ in log.warnings)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -60,7 +62,6 @@ def test_it_goes_on_when_there_is_space(tmp_path: Path, kind: str, part: str, co
     window = log.limit()
     assert window == log.limit()
     assert window.payload_bytes <= log.received_payload_bytes + 4 * MIB
-    assert [text for code, text, _ in log.warnings if code == "disk_full"]
     disk.mend()
     put(log, frames[9:])
     assert log.state is AcquisitionState.RUNNING
@@ -170,7 +171,9 @@ def test_appending_in_process_says_that_the_disk_is_full(tmp_path: Path) -> None
     put(log, frames[:2])
     disk.fail("pwritev", code=errno.ENOSPC, part=STACK, for_good=True)
     with pytest.raises(DiskFull) as caught:
-        for frame in frames[2:]:
+        put(log, frames[2:3], publish=False)
+        wait_for(log, lambda: is_paused(log))
+        for frame in frames[3:]:
             log.append(frame.header, frame.image, timeout_s=0.3)
     assert caught.value.number == 2
     with pytest.raises(DiskFull):
@@ -198,7 +201,7 @@ def test_no_space_found_by_a_sync_is_as_a_failed_sync(tmp_path: Path, code: int)
 def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 0.2)
+    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 1e9)  # what is slow before is none of this
     frames = frames_of(3, (320, 512))
     disk = ScriptedDisk()
     log = start_log(tmp_path / "cells", disk=disk)
@@ -206,17 +209,18 @@ def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     stall = disk.stall("fdatasync", 1, part=STACK)
     put(log, frames[1:], publish=False)
     assert stall.entered.wait(20)
-    while not log.stall:
+    monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 0.2)
+    while not (told := log.stall).startswith("fdatasync "):
         assert not log.is_finished
-    assert log.stall.startswith("fdatasync of cells_NDTiffStack.tif takes 0.")
+    assert re.fullmatch(r"fdatasync of cells_NDTiffStack\.tif takes \d+\.\d s", told)
     stall.go.set()
     log.close()
     assert log.stall == ""
     assert log.receipt is not None
-    (noted,) = log.receipt.stalls
+    noted, *_ = [one for one in log.receipt.stalls if one.call == "fdatasync"]  # other calls may be as slow
     assert (noted.call, noted.file) == ("fdatasync", "cells_NDTiffStack.tif")
     assert noted.seconds >= 0.2
-    assert [code for code, _, _ in log.warnings] == ["disk_stalled"]
+    assert [code for code, _, _ in log.warnings] == ["disk_stalled"] * len(log.notes.stalls)
     saved = read_receipt(str(tmp_path / "cells"))
     assert saved is not None
     assert saved.stalls == log.receipt.stalls

@@ -19,6 +19,7 @@ from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.mirror_view import MirrorView
 from acqstream.pipeline.mirroring.workers import QUEUED_TASKS, Workers
 from acqstream.pipeline.views.view_progress import ViewState
+from tests.live.stored import until
 from tests.pipeline.make_frames import write_log
 from tests.pipeline.mirroring.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk
@@ -67,17 +68,26 @@ def test_a_broken_disk_ends_it_and_it_can_be_gone_on_with(cells: Path, nth: int)
 
 
 def test_while_the_log_has_a_backlog_nothing_is_stored(cells: Path) -> None:
-    may_read = True
-    run = run_of(cells, BLOCKS, may_read=lambda: may_read)
-    run.step()
-    run.step()
-    may_read = False
-    time.sleep(0.1)  # for a chunk that was on its way
+    is_free, waiting = True, set()
+
+    def may_read() -> bool:
+        if not is_free:
+            waiting.add(threading.current_thread())
+        return is_free
+
+    disk = ScriptedDisk(UnforcedDisk())
+    on_their_way = [disk.stall("pwritev", nth, part="0") for nth in (1, 2)]  # chunks, one of each thread
+    run = run_of(cells, BLOCKS, may_read=may_read, disk=disk, threads=2)
+    until(lambda: run.step() is not None and all(one.entered.is_set() for one in on_their_way), "two are being stored")
+    is_free = False
+    for one in on_their_way:
+        one.go.set()
+    until(lambda: len(waiting) == 2, "both threads have stored theirs")
     files = sum(len(names) for _, _, names in os.walk(cells.with_name("cells.n5")))
     for _ in range(50):
         run.step()
     assert sum(len(names) for _, _, names in os.walk(cells.with_name("cells.n5"))) == files
-    may_read = True
+    is_free = True
     finish(run)
     check_plain(cells, FRAMES, HALVED)
 

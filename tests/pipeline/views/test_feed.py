@@ -16,6 +16,7 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.log import Log
+from acqstream.pipeline.views import disk_allowance
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.storage.block_file import BlockFile
@@ -312,14 +313,22 @@ def test_frames_that_went_to_another_file_are_read_there(tmp_path: Path) -> None
         check(images, frames[1:])
 
 
-def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path) -> None:
-    frames = frames_of(4, (600, 500))
+def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_allowance, "SHARE", 0.0)  # a little once, and nothing more however long this takes
+    frames, go, read = frames_of(4, (600, 500)), threading.Event(), NDTiffReader.read_frames
+
+    def read_when_told(reader: NDTiffReader, rows: Any) -> Any:
+        assert go.wait(20)
+        return read(reader, rows)
+
+    monkeypatch.setattr(NDTiffReader, "read_frames", read_when_told)
     with source_of(tmp_path / "cells") as source:
         source.put(frames)
         allowance = DiskAllowance(lambda: True, burst_s=1e-9)
         feed = FrameFeed(source.feed(from_memory=False).reader, allowance=allowance)
         assert feed.take(0, 1) == []
         assert feed.is_reading
+        go.set()
         (lease,) = until(lambda: feed.take(0, 1), "the frame is read")
         assert np.array_equal(lease.pixels, frames[0].image)
         assert feed.take(1, 1) == []

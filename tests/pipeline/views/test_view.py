@@ -205,13 +205,14 @@ def test_a_view_that_raises_is_not_saved(cells: Path) -> None:
     assert read_checkpoint(cells.with_name("cells.null")) is None
 
 
-def test_it_follows_and_completes_with_the_dataset(tmp_path: Path) -> None:
+def test_it_follows_and_completes_with_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "QUIET_AFTER_S", 1e9)
     log = start_log(tmp_path / "cells")
     log.wait_until_open()
     run = run_of(tmp_path / "cells")
     for frame in FRAMES[:10]:
         log.append(frame.header, frame.image)
-    log.wait_for_published(10)
+    assert log.wait_for_published(10)
     while run.progress().cursor < 10:
         assert run.step() is not None
     assert run.step() == views.POLL_S
@@ -321,7 +322,8 @@ def test_no_checkpoint_is_written_while_the_log_has_a_backlog(cells: Path, monke
     assert saved(cells)["complete"]
 
 
-def test_a_full_disk_only_delays_the_end(cells: Path) -> None:
+def test_a_full_disk_only_delays_the_end(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 1e9)  # nothing is saved before the end
     disk = ScriptedDisk()
     disk.fail("fdatasync", code=errno.ENOSPC, part="view.json")
     run = run_of(cells, disk=disk)
