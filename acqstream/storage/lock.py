@@ -14,7 +14,7 @@ LOCK_NAME = ".acqstream.lock"
 class DirectoryLock:
     """Held from construction to `close`, and given up by the system if the process dies.
 
-    Raises DatasetLocked naming the holder, StorageError if the lock file cannot be made.
+    Raises DatasetLocked naming the holder, StorageError if the lock file cannot be made or written.
     """
 
     def __init__(self, directory: str) -> None:
@@ -29,8 +29,12 @@ class DirectoryLock:
             raise DatasetLocked(
                 f"{directory} is in use by {holder}; wait until it is done, stop it, or choose another directory"
             )
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        try:
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        except OSError as error:
+            os.close(self._fd)  # and with it the lock
+            raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
 
     def close(self) -> None:
         """Give the lock up. The file stays: removing it would race with the next holder."""

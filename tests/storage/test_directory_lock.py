@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.errors import DatasetLocked, StorageError
+from acqstream.errors import DatasetLocked, DiskFull, StorageError
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock, is_locked
 
 HOLD = """
@@ -60,6 +61,16 @@ def test_a_second_lock_in_the_same_process_is_refused(tmp_path: Path) -> None:
 def test_a_missing_directory_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         DirectoryLock(str(tmp_path / "missing"))
+
+
+def test_where_its_holder_cannot_be_noted_nobody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(_fd: int, _content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskFull, match="No space left"):
+        patch.setattr(os, "write", no_space)
+        DirectoryLock(str(tmp_path))
+    DirectoryLock(str(tmp_path)).close()  # there is space again
 
 
 def test_a_held_file_is_seen_and_left_alone(tmp_path: Path) -> None:
