@@ -125,7 +125,7 @@ peer = RawPeer(endpoints.ipc.removeprefix("ipc://") if kind == "ipc" else tcp)
 peer.vanish_with_ping(b"x", count)
 time.sleep(float(sys.argv[4]))  # the loop is held up
 taken = 0
-while endpoints.producers.poll(200):
+while endpoints.producers.poll(20_000 if taken < count else 200):
     endpoints.producers.recv_multipart()
     taken += 1
 endpoints.close()

@@ -233,7 +233,8 @@ def test_a_stopped_process_does_not_keep_the_daemon_from_ending(cells: Path, mon
         assert process.status()["pid"] is None
 
 
-def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path) -> None:
+def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_process, "END_S", 50.0)  # the process forces what it saves
     log = start_log(tmp_path / "cells")
     log.wait_until_open()
     for frame in FRAMES[:20]:
