@@ -29,7 +29,7 @@ HALVED = ((2, 2, 2),)
 FRAMES = frames_at(places_of(("time", "z"), {"time": 8, "z": 8}), (192, 160))
 MANY_FRAMES = frames_at(places_of(("time", "z"), {"time": 20, "z": 8}), (192, 160))  # some seconds of work
 PRELUDE = """
-import sys
+import os, sys, time
 from acqstream.cli.main import main
 from acqstream.pipeline.mirroring import dask_cluster, parts
 from acqstream.pipeline.views import view
@@ -37,6 +37,12 @@ if __name__ == "__main__":
     parts.LEAST_BYTES = 1
     dask_cluster.TIMEOUT_S = 3
     view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
+    write = view.write_checkpoint
+    def write_and_wait(disk, folder, checkpoint):
+        write(disk, folder, checkpoint)
+        while checkpoint.state.get("parts", {}).get("done") and os.path.exists(f"{folder}.hold"):
+            time.sleep(0.01)
+    view.write_checkpoint = write_and_wait
     main(sys.argv[1:])
 """
 
@@ -62,6 +68,13 @@ def check(folder: Path, frames: Sequence[Frame] = FRAMES) -> None:
     assert not list(folder.parent.rglob("*.new"))
 
 
+def hold(folder: Path) -> Path:
+    """While this file is there, the first process waits when some parts are noted as done, and not all."""
+    file = folder.with_name("cells.n5.view.hold")
+    file.touch()
+    return file
+
+
 @pytest.mark.parametrize("killed", [1, 2])
 def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pytest.MonkeyPatch, killed: int) -> None:
     monkeypatch.setattr(parts, "LEAST_BYTES", 1)
@@ -82,10 +95,12 @@ def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pyt
 
 def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Path) -> None:
     cells, frames = many_cells, len(MANY_FRAMES)
+    held = hold(cells)
     with subprocess.Popen(mirror_command(cells, "--processes", "2")) as first:
         helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
         wait_for_parts(cells, first)
         os.kill(first.pid, signal.SIGKILL)
+    held.unlink()
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     done = subprocess.run(
         mirror_command(cells, "--processes", "2", "--json"), capture_output=True, text=True, check=True
@@ -120,11 +135,12 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
-    note = cells.with_name("cells.n5.view") / "view.json"
+    held = hold(cells)
     with subprocess.Popen(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
         helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
-        until(note.exists, "it has begun")
+        wait_for_parts(cells, first)
         os.killpg(first.pid, signal.SIGINT)
+        held.unlink()
         assert first.wait(30) != 0
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     assert subprocess.run(mirror_command(cells), capture_output=True, check=False).returncode == 0
