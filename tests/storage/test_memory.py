@@ -98,6 +98,7 @@ def test_where_it_cannot_be_shared_it_is_private(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     else:
         monkeypatch.setattr(os, "ftruncate", refuse)
+    gc.collect()  # what other tests have left goes now
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     memory = PageMemory(4096, shared=True)
     memory.view[:3] = b"yes"

@@ -124,7 +124,7 @@ def test_killed_at_random_moments_it_ends_the_same(
     made = 0
     for kill in range(200):
         run = run_of(tmp_path / "cells", BLOCKS, runner=runner)
-        done = stepped(run, chance.randrange(1, 6) + kill)
+        done = stepped(run, chance.randrange(1, 4) + kill)  # at first too few even where each finds all calls done
         made += run.view.taken_ahead
         run.close()
         runner.close()  # as after SIGKILL: nothing more is saved
