@@ -155,7 +155,7 @@ def test_the_follower_itself_finds_a_wrong_tile(tmp_path: Path) -> None:
     write_tiled(tmp_path / "cells", frames)
     right = reference_of([(frame.axes, frame.image) for frame in frames], 1)
     process = started("-c", PROGRAM, str(tmp_path / "cells"))
-    assert process.wait(30) == 0
+    assert process.wait(100) == 0  # it forces what it writes
     Follower(tmp_path / "cells", right).look()
     stack = next((tmp_path / "cells" / "Downsampled_x2").glob("*.tif"))
     with stack.open("r+b") as file:
