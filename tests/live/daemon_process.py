@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -17,6 +19,9 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from tests.live.nursery import Forked, nursery
 
+FIRST_PORT, PORTS_OF_A_WORKER = 20_000, 1_000
+_port_numbers = itertools.count(os.getpid())  # several runs of tests may be under way
+
 START_S = 30.0
 FIRST_ANSWER_S = 0.05
 END_S = 30.0
@@ -25,11 +30,17 @@ _MAIN = "from acqstream.cli.main import main; main()"  # as acqstream/__main__.p
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """A loopback port that no other test process is given.
+
+    Below those of outgoing connections: one of these could take it while its daemon is restarted, or be made to itself.
+    """
+    first = FIRST_PORT + PORTS_OF_A_WORKER * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    for _ in range(PORTS_OF_A_WORKER):
+        port = first + next(_port_numbers) % PORTS_OF_A_WORKER
+        with socket.socket() as one, contextlib.suppress(OSError):  # somebody else has it
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port is free from {first} on")
 
 
 class DaemonProcess:

@@ -66,7 +66,7 @@ class Recording:
     @property
     def tally(self) -> StreamTally:
         try:
-            return self.result.result(15)
+            return self.result.result(50)
         finally:
             self.stop.set()
 

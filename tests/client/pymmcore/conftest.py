@@ -18,6 +18,8 @@ pytest.importorskip("pymmcore_plus")
 
 import acqstream
 from acqstream.model.receipt import MissingFrames, Receipt
+from tests.live.daemon_process import free_port
+from tests.live.stored import WAIT_S
 
 
 def sha_of(image):
@@ -179,9 +181,7 @@ class DaemonProcess:
     """`acqstream serve` in a process of its own, with a data directory of its own."""
 
     def __init__(self, folder):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._address = probe.getsockname()
+        self._address = ("127.0.0.1", free_port())
         self.endpoint = f"tcp://127.0.0.1:{self._address[1]}"
         data = folder / "data"
         data.mkdir()
@@ -194,7 +194,7 @@ class DaemonProcess:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
     def wait_until_listening(self):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 socket.create_connection(self._address, timeout=1).close()
@@ -206,7 +206,7 @@ class DaemonProcess:
     def end(self):
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(WAIT_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -237,5 +237,5 @@ def own_daemon(tmp_path):
 def free_endpoint():
     """Where nobody listens."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", free_port()))
         yield f"tcp://127.0.0.1:{probe.getsockname()[1]}"
