@@ -14,7 +14,7 @@ GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
 
 def start(daemon):
-    return create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=5.0)
+    return create("cells", endpoint=daemon.endpoint, buffer_mb=1, patience_s=1.0)
 
 
 def test_a_create_interrupted_when_it_was_opened_leaves_no_run_that_nobody_has(daemon, monkeypatch):
