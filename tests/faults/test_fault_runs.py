@@ -59,7 +59,7 @@ def test_view_killed(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout_s(240)
+@pytest.mark.timeout_s(400)
 def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
     """Thirty kills of daemon and views' process, ten in each of three runs with N5 and WKW."""
     tries = 3 * mirror_kills.KILLS_A_RUN

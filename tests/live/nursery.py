@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+DEATH_S = 60.0  # a disk may keep a killed process
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -25,7 +26,7 @@ class Nursery:
     """The process that forks. It ends with this one."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # nobody dies whose children would be adopted, while one is forked
         self._process: subprocess.Popen[str] | None = None
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
@@ -40,7 +41,7 @@ class Nursery:
     def fork(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> Forked:
         """`acqstream` with these arguments, as a child of this process."""
         order = json.dumps({"arguments": list(arguments), "log": str(log), "environment": dict(environment)})
-        with self._lock:
+        with self.lock:
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
@@ -104,7 +105,10 @@ class Forked:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        """SIGKILL, and wait until it is dead. Raises TimeoutExpired."""
+        with nursery.lock:
+            self.send_signal(signal.SIGKILL)
+            self.wait(DEATH_S)
 
 
 nursery = Nursery()
