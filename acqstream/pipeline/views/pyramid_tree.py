@@ -58,7 +58,7 @@ class PyramidTree:
         self._tiles: dict[TileKey, LevelTile] = {}
         self._open: dict[TileKey, float] = {}  # dirty or unsent, and since when
         self._complete: deque[TileKey] = deque()  # of those: to be written
-        self._written: set[TileKey] = set()  # to be published; their memory is being read until then
+        self._written: set[LevelTile] = set()  # to be published; their memory is being read until then
         self._rows: tuple[int, int] | None = None  # first and last row and column of the full resolution
         self._columns: tuple[int, int] | None = None
 
@@ -138,7 +138,7 @@ class PyramidTree:
                     self._make_room(len(self._missing(both)), both)
                     self._load(key)
                     self._send(key, tile, self.now_s)
-                    self._give_back(key, tile)
+                    self._give_back(tile)
                     self._settled(key, tile)
 
     def add(self, leaf: TileKey, row: int, paint: Callable[[NDArray[Any]], None]) -> None:
@@ -169,10 +169,9 @@ class PyramidTree:
         self._levels.publish()
         self.unpublished_bytes = 0
         written, self._written = self._written, set()
-        for key in written:
-            tile = self._tiles[key]
+        for tile in written:
             tile.is_stored = True
-            self._give_back(key, tile)
+            self._give_back(tile)
 
     def settle(self, until_s: float) -> None:
         """Publish tiles that have waited since before until_s as they are, and send them on. Raises StorageError."""
@@ -190,7 +189,7 @@ class PyramidTree:
                     self._send(key, tile, self._open[key])
                 if tile.is_dirty:
                     self._write(key)
-                self._give_back(key, tile)
+                self._give_back(tile)
                 self._settled(key, tile)
             self.write_complete()
             self.publish()
@@ -305,7 +304,7 @@ class PyramidTree:
         """To paint into: nobody else looks at it."""
         if tile.image is None:
             return self.memory.give(tile)
-        if not tile.is_dirty:  # perhaps it is being written
+        if tile in self._written:
             self._levels.wait()
         return tile.image
 
@@ -345,7 +344,7 @@ class PyramidTree:
         self._levels.write(key.level, self._full.header_of(key, tile.first), tile.memory.view)
         tile.is_dirty = False
         self.unpublished_bytes += self.memory.shape.payload_bytes
-        self._written.add(key)
+        self._written.add(tile)
         self._settled(key, tile)
 
     def _settled(self, key: TileKey, tile: LevelTile) -> None:
@@ -365,12 +364,12 @@ class PyramidTree:
         for key in oldest[:wanted]:
             if self._tiles[key].is_dirty:
                 self._write(key)
-            self._give_back(key, self._tiles[key])
+            self._give_back(self._tiles[key])
         self.publish()
 
-    def _give_back(self, key: TileKey, tile: LevelTile) -> None:
+    def _give_back(self, tile: LevelTile) -> None:
         """Its memory, unless that is all there is of it."""
-        if not (tile.is_dirty or key in self._written):
+        if not (tile.is_dirty or tile in self._written):
             self.memory.take_back(tile)
 
 

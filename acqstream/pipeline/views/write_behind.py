@@ -35,6 +35,7 @@ class WriteBehind:
         while self._writes:
             write = self._writes[0]
             if write.future is None:
+                self.wait()  # two threads in a stack file: where space is short one may cut off what the other wrote
                 write.file.write(write.blocks, write.offset)
             else:
                 try:

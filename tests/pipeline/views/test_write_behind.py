@@ -74,6 +74,25 @@ def test_after_a_full_disk_what_failed_is_written_again(tmp_path: Path, disk: Sc
     writer.close()
 
 
+def test_what_is_written_again_waits_for_what_is_under_way(tmp_path: Path, disk: ScriptedDisk, file: StackFile) -> None:
+    writer = WriteBehind()
+    disk.fail("pwritev", 1, errno.ENOSPC)
+    stall = disk.stall("pwritev", 2)
+    for number in range(2):
+        writer.submit(file, [block(number + 1)], number * BLOCK)
+    assert stall.entered.wait(WAIT_S)
+    with pytest.raises(DiskFull):
+        writer.finish()
+    again = threading.Thread(target=writer.finish)
+    again.start()
+    again.join(0.1)
+    assert len(disk.of("pwritev")) == 2
+    stall.go.set()
+    again.join(WAIT_S)
+    assert content(tmp_path)[:2] == b"\1\2"
+    writer.close()
+
+
 def test_other_errors_are_told_again_and_again(disk: ScriptedDisk, file: StackFile) -> None:
     writer = WriteBehind()
     disk.fail("pwritev", 1, errno.EIO)
