@@ -22,7 +22,7 @@ from tests import unforced
 from tests.live.nursery import nursery
 
 TIMEOUT_S = 120.0
-GRACE_S = 20.0  # for threads and processes that are on their way out
+GRACE_S = 2.0  # for threads and processes that are on their way out
 FALLBACK_S = 10.0  # later than the watchdog's own end, for when no Python thread gets to run any more
 EXIT_HUNG = 3
 

@@ -279,4 +279,4 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, options: list[str], numb
         bench.kill()
         bench.wait()
     assert list(tmp_path.iterdir()) == []
-    assert not psutil.wait_procs(children, timeout=50)[1]
+    assert not psutil.wait_procs(children, timeout=10)[1]

@@ -23,9 +23,9 @@ from tests.live.nursery import Forked, nursery
 FIRST_PORT, PORTS_OF_A_WORKER = 20_000, 1_000
 _port_numbers = itertools.count(random.randrange(PORTS_OF_A_WORKER))  # other runs of tests may be under way
 
-START_S = 60.0
+START_S = 30.0
 FIRST_ANSWER_S = 0.05
-END_S = 60.0
+END_S = 30.0
 
 _MAIN = "from acqstream.cli.main import main; main()"  # as acqstream/__main__.py
 

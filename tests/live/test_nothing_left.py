@@ -361,7 +361,7 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout_s(240)
+@pytest.mark.timeout_s(120)
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
@@ -390,7 +390,7 @@ def test_a_benchmark_that_is_interrupted(
 
         until(is_there, f"{moment} runs", 40.0, every_s=0.02)
         bench.send_signal(number)
-        _, errors = bench.communicate(timeout=50)
+        _, errors = bench.communicate(timeout=30)
     finally:
         bench.kill()
         bench.communicate()

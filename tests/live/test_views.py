@@ -22,7 +22,7 @@ from acqstream.client.link import Link
 from acqstream.client.run import Run
 from acqstream.client.status import AcquisitionStatus, _ask, fetch_status
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import WAIT_S, image_of, unstalled, until
+from tests.live.stored import image_of, unstalled, until
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES
 from tests.pipeline.views.view_sums import sums_of
 
@@ -265,7 +265,7 @@ def test_over_two_ends_of_the_daemon(tmp_path: Path) -> None:
                 wait_for(daemon, "cells", cursor=first + 50)
                 child = psutil.Process(child_of(daemon))
                 end()
-                child.wait(WAIT_S)
+                child.wait(5.0)
                 daemon.start()
                 until(lambda: fetch_status(daemon.endpoint).acquisitions, "the producer is back")
             put(run, images[100:], 100)

@@ -142,7 +142,7 @@ def test_every_failing_callback_ends_the_acquisition_with_its_error(shared_daemo
     assert [(one["kind"], one["text"]) for one in failing] == [("ValueError", "a callback's own error")] * 5
     assert unreadable["kind"] == "ConfigError"
     assert canceled["kind"] is None
-    assert canceled["took_s"] < 60  # of 600: the later event is not waited for
+    assert canceled["took_s"] < 5
     assert statuses == {"statuses": ["error"] * 6 + ["canceled"]}
     assert block["kind"] == "KeyError"
     assert after["kind"] is None

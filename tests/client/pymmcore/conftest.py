@@ -206,7 +206,7 @@ class DaemonProcess:
     def end(self):
         self.process.terminate()
         try:
-            self.process.wait(WAIT_S)
+            self.process.wait(20)
         finally:
             self.process.kill()
             self.process.wait()
