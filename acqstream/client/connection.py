@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +80,7 @@ class Connection:
         self._encoder: FrameEncoder | None = None
         self._idle = False
         self._lingers = False
-        self._sent_at = 0.0
+        self._sent_at = -math.inf  # the clock may have begun a moment ago, with the machine
         self._stopped = False
         self._blocked = False
         self._pinged_at = 0.0
