@@ -2,6 +2,7 @@
 """One command for everything, from a bare Python 3.11 or newer on.
 
     python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
+    python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
     python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
 
 It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
@@ -53,6 +54,8 @@ TEST_TIMEOUT_S = 3600
 # One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
 IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
 DEMO_TIMEOUT_S = 300
+QUICK = "--quick"
+QUICK_TESTS = ("-q", "-m", "not live and not slow and not oracle")
 
 TOO_OLD = """\
 acqstream needs Python 3.11 or newer; this is {found} ({executable}).
@@ -249,6 +252,8 @@ def log_install(venv: Path, output: str) -> Path:
 
 def run_tests(arguments: list[str]) -> int:
     """All checks, then pytest, whose summary is the last thing printed."""
+    if QUICK in arguments:
+        return run_quick_tests([argument for argument in arguments if argument != QUICK])
     with ThreadPoolExecutor(1) as pool:
         webknossos = pool.submit(ensure_webknossos)  # it waits for the network mostly
         python = ensure_environment()
@@ -257,6 +262,18 @@ def run_tests(arguments: list[str]) -> int:
     say("pytest:")
     # Most of the tests wait for processes, disks and patience: two at a time take half as long.
     return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
+
+
+def run_quick_tests(arguments: list[str]) -> int:
+    """The checks and the tests without daemons, faults and independent readers: for every change, all day."""
+    started = time.monotonic()
+    python = ensure_environment()
+    with ThreadPoolExecutor(1) as pool:
+        checks = pool.submit(run_checks, python)
+        code = run_openly([str(python), "-m", "pytest", *QUICK_TESTS, *IN_PARALLEL, *arguments], TEST_TIMEOUT_S)
+        checks.result()
+    say(f"quick checks and tests: {'failed' if code else 'ok'} ({time.monotonic() - started:.0f} s)")
+    return code
 
 
 def run_checks(python: Path) -> None:
