@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic  # what the watchdog goes by: tests put other clocks into the module, which it would see
+from time import sleep  # the watchdog's own: tests replace the functions of the module `time`
 from typing import Any, TextIO
 
 import hypothesis
@@ -19,12 +19,18 @@ import psutil
 import pytest
 
 from tests import unforced
+from tests.live.daemon_process import DaemonProcess
 from tests.live.nursery import nursery
+from tests.waiting import FreeSeconds
 
-TIMEOUT_S = 120.0
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 120.0  # on a free machine
 GRACE_S = 2.0  # for threads and processes that are on their way out
-FALLBACK_S = 10.0  # later than the watchdog's own end, for when no Python thread gets to run any more
+LOOK_S = 1.0  # how often the watchdog looks
+FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread runs any more
 EXIT_HUNG = 3
+# Folders whose tests start daemons or other processes, or go through thousands of faults: not among the quick ones.
+LIVE_FOLDERS = ("bench", "docs_clients", "faults", "live", "oracles")
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
@@ -42,28 +48,30 @@ class Watchdog:
         self._stream = stream
         self._changed = threading.Condition()
         self._test = ""
-        self._deadline: float | None = None  # of time.monotonic, in seconds
+        self._timeout_s = 0.0
+        self._passed: FreeSeconds | None = None  # since the test began; None between tests
         threading.Thread(target=self._watch, name="test-watchdog", daemon=True).start()
 
     def begin(self, test: str, timeout_s: float) -> None:
         with self._changed:
-            self._test, self._deadline = test, monotonic() + timeout_s
+            self._test, self._timeout_s, self._passed = test, timeout_s, FreeSeconds()
             self._changed.notify()
-        faulthandler.dump_traceback_later(timeout_s + FALLBACK_S, exit=True, file=self._stream)
 
     def end(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
         with self._changed:
-            self._deadline = None
-            self._changed.notify()
+            self._passed = None
+            faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
-        with self._changed:
-            while True:
-                left_s = None if self._deadline is None else self._deadline - monotonic()
-                if left_s is not None and left_s <= 0:
+        """The tests of a second wake it once: it sleeps until the next look, whatever begins and ends meanwhile."""
+        while True:
+            with self._changed:
+                while self._passed is None:
+                    self._changed.wait()
+                if self._passed.passed() > self._timeout_s:
                     self._end_run()
-                self._changed.wait(left_s)
+                faulthandler.dump_traceback_later(FALLBACK_S, exit=True, file=self._stream)
+            sleep(LOOK_S)
 
     def _end_run(self) -> None:
         print(f"\n\nHUNG: {self._test}; all threads:\n", file=self._stream, flush=True)
@@ -91,10 +99,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come last.
+    """Tests that start daemons are marked as live; slow tests come last.
 
     Files whose tests may take long come before others, so that no process has to finish one of them alone in the end.
     """
+    for item in items:
+        if is_live(item):
+            item.add_marker("live")
     longest_s: dict[tuple[bool, Path], float] = {}
     for item in items:
         place = is_slow(item), item.path
@@ -116,6 +127,13 @@ def timeout_s(item: pytest.Item) -> float:
 
 def is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None
+
+
+def is_live(item: pytest.Item) -> bool:
+    """True for a test that starts processes: by its folder, or because its module knows how to."""
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    module = getattr(item, "module", None)
+    return folder in LIVE_FOLDERS or any(known is DaemonProcess for known in vars(module).values())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,6 +19,7 @@ from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Welcome
 from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, parse_request
+from tests.waiting import WAIT_S, until_notified
 
 WINDOW_BYTES = 2**30
 
@@ -89,9 +90,9 @@ class FakeDaemon:
     def acknowledge(self, *, received: int, published: int, durable: int) -> None:
         self.say(Ack(self.dataset_id, Cursors(received, published, durable), self.behavior.limit))
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, timeout_s), "the fake daemon waited in vain"
+            until_notified(self.changed, condition, "what the fake daemon waits for", timeout_s)
 
     def stop(self) -> None:
         if not self._stopping:

@@ -17,7 +17,7 @@ import zmq
 from acqstream.daemon import connection_guard
 from acqstream.daemon.connection_guard import ConnectionGuard
 from tests.live.raw_peer import RawPeer
-from tests.live.stored import until
+from tests.waiting import until
 
 KIB = 2**10
 MIB = 2**20

@@ -28,10 +28,10 @@ from acqstream.pipeline.views.host import MAX_CATCHING_UP
 from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
-from tests.live.stored import until
 from tests.pipeline.make_frames import frames_of, start_log, write_log
 from tests.pipeline.views.pyramid_cases import finish, pyramid_of, tiles_of, write_tiled
 from tests.pipeline.views.view_sums import sums_of
+from tests.waiting import until
 
 FRAMES = frames_of(50)
 SUMS = sums_of(frame.image for frame in FRAMES)

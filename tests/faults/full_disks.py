@@ -22,7 +22,8 @@ from tests.faults.loop_disk import LoopDisk, why_not
 from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, until
+from tests.live.stored import state_of
+from tests.waiting import until
 
 FAULT = "full disk"
 TRIES = 50

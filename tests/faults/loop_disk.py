@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from tests.live.stored import until
+from tests.waiting import until
 
 _SHUTDOWN = 0x8004587D  # XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
 _NO_LOG_FLUSH = 2

@@ -23,7 +23,7 @@ from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_o
 from tests.faults.progress_board import Phase
 from tests.faults.view_killer import END_S, ViewKiller, jobs_of
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import until
+from tests.waiting import until
 
 FAULT = "mirrors killed"
 TRIES = 100

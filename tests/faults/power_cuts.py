@@ -20,7 +20,8 @@ from tests.faults.loop_disk import LoopDisk, why_not
 from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_of, wait_for_commit
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, until
+from tests.live.stored import state_of
+from tests.waiting import until
 
 FAULTS = {"ext4": "power cut, ext4", "xfs": "power cut, xfs"}
 TRIES = 50

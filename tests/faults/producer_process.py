@@ -19,7 +19,7 @@ from tests.faults.producer import NAME
 from tests.faults.progress_board import Phase, ProgressBoard
 from tests.live.daemon_process import DaemonProcess
 from tests.live.programs import environment, kill
-from tests.live.stored import until
+from tests.waiting import until
 
 END_S = 60.0
 TRANSPORTS = ("tcp", "ipc", "shm")

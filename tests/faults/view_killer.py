@@ -15,7 +15,7 @@ from tests.faults.fault_result import Try
 from tests.faults.producer_process import ProducerProcess
 from tests.faults.progress_board import Phase
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import until
+from tests.waiting import until
 
 END_S = 100.0
 LATEST_S = 0.5  # after the process was started

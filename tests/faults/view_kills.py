@@ -14,8 +14,8 @@ from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_o
 from tests.faults.progress_board import Phase
 from tests.faults.view_killer import ViewKiller
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import until
 from tests.pipeline.views.view_sums import sums_of
+from tests.waiting import until
 
 FAULT = "view killed"
 TRIES = 50

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +18,7 @@ import psutil
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from tests.live.nursery import Forked, nursery
+from tests.waiting import SLICE_S, FreeSeconds
 
 FIRST_PORT, PORTS_OF_A_WORKER = 20_000, 1_000
 _port_numbers = itertools.count(random.randrange(PORTS_OF_A_WORKER))  # other runs of tests may be under way
@@ -91,7 +91,7 @@ class DaemonProcess:
         """Start it and wait until it answers."""
         self.launch()
         assert self._process is not None
-        deadline = time.monotonic() + START_S
+        waited = FreeSeconds()
         answer_s = FIRST_ANSWER_S  # a question that is put before it listens is lost
         while True:
             assert self._process.poll() is None, f"the daemon ended at once: {self.output()}"
@@ -99,7 +99,7 @@ class DaemonProcess:
                 fetch_status(self.endpoint, timeout_s=answer_s)
             except DaemonUnavailable:
                 answer_s = min(1.1 * answer_s, 1.0)
-                assert time.monotonic() < deadline, f"the daemon does not answer: {self.output()}"
+                assert waited.passed() < START_S, f"the daemon does not answer: {self.output()}"
             else:
                 return self
 
@@ -127,10 +127,16 @@ class DaemonProcess:
 
     def wait(self) -> int:
         """Wait until it ends by itself; the exit code."""
-        assert self._process is not None
-        code = self._process.wait(END_S)
-        self._process = None
-        return code
+        process, waited = self._process, FreeSeconds()
+        assert process is not None
+        while True:
+            try:
+                code = process.wait(SLICE_S)
+            except subprocess.TimeoutExpired:
+                assert waited.passed() < END_S, f"the daemon does not end: {self.output()}"
+            else:
+                self._process = None
+                return code
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,22 +16,6 @@ import acqstream
 from acqstream.simulate import pattern
 
 Shape = tuple[int, ...]
-WAIT_S = 50.0
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S, *, every_s: float = 0.005) -> Any:
-    """Wait until `condition` gives something true, and return that."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(every_s)
-    return value
-
-
-def in_time(promised_s: float) -> float:
-    """As promised where processors are free; longer where processes queue for them."""
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 1.0
-    return promised_s * max(1.0, waiting)
 
 
 def unstalled(warnings: Iterable[Any]) -> list[Any]:

@@ -16,9 +16,9 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
 from tests.live.raw_peer import RawPeer
-from tests.live.stored import until
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 MIB = 2**20
 MAX_CONNECTIONS = 220

@@ -15,7 +15,8 @@ from acqstream.errors import AcqStreamError, AcquisitionRefused, DaemonUnavailab
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
-from tests.live.stored import check_frames, image_of, in_time, state_of, until
+from tests.live.stored import check_frames, image_of, state_of
+from tests.waiting import in_time, until
 
 SHAPE = (256, 256)
 PATIENCE_S = 1.0

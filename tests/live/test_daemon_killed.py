@@ -18,7 +18,8 @@ from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.journal import JOURNAL_NAME, decode_journal_header
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
-from tests.live.stored import WAIT_S, check_frames, image_of, state_of
+from tests.live.stored import check_frames, image_of, state_of
+from tests.waiting import WAIT_S
 
 PATIENCE_S = 0.4
 LATEST_KILL_S = 0.4

@@ -12,7 +12,8 @@ import acqstream
 from acqstream.client.joining import Transport
 from acqstream.errors import AcqStreamError, DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, in_time
+from tests.live.stored import check_frames, image_of
+from tests.waiting import in_time
 
 pytestmark = pytest.mark.slow
 

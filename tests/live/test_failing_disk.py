@@ -15,7 +15,8 @@ from acqstream.client.joining import Transport
 from acqstream.errors import StorageError
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
-from tests.live.stored import check_frames, image_of, until
+from tests.live.stored import check_frames, image_of
+from tests.waiting import until
 
 SHAPE = (512, 512)
 

@@ -7,8 +7,8 @@ import numpy as np
 import acqstream
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import until
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 SHAPE = (32, 48)
 

@@ -20,7 +20,8 @@ from acqstream.storage.ballast import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.small_disk import fill, small_disk
-from tests.live.stored import check_frames, image_of, in_time, state_of, until
+from tests.live.stored import check_frames, image_of, state_of
+from tests.waiting import in_time, until
 
 SHAPE = (512, 512)
 FRAME_BYTES = 2 * 512 * 512

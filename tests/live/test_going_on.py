@@ -24,8 +24,9 @@ from acqstream.client.status import fetch_status
 from acqstream.pipeline import journal
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, state_of, until
+from tests.live.stored import check_frames, image_of, state_of
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 SHAPE = (128, 128)
 FRAMES_A_KILL = 150

@@ -13,9 +13,9 @@ import pytest
 
 from acqstream.client.status import fetch_status
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import until
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 MIB = 2**20
 SEED = 20261121

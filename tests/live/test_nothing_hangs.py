@@ -15,7 +15,8 @@ from acqstream.client.joining import Transport
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, in_time, until
+from tests.live.stored import check_frames, image_of
+from tests.waiting import in_time, until
 
 SHAPE = (512, 512)
 

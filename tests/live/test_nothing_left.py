@@ -23,7 +23,8 @@ from acqstream.errors import AcqStreamError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
-from tests.live.stored import image_of, state_of, until
+from tests.live.stored import image_of, state_of
+from tests.waiting import until
 
 SHAPE = (400, 401)
 PATIENCE_S = 0.5

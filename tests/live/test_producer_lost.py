@@ -17,7 +17,8 @@ from acqstream.client.status import AcquisitionStatus, fetch_status
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.forwarder import Forwarder
-from tests.live.stored import check_frames, image_of, in_time, state_of, until
+from tests.live.stored import check_frames, image_of, state_of
+from tests.waiting import in_time, until
 
 pytestmark = pytest.mark.slow
 

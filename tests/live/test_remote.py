@@ -20,8 +20,8 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess, free_port
-from tests.live.stored import until
 from tests.live.wire_client import WireClient
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="ZeroMQ without CURVE")
 

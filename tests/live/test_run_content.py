@@ -16,7 +16,8 @@ import acqstream
 from acqstream.errors import AcquisitionFailed, ProtocolError
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled, until
+from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled
+from tests.waiting import until
 
 LEAST_BYTES_PER_S = 1e5
 SHAPES = ((64, 64), (64, 64), (33, 65), (512, 700), (1, 1), (64, 64))

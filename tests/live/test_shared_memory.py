@@ -20,9 +20,10 @@ from acqstream.errors import AcquisitionFailed, ConfigError
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.memory_client import PAGE, PAGES, SEALS, MemoryClient, hand_over, memory_file
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled, until
+from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 LARGE = (400, 401)  # 320,800 bytes: its last block is not full
 SMALL = (40, 40)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,16 +14,7 @@ from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcquisitionFailed, AcquisitionRefused
 from tests.live.daemon_process import DaemonProcess
 from tests.live.wire_client import WireClient, new_dataset_id
-
-WAIT_S = 20.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
+from tests.waiting import until
 
 IMAGE = np.zeros((8, 8), np.uint16)
 
@@ -35,7 +24,7 @@ def test_the_producer_is_told_and_what_it_sent_is_stored(shared_daemon: DaemonPr
     run = acqstream.create("cells", endpoint=shared_daemon.endpoint, on_error=errors.append)
     other = acqstream.create("others", endpoint=shared_daemon.endpoint)
     run.put(IMAGE, time=0)
-    wait_until(lambda: run.progress.published == 1)
+    until(lambda: run.progress.published == 1, "one frame is published")
     receipt = stop_acquisition("cells", shared_daemon.endpoint)
     assert (receipt.status, receipt.reason, receipt.stored) == ("canceled", "stopped by the operator", 1)
     with pytest.raises(AcquisitionFailed, match="stopped by the operator") as info:

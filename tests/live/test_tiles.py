@@ -18,8 +18,9 @@ from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.simulate import sample
 from acqstream.simulate.tile_scan import TileScan
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, unstalled, until
+from tests.live.stored import state_of, unstalled
 from tests.pipeline.read_back import open_pyramid
+from tests.waiting import until
 
 SHAPE = (300, 400)  # large enough for a group of its own
 SCAN = TileScan(3, 4, (32, 50), snake=True)

@@ -22,9 +22,10 @@ from acqstream.client.link import Link
 from acqstream.client.run import Run
 from acqstream.client.status import AcquisitionStatus, _ask, fetch_status
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import image_of, unstalled, until
+from tests.live.stored import image_of, unstalled
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES
 from tests.pipeline.views.view_sums import sums_of
+from tests.waiting import until
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""

@@ -12,8 +12,9 @@ import zmq
 
 import acqstream
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, until
+from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 SHAPE = (64, 64)
 

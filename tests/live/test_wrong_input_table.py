@@ -16,9 +16,10 @@ import pytest
 import acqstream
 from acqstream.client.status import fetch_status
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import check_frames, image_of, state_of, until
+from tests.live.stored import check_frames, image_of, state_of
 from tests.live.victim import Victim
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 SMALL = (8, 8)
 PAYLOAD = bytes(128)

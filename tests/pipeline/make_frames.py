@@ -20,6 +20,7 @@ from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.pipeline.log import Log
 from acqstream.storage.memory import PageMemory
+from tests.waiting import WAIT_S, until_notified
 
 MIB = 2**20
 LEAST_LIMIT_BYTES = 5_000_000 + 3 * MIB  # of a stack file: the margin of the format, and room for a few frames
@@ -102,7 +103,7 @@ def log_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(starts)]
 
 
-def wait_for(log: Log, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_for(log: Log, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     """Until something holds that changes with the log's cursors or state."""
     with log._changed:
-        assert log._changed.wait_for(condition, timeout_s)
+        until_notified(log._changed, condition, "a cursor or state of the log", timeout_s)

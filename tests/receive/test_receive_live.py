@@ -23,8 +23,8 @@ from acqstream.receive.recorder import StreamTally
 from acqstream.receive.stream_settings import StreamSettings
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess, free_port
-from tests.live.stored import until
 from tests.receive.stream_senders import StreamSender
+from tests.waiting import until
 
 _NAMES = (f"stream{number}" for number in itertools.count())
 

@@ -14,7 +14,7 @@ from acqstream.client.status import fetch_status
 from tests.client.pycromanager import microscope
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk as file_system
-from tests.live.stored import in_time, until
+from tests.waiting import in_time, until
 
 pytestmark = [
     pytest.mark.slow,

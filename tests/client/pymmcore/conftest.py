@@ -19,7 +19,7 @@ pytest.importorskip("pymmcore_plus")
 import acqstream
 from acqstream.model.receipt import MissingFrames, Receipt
 from tests.live.daemon_process import free_port
-from tests.live.stored import WAIT_S
+from tests.waiting import WAIT_S
 
 
 def sha_of(image):

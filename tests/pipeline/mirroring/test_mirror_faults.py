@@ -19,11 +19,11 @@ from acqstream.pipeline.mirroring.comparison import compare
 from acqstream.pipeline.mirroring.mirror_view import MirrorView
 from acqstream.pipeline.mirroring.workers import QUEUED_TASKS, Workers
 from acqstream.pipeline.views.view_progress import ViewState
-from tests.live.stored import until
 from tests.pipeline.make_frames import write_log
 from tests.pipeline.mirroring.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.storage.unforced_disk import UnforcedDisk
+from tests.waiting import until
 
 BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
 HALVED = ((2, 2, 2), (2, 2, 2))

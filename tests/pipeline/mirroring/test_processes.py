@@ -18,9 +18,9 @@ import pytest
 from acqstream.pipeline.mirroring import parts
 from acqstream.pipeline.mirroring.part_runner import PartRunner
 from acqstream.pipeline.mirroring.process_pool import ProcessPool
-from tests.live.stored import until
 from tests.pipeline.make_frames import Frame, write_log
 from tests.pipeline.mirroring.mirror_cases import check_plain, finish, frames_at, places_of, run_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(120)]
 SETTINGS = {"format": "n5", "layout": "array", "compression": "bzip2", "blocks": [4, 128, 128], "levels": 2}

@@ -21,7 +21,6 @@ from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
-from tests.live.stored import until
 from tests.pipeline.make_frames import (
     LEAST_LIMIT_BYTES,
     MIB,
@@ -34,6 +33,7 @@ from tests.pipeline.make_frames import (
 )
 from tests.pipeline.views.shared_log import source_of
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.waiting import until
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 WHOLE = ["java_rgb", "java_rollover", "java_uint8_odd", "py_rollover", "py_string_axes", "real_v2_flat", "torn_index"]

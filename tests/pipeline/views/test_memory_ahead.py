@@ -10,7 +10,7 @@ import pytest
 from acqstream.pipeline.views import memory_ahead
 from acqstream.pipeline.views.memory_ahead import MemoryAhead
 from acqstream.storage.memory import PageMemory
-from tests.live.stored import until
+from tests.waiting import until
 
 SIZE = 8192
 

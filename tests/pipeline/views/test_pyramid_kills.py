@@ -19,9 +19,9 @@ from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
 from tests.grid.reference_pyramid import Image, Key, key_of, reference_of
-from tests.live.stored import until
 from tests.pipeline.make_frames import Frame
 from tests.pipeline.views.pyramid_cases import check_levels, grid, shuffled, start_tiled, tiles_of, write_tiled
+from tests.waiting import until
 
 KILLS = 20
 SHAPE = (31, 40)

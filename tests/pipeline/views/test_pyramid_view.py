@@ -20,7 +20,6 @@ from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from acqstream.pipeline.views import view as views
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.view_progress import ViewState
-from tests.live.stored import until
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame, frame_of, spec_of, write_log
 from tests.pipeline.views.pyramid_cases import (
     Place,
@@ -37,6 +36,7 @@ from tests.pipeline.views.pyramid_cases import (
 )
 from tests.pipeline.views.shared_log import source_of
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.waiting import until
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ndtiff"
 CHANNELS: list[Axes] = [{"channel": name, "time": time} for time in range(2) for name in ("DAPI", "GFP", "Cy5")]

@@ -18,9 +18,9 @@ from acqstream.pipeline.views import view as views
 from acqstream.pipeline.views.write_behind import WriteBehind
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.stack_file import StackFile
-from tests.live.stored import WAIT_S
 from tests.pipeline.views.pyramid_cases import check_levels, finish, grid, pyramid_of, tiles_of, write_tiled
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.waiting import WAIT_S
 
 BLOCK = 4096
 
