@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json
-from acqstream.cli.status import DEFAULT_ENDPOINT
 from acqstream.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def receive(
         StreamFormat, typer.Option("--format", help="array: array-1.0 and the recipe; dectris: DECTRIS Stream V2.")
     ] = StreamFormat.ARRAY,
     bind: Annotated[bool, typer.Option("--bind/--connect", help="Bind the endpoint, or connect to it.")] = False,
-    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    endpoint: EndpointOption = None,
     idle: Annotated[float, typer.Option(min=0.05, help="Seconds without a message that end a dataset.")] = 10.0,
     queue: Annotated[int, typer.Option(min=1, help="Messages that may wait in the socket.")] = 64,
     frames: Annotated[

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.status import DEFAULT_ENDPOINT
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
 
@@ -32,7 +32,7 @@ class Depth(StrEnum):
 
 def simulate(  # noqa: PLR0913 - one parameter per option
     *,
-    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    endpoint: EndpointOption = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames of each camera [default: what the axes hold].", show_default=False)
     ] = None,

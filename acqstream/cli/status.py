@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.output import console, print_json
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.client.status import AcquisitionStatus, DaemonStatus
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
-
 
 def status(
     *,
-    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    endpoint: EndpointOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -31,13 +30,13 @@ def status(
     if as_json:
         print_json(answer.as_dict())
     else:
-        _print_daemon(answer, endpoint)
+        _print_daemon(answer)
 
 
-def _print_daemon(answer: DaemonStatus, endpoint: str) -> None:
+def _print_daemon(answer: DaemonStatus) -> None:
     free = "free space unknown" if answer.free_bytes is None else f"{size_text(answer.free_bytes)} free"
     print(
-        f"acqstream {answer.version} at {endpoint}, up {duration_text(answer.uptime_s)}\n"
+        f"acqstream {answer.version} at {answer.endpoint}, up {duration_text(answer.uptime_s)}\n"
         f"data   {answer.data} ({free})\n"
         f"memory {size_text(answer.memory_used_bytes)} of {size_text(answer.memory_budget_bytes)} used, "
         f"at most {size_text(answer.memory_peak_bytes)}"

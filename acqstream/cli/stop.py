@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.output import print_json
-from acqstream.cli.status import DEFAULT_ENDPOINT
 from acqstream.cli.units import count_text
 
 
 def stop(
     name: Annotated[str, typer.Argument(help="Name of the running acquisition, see acqstream status.")],
     *,
-    endpoint: Annotated[str, typer.Option(help="Where the daemon listens.")] = DEFAULT_ENDPOINT,
+    endpoint: EndpointOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait until it is finished.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="The receipt as one JSON document on stdout.")] = False,
 ) -> None:

@@ -52,6 +52,7 @@ class ConnectionSettings:
     patience_s: float
     on_error: Callable[[AcqStreamError], None] | None
     keys: CurveKeys | None = None
+    locate: Callable[[], str] | None = None  # where the caller named no endpoint
 
     @property
     def silence_s(self) -> float:
@@ -158,6 +159,7 @@ class Connection:
             stopped=lambda: self._stopped,
             memory=self._memory,
             keys=self.settings.keys,
+            locate=self.settings.locate,
         )
         link = self._open_first(joiner)
         while link is not None:
@@ -180,7 +182,7 @@ class Connection:
             joined = joiner.join(request, deadline=deadline, answer_s=patience_s)
         if joined is None:
             if not self._stopped:
-                raise self._not_opened() if joiner.asked else no_daemon(self.settings.endpoint)
+                raise self._not_opened() if joiner.asked else no_daemon(joiner.endpoint)
             return None
         if joined.memory_why and self.settings.transport == "shm":
             joined.link.close()

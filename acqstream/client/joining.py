@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
-from urllib.parse import urlsplit
 
 import zmq
 
@@ -17,6 +14,13 @@ import acqstream
 from acqstream.client import outgoing
 from acqstream.client.link import Link, no_daemon
 from acqstream.client.local_memory import Handover, LocalMemory
+from acqstream.client.machine import (
+    IPC,
+    has_equal_boot,
+    is_loopback,
+    is_same_machine,
+    is_socket_of,
+)
 from acqstream.client.waker import Waker
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
@@ -29,20 +33,11 @@ if TYPE_CHECKING:
 Transport = Literal["auto", "tcp", "ipc", "shm"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 SHARING = ("auto", "shm")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_ATTEMPT_S = 0.1
 _LONGEST_ATTEMPT_S = 1.0
 _IPC_ATTEMPT_S = 0.5
 _HANDOVER_S = 2.0
 _RETRY_S = 0.1
-
-
-def boot_id() -> str:
-    """What identifies this machine until it starts again; empty where the platform does not tell."""
-    try:
-        return _BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,9 @@ class Joined:
 
     @property
     def same_machine(self) -> bool:
-        return bool(self.welcome.boot) and self.welcome.boot == boot_id()
+        """See `is_same_machine`; decides when the run may forget its frames."""
+        has_memory = isinstance(self.answer, Opened) and self.answer.memory is not None
+        return is_same_machine(self.welcome, self.link.endpoint, has_memory=has_memory)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +68,8 @@ class Joiner:
 
     transport is "tcp" for exactly the endpoint given, "auto" to change to the daemon's ipc endpoint where both are on
     this machine, "ipc" to insist on that. With "auto" and "shm" memory is handed over where that is possible. stopped
-    tells that the run needs no connection any more.
+    tells that the run needs no connection any more. locate finds the endpoint anew for each attempt, until one is
+    answered: the daemon that the caller did not name may be starting.
     """
 
     context: zmq.Context[zmq.Socket[bytes]]
@@ -82,6 +80,7 @@ class Joiner:
     memory: LocalMemory
     keys: CurveKeys | None = None
     asked: bool = False  # a daemon was found, and sent `open`
+    locate: Callable[[], str] | None = None
     broken: str = ""  # why this attempt found a daemon, and not the way asked for
 
     def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
@@ -95,6 +94,8 @@ class Joiner:
         """
         attempt_s, before, last = _FIRST_ATTEMPT_S, "", ""
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
+            if self.locate is not None:
+                self.endpoint = self.locate()
             link = Link(self.context, self.endpoint, self.waker, self.keys)
             joined, self.broken = None, ""
             try:
@@ -104,6 +105,7 @@ class Joiner:
                 if joined is None or joined.link is not link:
                     link.close()
             if joined is not None:
+                self.locate = None
                 return joined
             if self.broken or left >= attempt_s:  # one that had no time to find anybody says nothing
                 before, last = last, self.broken
@@ -147,45 +149,38 @@ class Joiner:
         """The memory, to a daemon on this machine."""
         if self.transport not in SHARING:
             return Handover(why=f"transport={self.transport!r} was asked for")
-        if not welcome.boot or welcome.boot != boot_id():
-            return Handover(why="the daemon is on another machine")
         if not welcome.memory:
             return Handover(why="the daemon takes no shared memory")
+        if not is_socket_of(welcome, welcome.memory):
+            return _no_way_to(welcome)
         return self.memory.hand_over(welcome.memory, max(0.1, _sooner(deadline, _HANDOVER_S) - time.monotonic()))
 
     def _local_link(self, welcome: Welcome) -> Link | None:
         """A connection to the daemon's ipc endpoint, where that is wanted and possible."""
-        if self.transport == "tcp" or not (self.transport == "ipc" or is_loopback(self.endpoint)):
+        if self.transport == "tcp" or self.endpoint.startswith(IPC):
             return None
-        here = welcome.ipc.startswith("ipc://") and welcome.boot == boot_id()
-        if here and (welcome.ipc[6:].startswith("@") or os.path.exists(welcome.ipc[6:])):
+        if self.transport != "ipc" and not is_loopback(self.endpoint):
+            return None
+        if welcome.ipc.startswith(IPC) and is_socket_of(welcome, welcome.ipc.removeprefix(IPC)):
             link = _connected(self.context, welcome.ipc, self.waker)
             if link is not None:
                 return link
         return None
 
 
+def _no_way_to(welcome: Welcome) -> Handover:
+    """Why memory cannot be handed over: the daemon's socket for it is not what this program sees at its path."""
+    if not has_equal_boot(welcome):
+        return Handover(why="the daemon is on another machine")
+    is_other = os.path.exists(welcome.memory)  # or the daemon is being replaced
+    what = "is the socket of another daemon" if is_other else "does not exist here"
+    why = f"{welcome.memory} {what}; the daemon has another view of the file system (a container, PrivateTmp)"
+    return Handover(why=why, is_broken=is_other)
+
+
 def _is_left(ipc: str) -> bool:
     """Whether the name of a local socket is there: that of a daemon that was just killed is."""
     return ipc.startswith("ipc:///") and os.path.exists(ipc[6:])
-
-
-def is_loopback(endpoint: str) -> bool:
-    """True for a tcp endpoint on this machine."""
-    parts = urlsplit(endpoint)
-    if parts.scheme != "tcp" or not parts.hostname:
-        return False
-    if parts.hostname == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(parts.hostname).is_loopback
-    except ValueError:
-        return False  # a name
-
-
-def is_local(endpoint: str) -> bool:
-    """True for an endpoint that only a daemon on this machine can have; a forwarded port may deceive."""
-    return endpoint.startswith("ipc:") or is_loopback(endpoint)
 
 
 def _connected(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, waker: Waker) -> Link | None:
@@ -228,4 +223,4 @@ def _sooner(deadline: float, seconds: float) -> float:
     return min(deadline, time.monotonic() + seconds)
 
 
-__all__ = ["SHARING", "TRANSPORTS", "Joined", "Joiner", "Transport", "boot_id", "is_local", "no_daemon"]
+__all__ = ["SHARING", "TRANSPORTS", "Joined", "Joiner", "Transport", "no_daemon"]

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acqstream.client.joining import is_loopback
+from acqstream.client.machine import is_loopback
 from acqstream.errors import ConfigError
 
 SERVER_KEY_VARIABLE = "ACQSTREAM_SERVER_KEY"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from acqstream.client.default_endpoint import hint
 from acqstream.client.waker import Waker
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
@@ -163,7 +164,8 @@ class Link:
 
 def no_daemon(endpoint: str) -> DaemonUnavailable:
     """Nobody answers at all."""
-    return DaemonUnavailable(f"no daemon answers at {endpoint}; start one with: acqstream serve --data DIR")
+    advice = hint(endpoint) or "; start one with: acqstream serve --data DIR"
+    return DaemonUnavailable(f"no daemon answers at {endpoint}{advice}")
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:

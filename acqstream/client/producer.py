@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from acqstream.client import outgoing
 from acqstream.client.connection import Connection, ConnectionSettings
+from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.frame_axes import MicroManagerAxes
-from acqstream.client.joining import SHARING, TRANSPORTS, Transport, is_local
+from acqstream.client.joining import SHARING, TRANSPORTS, Transport
 from acqstream.client.keys import curve_keys
 from acqstream.client.local_memory import LocalMemory
+from acqstream.client.machine import is_local
 from acqstream.client.outbox import Outbox
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.run import Run
@@ -24,13 +26,11 @@ from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, Dur
 
 __all__ = ["DEFAULT_ENDPOINT", "Progress", "Run", "RunWarning", "create"]
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
-
 
 def create(  # noqa: PLR0913 - the names of the public interface, all but one by keyword
     name: str,
     *,
-    endpoint: str = DEFAULT_ENDPOINT,
+    endpoint: str | None = None,
     summary: Mapping[str, Any] | None = None,
     mirrors: Sequence[str | Mapping[str, Any]] | None = None,
     expect: int | None = None,
@@ -51,6 +51,9 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     keys: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Open an acquisition called `name` and return the run to put frames into.
+
+    endpoint is where the daemon listens. None takes the first of these that exists: the environment variable
+    ACQSTREAM_ENDPOINT, a daemon of this user, the system service, tcp://127.0.0.1:5271 (docs/configuration.md).
 
     summary is the dataset's summary metadata. expect is the number of frames to come, axes their axes (names, specs or
     maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)): hints, all three. durability says
@@ -102,6 +105,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         "on_exists": on_exists,
         "resume": resume,
     }
+    is_named = endpoint is not None
+    endpoint = endpoint if endpoint is not None else find_endpoint()
     integer_axes = MicroManagerAxes(summary_fields) if micromanager else None
     settings = ConnectionSettings(
         endpoint=endpoint,
@@ -112,6 +117,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         patience_s=patience_s,
         on_error=on_error,
         keys=curve_keys(endpoint, server_key, keys),
+        locate=None if is_named else find_endpoint,
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
     connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)

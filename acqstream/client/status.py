@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 
+from acqstream.client.default_endpoint import find_endpoint
 from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import DaemonUnavailable, ProtocolError
@@ -86,7 +87,7 @@ class DaemonStatus:
 
 
 def fetch_status(
-    endpoint: str,
+    endpoint: str | None = None,
     *,
     timeout_s: float = 3.0,
     server_key: str | os.PathLike[str] | None = None,
@@ -94,8 +95,9 @@ def fetch_status(
 ) -> DaemonStatus:
     """The state of the daemon at `endpoint`. Raises DaemonUnavailable when none answers within timeout_s.
 
-    server_key, keys: as in `acqstream.create`.
+    endpoint, server_key, keys: as in `acqstream.create`.
     """
+    endpoint = endpoint if endpoint is not None else find_endpoint()
     curve = curve_keys(endpoint, server_key, keys)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:

@@ -6,6 +6,7 @@ import time
 
 import zmq
 
+from acqstream.client.default_endpoint import find_endpoint
 from acqstream.client.keys import curve_keys
 from acqstream.client.link import Link, no_daemon
 from acqstream.errors import AcquisitionRefused, DaemonUnavailable
@@ -16,12 +17,13 @@ from acqstream.protocol.request_fields import encode_request
 CONTACT_S = 3.0  # for the connection to stand
 
 
-def stop_acquisition(name: str, endpoint: str, *, timeout_s: float = 60.0) -> Receipt:
+def stop_acquisition(name: str, endpoint: str | None = None, *, timeout_s: float = 60.0) -> Receipt:
     """End the acquisition called `name` and wait until its files are finished.
 
     Raises AcquisitionRefused if none of that name runs, DaemonUnavailable when no daemon answers, or it has not
-    finished within timeout_s (it goes on finishing).
+    finished within timeout_s (it goes on finishing). endpoint: as in `acqstream.create`.
     """
+    endpoint = endpoint if endpoint is not None else find_endpoint()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         link = Link(context, endpoint, keys=curve_keys(endpoint, None, None))

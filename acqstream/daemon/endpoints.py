@@ -12,6 +12,7 @@ from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.memory_desk import MemoryDesk
 from acqstream.errors import ConfigError
+from acqstream.protocol.socket_identity import socket_identity
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
@@ -21,7 +22,7 @@ HANDSHAKE_MS = 3000
 KEEPALIVE_S = 10, 5, 3  # silent for so long, then asked at this interval, so many times
 GONE_AFTER_MS = 25_000  # that much in all; as long where something was sent that nobody acknowledges
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
-IPC_SUFFIX, MEMORY_SUFFIX = ".sock", ".memory"
+IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
 _QUEUE_IN = 65_536  # messages a peer may have waiting here, far more than windows let come: docs/decisions/018
 _QUEUE_OUT = 1000
 
@@ -44,13 +45,14 @@ class Endpoints:
         self._access: ClientAccess | None = None
         self._names: list[Path] = []  # of local sockets
         try:
-            self.bound = [self._bind(endpoint) for endpoint in config.endpoints]
-            if config.ipc and zmq.has("ipc"):
-                self._bind_ipc(config)
+            self.bound = [self._bind(self.producers, endpoint) for endpoint in config.endpoints]
+            self.ipc = next((f"ipc://{path}" for path in self._names), "")
+            if config.ipc and not self.ipc and zmq.has("ipc"):
+                self.ipc = self._bind(self.producers, f"ipc://{self._local_path(config, IPC_SUFFIX)}")
             if config.shared_memory and MemoryDesk.is_possible():
                 self.desk = MemoryDesk(self._local_path(config, MEMORY_SUFFIX))
             self._bind_remote(config)  # last: it changes what later listeners ask of clients
-            self.events_endpoint = _bind(self.events, "tcp://127.0.0.1:*")
+            self.events_endpoint = self._bind(self.events, self._events_name(config))
         except BaseException:
             self.close()
             raise
@@ -58,7 +60,12 @@ class Endpoints:
     @property
     def all(self) -> list[str]:
         """Where producers may connect."""
-        return [*self.bound, *self.remote, *([self.ipc] if self.ipc else [])]
+        return list(dict.fromkeys([*self.bound, *self.remote, *([self.ipc] if self.ipc else [])]))
+
+    def identities(self) -> dict[str, str]:
+        """The identity of each local socket, by path: a client compares them with what it sees there."""
+        paths = [*self._names, *([self.desk.path] if self.desk is not None else [])]
+        return {str(path): socket_identity(path) for path in paths}
 
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets, waiting up to linger_ms for last messages to leave. Again is harmless."""
@@ -97,18 +104,21 @@ class Endpoints:
         self._access.secure(self.producers)
         self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
 
-    def _bind_ipc(self, config: DaemonConfig) -> None:
-        self.ipc = self._bind(f"ipc://{self._local_path(config, IPC_SUFFIX)}")
+    def _events_name(self, config: DaemonConfig) -> str:
+        """No tcp where the configuration names none: every user of the machine reaches a loopback port."""
+        if all(endpoint.startswith("ipc:") for endpoint in config.endpoints):
+            return f"ipc://{self._local_path(config, EVENTS_SUFFIX)}"
+        return "tcp://127.0.0.1:*"
 
-    def _bind(self, endpoint: str) -> str:
-        """Bind the socket of the producers, to a name in the file system too; the endpoint with its real port."""
+    def _bind(self, socket: zmq.Socket[bytes], endpoint: str) -> str:
+        """Bind to a port, or to a name in the file system; the endpoint with its real port."""
         name = endpoint.removeprefix("ipc://")
         is_name = name != endpoint and name != "*" and not name.startswith("@")
         if is_name:
             socket_names.take_over(Path(name))
-        bound = _bind(self.producers, endpoint)
+        bound = _bind(socket, endpoint)
         if is_name:
-            self._names.append(Path(name))
+            self._names.append(Path(name).absolute())
         return bound
 
     def _local_path(self, config: DaemonConfig, suffix: str) -> Path:

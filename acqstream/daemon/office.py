@@ -146,6 +146,7 @@ class Office:
             ipc=self._endpoints.ipc,
             events=self._endpoints.events_endpoint,
             memory=str(self._endpoints.desk.path) if self._endpoints.desk is not None else "",
+            sockets=self._endpoints.identities(),
         )
 
     def _open(self, peer: Peer, request: requests.Open) -> None:

@@ -21,7 +21,8 @@ MAX_MISSING_BYTES = 11 * 2**16
 class Welcome:
     """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none.
 
-    memory is the path of the socket that takes shared memory, empty where there is none.
+    memory is the path of the socket that takes shared memory, empty where there is none. sockets identifies the files
+    of all local sockets, by path: see `socket_identity`.
     """
 
     version: int
@@ -34,6 +35,7 @@ class Welcome:
     ipc: str
     events: str
     memory: str = ""
+    sockets: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -48,6 +50,7 @@ class Welcome:
             "ipc": self.ipc,
             "events": self.events,
             "memory": self.memory,
+            "sockets": dict(self.sockets),
         }
 
 
@@ -218,6 +221,7 @@ def _parse_welcome(f: Mapping[str, Any]) -> Welcome:
         str(f["ipc"]),
         str(f["events"]),
         str(f.get("memory", "")),
+        {str(path): str(identity) for path, identity in (f.get("sockets") or {}).items()},
     )
 
 

@@ -21,7 +21,7 @@ class StreamSettings:
 
     stream: str
     name: str
-    daemon: str
+    daemon: str | None
     pattern: Pattern = "pull"
     format: StreamFormat = "array"
     bind: bool = False

@@ -39,7 +39,7 @@ class CameraPlan:
     """
 
     name: str
-    endpoint: str
+    endpoint: str | None
     frames: int
     shape: tuple[int, ...]
     dtype: str

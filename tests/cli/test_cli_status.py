@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from acqstream.cli.main import main
-from acqstream.cli.status import DEFAULT_ENDPOINT
-from acqstream.client import producer
 
 RUNNING = SimpleNamespace(
     name="cells",
@@ -36,6 +34,7 @@ MIRROR = {"path": "/data/old", "mirror": "null", "state": "failed", "behind": 12
 
 def daemon(*acquisitions: Any) -> SimpleNamespace:
     return SimpleNamespace(
+        endpoint="tcp://127.0.0.1:5271",
         version="0.1.0",
         data="/data",
         uptime_s=75.0,
@@ -102,10 +101,6 @@ def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(monkeypatch, daemon(RUNNING), "--json") == 0
     assert json.loads(capsys.readouterr().out)["acquisitions"][0]["durable"] == 1000
-
-
-def test_default_endpoint_is_the_one_of_producers() -> None:
-    assert DEFAULT_ENDPOINT == producer.DEFAULT_ENDPOINT
 
 
 def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:

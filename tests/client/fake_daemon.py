@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 import zmq
 
-from acqstream.client.joining import boot_id
+from acqstream.client.machine import boot_id
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
@@ -31,6 +31,7 @@ class Behavior:
     boot: str = field(default_factory=boot_id)
     ipc: str = ""
     memory: str = ""
+    sockets: dict[str, str] = field(default_factory=dict)
     limit: Limit = field(default_factory=lambda: Limit(10**9, 10**15))
     window_bytes: int = WINDOW_BYTES
     max_payload: int = 2**28
@@ -163,7 +164,9 @@ class FakeDaemon:
 
     def _welcome(self) -> Welcome:
         b = self.behavior
-        return Welcome(1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "", b.memory)
+        return Welcome(
+            1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "", b.memory, b.sockets
+        )
 
     def _open(self, peer: bytes, request: Open) -> None:
         spec, behavior = request.spec, self.behavior

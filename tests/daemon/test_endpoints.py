@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -17,6 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import ConfigError
+from acqstream.protocol.socket_identity import socket_identity
 from tests.live.programs import environment
 from tests.live.raw_peer import RawPeer
 
@@ -108,6 +110,46 @@ def test_a_local_endpoint_goes_with_its_daemon_and_is_taken_over_from_a_dead_one
         assert hears(path, socket.SOCK_STREAM)
         endpoints.close()
         assert not names(tmp_path)
+
+
+def tcp_ports() -> set[str]:
+    """Local addresses of this process at which it listens."""
+    return {
+        f"{one.laddr.ip}:{one.laddr.port}" for one in psutil.Process().net_connections("tcp") if one.status == "LISTEN"
+    }
+
+
+def test_with_local_endpoints_only_no_port_is_open(tmp_path: Path) -> None:
+    before = tcp_ports()
+    path = tmp_path / "own.sock"
+    endpoints = Endpoints(config_of(tmp_path, f"ipc://{path}"))
+    try:
+        assert tcp_ports() == before
+        assert endpoints.all == [endpoints.ipc] == [f"ipc://{path}"]  # and no second local socket beside it
+        assert endpoints.desk is not None
+        events = endpoints.events_endpoint.removeprefix("ipc://")
+        assert names(tmp_path) == sorted(["own.sock", endpoints.desk.path.name, Path(events).name])
+        assert endpoints.identities() == {
+            one: socket_identity(one) for one in (str(path), events, str(endpoints.desk.path))
+        }
+        with zmq.Context() as context, context.socket(zmq.SUB) as reader:
+            reader.linger = 0
+            reader.connect(endpoints.events_endpoint)
+            reader.subscribe(b"")
+            assert endpoints.events.poll(20_000)
+            endpoints.events.recv()
+            endpoints.events.send(b"news")
+            assert reader.poll(20_000)
+    finally:
+        endpoints.close()
+    assert not names(tmp_path)
+
+
+def test_beside_tcp_events_stay_on_loopback(first: Endpoints) -> None:
+    assert first.events_endpoint.startswith("tcp://127.0.0.1:")
+    assert first.desk is not None
+    assert set(first.identities()) == {first.ipc.removeprefix("ipc://"), str(first.desk.path)}
+    assert all(first.identities().values())
 
 
 # libzmq 4.3.5 aborts the process if it holds a connection at its high-water mark (as nobody takes its messages), finds

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from acqstream.cli.exit_code import ExitCode
-from acqstream.daemon.config import PROGRAM_MB, DaemonConfig, load_config
+from acqstream.client.default_endpoint import SYSTEM_SOCKET
+from acqstream.daemon.config import DEFAULT_ENDPOINT, PROGRAM_MB, DaemonConfig, load_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"
 SYSTEM, USER = FOLDER / "acqstream.service", FOLDER / "user" / "acqstream.service"
@@ -60,6 +61,30 @@ def test_units_rely_on_what_the_daemon_does(path: Path) -> None:
     assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
     assert int(service["RestartPreventExitStatus"]) == ExitCode.CONFIGURATION
     assert int(service["WatchdogSec"].removesuffix("s")) >= 60
+
+
+@pytest.mark.parametrize("path", [SYSTEM, USER], ids=["system", "user"])
+def test_libzmq_may_list_network_interfaces(path: Path) -> None:
+    """It calls getifaddrs, and ends the process where that is refused."""
+    assert "AF_NETLINK" in unit(path)["Service"]["RestrictAddressFamilies"].split()
+
+
+def test_the_system_service_opens_no_port() -> None:
+    config = load_config(FOLDER / "acqstream.toml")
+    assert config.endpoints == [f"ipc://{SYSTEM_SOCKET}"]
+    assert config.remote == []
+    assert str(SYSTEM_SOCKET.parent) == f"/run/{unit(SYSTEM)['Service']['RuntimeDirectory']}"
+
+
+def test_the_user_service_is_found_at_the_default(tmp_path: Path) -> None:
+    config = load_config(FOLDER / "user" / "acqstream.toml")
+    assert (config.endpoints, config.data) == ([DEFAULT_ENDPOINT], Path("/home/NAME/data"))
+    local = re.sub(
+        r"^# (endpoints = )", r"\1", (FOLDER / "user" / "acqstream.toml").read_text("utf-8"), flags=re.MULTILINE
+    )
+    path = tmp_path / "local.toml"
+    path.write_text(local.replace(f'endpoints = ["{DEFAULT_ENDPOINT}"]\n', ""), "utf-8")
+    assert load_config(path).endpoints == ["ipc:///run/user/1000/acqstream/acqstream.sock"]
 
 
 def test_the_group_may_change_what_the_service_writes() -> None:

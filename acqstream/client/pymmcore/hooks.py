@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from acqstream.client.producer import DEFAULT_ENDPOINT
 from acqstream.client.pymmcore.engine import StreamingEngine, stop_camera
 from acqstream.client.pymmcore.run_sink import MissingPolicy
 from acqstream.client.pymmcore.streamer import Naming, Options, Streamer
@@ -31,7 +30,7 @@ def streaming(
     core: CMMCorePlus,
     name: str,
     *,
-    endpoint: str = DEFAULT_ENDPOINT,
+    endpoint: str | None = None,
     counter: bool | None = None,
     missing: MissingPolicy = "error",
     **options: Any,
@@ -67,7 +66,7 @@ def streaming(
 def install(
     core: CMMCorePlus,
     *,
-    endpoint: str = DEFAULT_ENDPOINT,
+    endpoint: str | None = None,
     name: NameSource = None,
     counter: bool | None = None,
     missing: MissingPolicy = "error",
