@@ -167,9 +167,9 @@ class Office:
         if isinstance(opened, Receipt):  # it ended before this daemon began
             self._announcer.send(peer, Closed(opened))
             return
-        opened.take_memory(*memory_of(self._endpoints.desk, request.memory))
         self._receipts.pop(opened.dataset_id, None)
-        self.acquisitions[opened.dataset_id] = opened
+        self.acquisitions[opened.dataset_id] = opened  # first: whatever fails from here on can be ended
+        opened.take_memory(*memory_of(self._endpoints.desk, request.memory))
 
     def _reopen(self, peer: Peer, acquisition: Acquisition, request: requests.Open) -> None:
         """A producer is back after a lost connection, or was started again; the connection before is fenced off."""

@@ -72,11 +72,7 @@ class Reception:
             shared = self._shared_payload(acquisition, batch)
             slot = log.reserve_run(batch.headers)
             if slot is not None:
-                if shared is None:
-                    self._take(slot, batch.headers[0])
-                else:
-                    _copy(shared, slot.pixels)
-                    slot.commit()
+                self._take(slot, batch.headers[0], shared)
                 self._office.note_frame(acquisition, batch.headers[0])
                 return
         pixels = self._shared_payload(acquisition, batch)
@@ -91,9 +87,7 @@ class Reception:
             if batch.place is not None:
                 log.adopt(header, part)
             else:  # the memory of the message is in no budget: it goes now
-                slot_of_one = log.reserve(header)
-                slot_of_one.pixels[:] = part
-                slot_of_one.commit()
+                log.reserve(header).fill(part)
             self._office.note_frame(acquisition, header)
         if batch.refused is not None:
             raise batch.refused
@@ -126,10 +120,13 @@ class Reception:
             self._office.acknowledge(acquisition)
         return verdict is Verdict.STORE
 
-    def _take(self, slot: Slot, first: FrameHeader) -> None:
-        """The payload into its place: the daemon's one copy."""
+    def _take(self, slot: Slot, first: FrameHeader, shared: memoryview | None = None) -> None:
+        """The payload, that of the message or the shared one, into its place: the daemon's one copy."""
         try:
-            self._fill(slot.pixels, first.number, f"shape {first.shape} of {first.pixel_type.dtype}")
+            if shared is not None:
+                _copy(shared, slot.pixels)
+            else:
+                self._fill(slot.pixels, first.number, f"shape {first.shape} of {first.pixel_type.dtype}")
         except BaseException:
             slot.abandon()
             raise

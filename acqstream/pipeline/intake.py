@@ -93,8 +93,13 @@ class Intake:
         Raises FrameRefused: gap (not the next number), axis_kind, duplicate_axes, payload_size, limit_exceeded.
         """
         with self.condition:
+            frames = FrameRun.of([header])
             self._check(header)
-            return self._slot_at(self._place(FrameRun.of([header])))
+            try:
+                return self._slot_at(self._place(frames))
+            except BaseException:
+                self._give_back(frames)
+                raise
 
     def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None]) -> None:
         """Take the next frame as it lies in memory of the producer's; see `Log.adopt`.
@@ -103,24 +108,27 @@ class Intake:
         as `reserve`.
         """
         with self.condition:
+            frames = FrameRun.of([header])
             self._check(header)
-            placement = self._place(FrameRun.of([header]))
-            # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
-            if placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES:
-                slot = self._slot_at(placement)
-            else:
-                self._adopt(placement, pixels, release)
-                return
-        slot.pixels[:] = pixels
-        slot.commit()
+            try:
+                placement = self._place(frames)
+                # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
+                if placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES:
+                    slot = self._slot_at(placement)
+                else:
+                    self._adopt(placement, pixels, release)
+                    return
+            except BaseException:
+                self._give_back(frames)
+                raise
+        slot.fill(pixels)
         release()
 
     def _adopt(self, placement: Placement, pixels: memoryview, release: Callable[[], None]) -> None:
         self.close_group()
         tail = BLOCK_BYTES if len(pixels) % BLOCK_BYTES else 0
-        span = self._ring.allocate(placement.pixels - placement.group_start + tail)
-        group = self._open = Group(self._stack, span, outside=pixels, let_go=release)
-        self._outside.append(group)
+        group = self._new_group(placement.pixels - placement.group_start + tail)
+        group.outside, group.let_go = pixels, release
         self.commit(group, placement)
 
     def _slot_at(self, placement: Placement) -> Slot:
@@ -140,6 +148,8 @@ class Intake:
             if self._has_ended:
                 return  # filled too late: it counts as not received, as the receipt says
             first = not self.has_frames or self._is_wanted
+            if group.let_go is not None:
+                self._outside.append(group)
             group.placements.append(placement)
             self.received += len(placement.frames)
             self.received_payload_bytes += placement.frames.payload_bytes
@@ -164,23 +174,32 @@ class Intake:
                 return None
             if self._keys is not None and not self._keys.add_run(frames):
                 return None
+            slot = None
             try:
                 slot = self._place_run(frames) or self._place_run(frames)  # once more, in a group of its own
             except FrameRefused:
-                slot = None
-            if slot is None:
-                self._withdraw(frames)
+                pass
+            finally:
+                if slot is None:
+                    self._give_back(frames)
             return slot
 
-    def abandon(self, group: Group, placement: Placement) -> None:
+    def abandon(self, placement: Placement) -> None:
         """Forget a slot as if it had never been asked for."""
         with self.condition:
-            self._slot = None
-            self._withdraw(placement.frames)
-            if not group.placements:
-                self._ring.release(group.span)
-                self._open = None
-            self.condition.notify_all()
+            self._give_back(placement.frames)
+
+    def _give_back(self, frames: FrameRun) -> None:
+        """These were admitted, and nobody will fill their place: a slot that stays would stop the writer for ever."""
+        if frames.number < self.received:
+            return  # they were received before something else failed: the writer has them
+        self._slot = None
+        group = self._open
+        if group is not None and not group.placements:
+            self._open = None
+            self._ring.release(group.span)
+        self.condition.notify_all()
+        self._withdraw(frames)
 
     def skip(self, number: int, count: int, reason: str) -> None:
         """Frame numbers that will never come. Raises FrameRefused (gap) if `number` is not the next."""
@@ -302,7 +321,6 @@ class Intake:
             self._end = len(self.stack_header)
             placement = self.layout.place(frames, self._end, None)
             if isinstance(placement, RollOver):
-                self._withdraw(frames)
                 raise FrameRefused("the frame fits no stack file", code="payload_size", number=frames.number)
         return placement
 
@@ -328,7 +346,15 @@ class Intake:
 
     def _begin_group(self, placement: Placement) -> Group:
         self.close_group()
-        self._open = Group(self._stack, self._ring.allocate(placement.group_end - placement.group_start))
+        return self._new_group(placement.group_end - placement.group_start)
+
+    def _new_group(self, length: int) -> Group:
+        span = self._ring.allocate(length)
+        try:
+            self._open = Group(self._stack, span)
+        except BaseException:
+            self._ring.release(span)
+            raise
         return self._open
 
     def _note_cost(self, group: Group, placement: Placement) -> None:

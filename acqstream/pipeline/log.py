@@ -122,9 +122,7 @@ class Log:
                     if self._gate.error is not None:
                         raise self._gate.error
                     raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
-        slot = self.reserve(header)
-        slot.pixels[:] = memoryview(pixels).cast("B")
-        slot.commit()
+        self.reserve(header).fill(memoryview(pixels).cast("B"))
 
     def skip(self, number: int, count: int, reason: str) -> None:
         """Declare frame numbers that will never come."""

@@ -83,7 +83,11 @@ class Ring:
         self._head = offset + length
         self._position += length
         self._spans.append(span)
-        self._claim()
+        try:
+            self._claim()
+        except BaseException:
+            self.release(span)
+            raise
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return span
 

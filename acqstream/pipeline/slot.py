@@ -26,10 +26,19 @@ class Slot:
         self._placement = placement
         self.pixels = group.pixels_of(placement)
 
+    def fill(self, pixels: memoryview) -> None:
+        """Copy the pixels to their place and commit; where that fails the place is given back."""
+        try:
+            self.pixels[:] = pixels
+        except BaseException:
+            self.abandon()
+            raise
+        self.commit()
+
     def commit(self) -> None:
         """The pixels are there: the frames count as received and will be written."""
         self._intake.commit(self._group, self._placement)
 
     def abandon(self) -> None:
         """The pixels will not come; the frame numbers stay free."""
-        self._intake.abandon(self._group, self._placement)
+        self._intake.abandon(self._placement)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -36,6 +37,7 @@ from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_off
 
 PROTOCOL_VERSION = 1
 MAX_SKIP_COUNT = 1_000_000
+_CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
 
@@ -141,7 +143,7 @@ def _parse_frame(fields: Mapping[str, Any]) -> Frame:
 def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int, int]:
     """Pixel type, height and width. Raises FrameRefused for frame `number`."""
     dtype, shape = fields.get("dt"), fields.get("sh")
-    if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4:
+    if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4 or not _are_integers(shape):
         raise FrameRefused("'dt' must be a dtype string and 'sh' a list of integers", code="bad_header", number=number)
     try:
         pixel_type = _pixel_type(dtype, tuple(shape), take_optional_integer(fields, "bits"))
@@ -156,6 +158,11 @@ def _parse_frames(fields: Mapping[str, Any]) -> Frames:
     return parse_frames(fields, kind_of=_parse_kind, checksum_of=_parse_checksum)
 
 
+def _are_integers(values: Sequence[object]) -> bool:
+    """False where one is 64.0 or True: both hash like integers, so they would pass every cache behind this."""
+    return set(map(type, values)) <= {int}
+
+
 @functools.lru_cache(maxsize=256)
 def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelType:
     return pixel_type_of(dtype, shape, bits)
@@ -165,7 +172,7 @@ def _parse_checksum(value: object) -> int | None:
     if value is None:
         return None
     digits = value.get("xxh3") if isinstance(value, dict) else None
-    if type(digits) is not str or len(digits) != 16:
+    if type(digits) is not str or _CHECKSUM.fullmatch(digits) is None:  # `int` takes signs and blanks too
         raise ProtocolError("field 'sum' must be {\"xxh3\": 16 hex digits}")
     return int(digits, 16)
 
@@ -232,11 +239,11 @@ def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:
 def _parse_frame_hint(value: object) -> FrameKind | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or type(value.get("dt")) is not str or not isinstance(value.get("sh"), list):
-        raise ProtocolError('field \'frame\' must be null or {"dt": dtype, "sh": [Y, X]}')
-    shape = value["sh"]
+    dtype, shape = (value.get("dt"), value.get("sh")) if isinstance(value, dict) else (None, None)
+    if type(dtype) is not str or not isinstance(shape, list) or not _are_integers(shape):
+        raise ProtocolError('field \'frame\' must be null or {"dt": dtype, "sh": [Y, X]}, two integers')
     try:
-        pixel_type = pixel_type_of(value["dt"], shape)
+        pixel_type = pixel_type_of(dtype, shape)
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"field 'frame': {error}", code="dtype_unsupported") from error
     return FrameKind(pixel_type.dtype, tuple(shape))

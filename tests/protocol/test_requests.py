@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,8 +199,8 @@ REFUSED_FRAMES = [
     ({"sh": [2]}, "dtype_unsupported"),
     ({"sh": [2, 0]}, "dtype_unsupported"),
     ({"sh": [2, -3]}, "dtype_unsupported"),
-    ({"sh": [2, 2.0]}, "dtype_unsupported"),
-    ({"sh": [2, [3]]}, "dtype_unsupported"),
+    ({"sh": [2, 2.0]}, "bad_header"),
+    ({"sh": [2, [3]]}, "bad_header"),
     ({"sh": [2, 3, 3]}, "dtype_unsupported"),
     ({"bits": 9}, "dtype_unsupported"),
     ({"ax": None}, "bad_header"),
@@ -261,3 +265,85 @@ def test_mirrors_have_names_and_settings() -> None:
     assert request.spec.mirrors == ("n5", "n5-2", "null", "small", "n5-3")
     assert request.spec.mirror_settings == {"n5-2": gzip, "small": small, "n5-3": {"format": "n5"}}
     assert not request.spec.default_mirrors
+
+
+# --- numbers that equal an integer and are none: 64.0 == 64 and True == 1, in every cache and every dict
+
+NUMBERED: dict[str, dict[str, Any]] = {
+    "hello": {"t": "hello", "v": 1},
+    "open": {
+        **OPEN,
+        "frame": {"dt": "<u2", "sh": [64, 1]},
+        "axes": [{"name": "z", "size": 1}],
+        "expect": 1,
+        "epoch": 1,
+        "tiles": {"overlap": [1, 0], "levels": 1},
+    },
+    "frame": {**FRAME, "n": 1, "sh": [64, 1], "bits": 16, "tns": 1, "ax": {"time": 1}, "mem": [1, 0]},
+    "frames": {
+        "t": "frames",
+        "ds": DS,
+        "n": 1,
+        "count": 2,
+        "dt": "<u2",
+        "sh": [64, 1],
+        "bits": 16,
+        "ax": {"time": [0, 1], "z": {"start": 1, "step": 1}},
+        "tns": [0, 1],
+        "mem": [1, 0],
+    },
+    "skip": {"t": "skip", "ds": DS, "n": 1, "count": 1},
+    "close": {"t": "close", "ds": DS, "n": 1},
+}
+
+
+def numbers_in(value: object, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the integers are."""
+    if type(value) is int:
+        yield place
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers_in(inner, (*place, key))
+
+
+def with_value(fields: dict[str, Any], place: tuple[Any, ...], value: object) -> dict[str, Any]:
+    changed: Any = copy.deepcopy(fields)
+    inner = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return changed
+
+
+PLACES = [(name, place) for name, fields in NUMBERED.items() for place in numbers_in(fields)]
+
+
+@pytest.mark.parametrize(("name", "place"), PLACES, ids=[f"{name}-{place}" for name, place in PLACES])
+def test_a_number_that_only_equals_an_integer_is_refused(name: str, place: tuple[Any, ...]) -> None:
+    good = NUMBERED[name]
+    value: Any = good
+    for key in place:
+        value = value[key]
+    assert getattr(parse_request(good), "refused", None) is None  # what it is made of is in all caches now
+    for other in (float(value), *([bool(value)] if value in (0, 1) else []), float("1e300"), 10**400):
+        try:
+            refused = getattr(parse_request(with_value(good, place, other)), "refused", None)
+        except (ProtocolError, FrameRefused) as error:
+            refused = error
+        assert refused is not None, f"{other!r} at {place} was taken"
+        assert refused.code == "bad_header" or type(other) is int, refused
+
+
+@pytest.mark.parametrize("digits", ["-000000000000001", "+000000000000001", " 00000000000000f", "0_00000000000000"])
+def test_a_checksum_has_hex_digits_only(digits: str) -> None:
+    for fields in (
+        {**FRAME, "sum": {"xxh3": digits}},
+        {**NUMBERED["frames"], "sums": [digits, digits]},
+        {**NUMBERED["frames"], "sums": 2 * digits},
+    ):
+        try:
+            refused = getattr(parse_request(fields), "refused", None)
+        except FrameRefused as error:
+            refused = error
+        assert refused is not None
+        assert refused.code == "bad_header"
