@@ -9,7 +9,8 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── AcquisitionFailed           a running acquisition ended with an error
 │   └── FrameRefused            ... because of one frame, whose number it names
 ├── StorageError                also an OSError: a disk call failed (path, errno)
-│   └── DiskFull                ... for want of space or quota
+│   ├── DiskFull                ... for want of space or quota
+│   └── FileMissing             ... because a small file is missing; also a FileNotFoundError
 └── DatasetError                while creating, opening or reading a dataset
     ├── DatasetExists           also a FileExistsError
     ├── DatasetLocked           another process writes here (its name is in the text)
@@ -122,6 +123,10 @@ class DiskFull(StorageError):
     """No space or no quota left."""
 
     code = "disk_full"
+
+
+class FileMissing(StorageError, FileNotFoundError):
+    """A small file of a dataset is missing."""
 
 
 class DatasetError(AcqStreamError):

@@ -15,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.pipeline.views.registry import view_maker
 from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.storage.json_file import read_small_file
 
 MAX_PORT = 65535
+_MAX_FILE_BYTES = 2**20
 PROGRAM_MB = 1024  # what daemon and views' process take besides: the programs, indexes, copies on their way
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 _REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[0-9]{1,5}|\*)")
@@ -148,8 +150,8 @@ def load_config(path: Path | None = None, **overrides: Any) -> DaemonConfig:
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            values = tomllib.loads(read_small_file(path, _MAX_FILE_BYTES).decode("utf-8"))
+        except (AcqStreamError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read configuration {path}: {error}") from error
     values.update({name: value for name, value in overrides.items() if value is not None})
     try:

@@ -8,7 +8,7 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,7 +18,15 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
-from acqstream.errors import AcquisitionRefused, ConfigError, CorruptDataset, DatasetError, ProtocolError
+from acqstream.errors import (
+    AcquisitionRefused,
+    ConfigError,
+    CorruptDataset,
+    DatasetError,
+    FileMissing,
+    ProtocolError,
+    StorageError,
+)
 from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
@@ -119,7 +127,9 @@ class Openings:
                 raise AcquisitionRefused(text, code="name_taken")
             return (named, state) if state is not None else None
         for folder in self._directory.folders():  # its name may have got a number
-            state = _state_of(folder)
+            state = None
+            with suppress(StorageError):  # a folder that cannot be read is not the one, and keeps nobody away
+                state = _state_of(folder)
             if state is not None and state.dataset_id == spec.dataset_id:
                 return folder, state
         return None
@@ -218,5 +228,5 @@ def _state_of(folder: Path) -> DatasetState | None:
     """The state of a dataset of ours; None for any other folder."""
     try:
         return read_state(str(folder))
-    except (FileNotFoundError, NotADirectoryError, CorruptDataset):
+    except (FileMissing, CorruptDataset):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.errors import ConfigError, CorruptDataset, StorageError
+from acqstream.errors import ConfigError, CorruptDataset, FileMissing, StorageError
 from acqstream.pipeline.state_file import DatasetState, read_state
 from acqstream.pipeline.views.checkpoint import read_checkpoint
 from acqstream.pipeline.views.pyramid_levels import level_folders
@@ -26,7 +26,10 @@ def go_on_with_views(process: ViewProcess, folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
             state = read_state(str(folder))
-        except (FileNotFoundError, NotADirectoryError, CorruptDataset):
+        except FileMissing:
+            continue
+        except (CorruptDataset, StorageError) as error:
+            logger.warning("views of %s are not gone on with: %s", folder, error)
             continue
         try:
             _go_on(process, folder, state)

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ndtiff.index import parse_entries
+from acqstream.formats.ndtiff.index import read_entries
 from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.receipt import MissingFrames
 from acqstream.pipeline import journal
 from acqstream.pipeline.axis_kinds import AxisKinds
+from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.state_file import MAX_GAPS_NOTED
 from acqstream.pipeline.tally import Tally
@@ -58,11 +59,11 @@ def read_continuation(
     Raises CorruptDataset if journal and index do not say the same.
     """
     journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
-    content = journal_path.read_bytes()
+    content = read_journal(journal_path)
     journal.decode_journal_header(content, str(journal_path))
     records = journal.decode_records(content[journal.HEADER_BYTES :])
     is_frame = records["flags"] == journal.FRAME
-    entries = parse_entries(index_path.read_bytes(), str(index_path))
+    entries = read_entries(index_path)
     if len(entries.axes) != np.count_nonzero(is_frame):
         text = f"{len(entries.axes)} entries, but the journal has {np.count_nonzero(is_frame)} frames"
         raise CorruptDataset(text, path=str(index_path))

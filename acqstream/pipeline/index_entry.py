@@ -10,6 +10,7 @@ from acqstream.formats.ndtiff.pages import StackPage
 from acqstream.formats.ndtiff.stack_header import ReadAt
 from acqstream.model.axes import axes_json, check_axes
 
+_NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page
 _LENGTH = struct.Struct("<I")
 _NUMBERS = struct.Struct("<IiiiiIii")
 
@@ -24,7 +25,7 @@ def entry_of_page(read: ReadAt, page: StackPage, stack_name: str, pixel_type: in
         metadata = json.loads(read(page.metadata, length))
         axes = axes_json(check_axes(metadata["Axes"]))
         numbers = _NUMBERS.pack(page.pixels, page.width, page.height, pixel_type, 0, page.metadata, length, 0)
-    except (ValueError, KeyError, TypeError, ProtocolError, struct.error):  # the last: a damaged page's numbers
+    except _NOT_OURS:
         return None
     name = stack_name.encode("ascii")
     return _LENGTH.pack(len(axes)) + axes + _LENGTH.pack(len(name)) + name + numbers

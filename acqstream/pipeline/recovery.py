@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
 from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.index import EntryBatch, parse_entries, plain_name
+from acqstream.formats.ndtiff.index import EntryBatch, parse_entries, plain_name, read_entries
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
 from acqstream.pipeline.index_entry import entry_of_page
+from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.state_file import DatasetState, read_state, write_state
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
@@ -124,8 +125,7 @@ class _Recovery:
         return self.report
 
     def _read_records(self) -> NDArray[np.void]:
-        with open(self._journal.path, "rb") as file:
-            content = file.read()
+        content = read_journal(Path(self._journal.path))
         if len(content) < journal.HEADER_BYTES:  # died while creating the dataset
             content = journal.encode_journal_header(self._state.dataset_id, clean=False)
             self._journal.rewrite(0, content)
@@ -134,12 +134,9 @@ class _Recovery:
 
     def _read_index(self) -> EntryBatch:
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-        except FileNotFoundError:
-            content = b""
-        return parse_entries(content, path)
+        if not os.path.lexists(path):
+            return parse_entries(b"", path)
+        return read_entries(Path(path))
 
     def _stack(self, name: str) -> ReadFile:
         if name not in self._files:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset
+from acqstream.errors import FileMissing
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.metadata import dump_ascii
@@ -18,6 +18,7 @@ from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
+from acqstream.storage.json_file import parsed, read_document, read_json_object
 
 STATE_NAME = "acqstream.json"
 RECEIPT_NAME = "receipt.json"
@@ -29,6 +30,9 @@ END_STATES: Mapping[str, AcquisitionState] = {
     "failed": AcquisitionState.FAILED,
 }
 """The state that a receipt's status stands for."""
+_TEXTS = ("dataset_id", "name", "reason", "started_at")
+_KINDS = {**dict.fromkeys(_TEXTS, str), "request": dict, "settings": dict, "gaps": list}
+_SEPARATORS = frozenset("/\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
 
 
@@ -86,37 +90,35 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
 
 
 def read_state(folder: str) -> DatasetState:
-    """The dataset's state. Raises FileNotFoundError where there is none, CorruptDataset if it is not ours."""
-    path = os.path.join(folder, STATE_NAME)
-    with open(path, "rb") as file:
-        content = file.read()
-    try:
-        values = json.loads(content)
-        if values["format"] != "acqstream" or values["version"] != 1:
-            raise CorruptDataset(f"is not an acqstream state of version 1: {values['version']!r}", path=path)
-        state = DatasetState(
-            values["dataset_id"],
-            values["name"],
-            AcquisitionState(values["state"]),
-            values["reason"],
-            values["started_at"],
-            values["request"],
-            values["settings"],
-            tuple(MissingFrames(**gap) for gap in values["gaps"]),
-        )
-        state.stack_folder(folder)  # its tiles can be understood
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r}", path=path) from error
+    """The dataset's state. Raises FileMissing, CorruptDataset if it is not ours, StorageError."""
+    return read_document(Path(folder, STATE_NAME), "acqstream", _state_in)
+
+
+def _state_in(values: Mapping[str, Any]) -> DatasetState:
+    """Raises ValueError, KeyError or TypeError for what our writer does not write."""
+    for name, kind in _KINDS.items():
+        if not isinstance(values[name], kind):
+            raise TypeError(f"{name} is {values[name]!r:.60}, expected {kind.__name__}")
+    if values["name"] in ("", ".", "..") or not _SEPARATORS.isdisjoint(values["name"]):
+        raise ValueError(f"name {values['name']!r:.60} is not a plain name")  # the stack files are called after it
+    state = DatasetState(
+        values["dataset_id"],
+        values["name"],
+        AcquisitionState(values["state"]),
+        values["reason"],
+        values["started_at"],
+        values["request"],
+        values["settings"],
+        tuple(MissingFrames(**gap) for gap in values["gaps"]),
+    )
+    state.stack_folder("")  # its tiles can be understood
     return state
 
 
 def read_receipt(folder: str) -> Receipt | None:
-    """The receipt of a finished dataset, None where there is none. Raises CorruptDataset if it cannot be read."""
-    path = os.path.join(folder, RECEIPT_NAME)
+    """The receipt of a finished dataset, None where there is none. Raises CorruptDataset, StorageError."""
+    path = Path(folder, RECEIPT_NAME)
     try:
-        with open(path, "rb") as file:
-            return Receipt.from_dict(json.loads(file.read()))
-    except FileNotFoundError:
+        return parsed(read_json_object(path, is_ours=True), path, Receipt.from_dict)
+    except FileMissing:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r}", path=path) from error

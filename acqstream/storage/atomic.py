@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 from acqstream.errors import StorageError
 from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.read_file import ReadFile, is_absent
 
 TEMPORARY_SUFFIX = ".new"
 
 
 def has_content(path: str, content: bytes) -> bool:
-    """Whether a file is there and holds just this. Raises OSError."""
+    """Whether a file is there and holds just this. Raises StorageError, CorruptDataset for a pipe, folder or device."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(content) + 1) == content
-    except FileNotFoundError:
-        return False
+        file = ReadFile(Path(path))
+    except StorageError as error:
+        if is_absent(error):
+            return False
+        raise
+    try:
+        return file.size() == len(content) and file.read(0, len(content)) == content
+    finally:
+        file.close()
 
 
 def replace_file(disk: Disk, path: str, content: bytes) -> None:

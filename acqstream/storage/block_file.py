@@ -60,7 +60,7 @@ class BlockFile:
         self._direct = -1
         self._buffered = ReadFile(path)
         try:
-            self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+            self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_NONBLOCK)
         except (OSError, AttributeError):
             pass  # a platform or file system without it; other reasons show when the other descriptor reads
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from acqstream.errors import StorageError
 
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
 
 def data_runs(path: Path) -> list[tuple[int, int]]:
     """Byte ranges [start, end) of a file that hold data, in order; what lies between them are holes and reads as zeros.
@@ -15,7 +17,7 @@ def data_runs(path: Path) -> list[tuple[int, int]]:
     The whole file is one range where platform or file system cannot tell. Raises StorageError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, _FLAGS)
         try:
             return _runs(descriptor, os.fstat(descriptor).st_size)
         finally:

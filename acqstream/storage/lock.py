@@ -9,6 +9,7 @@ from types import TracebackType
 from acqstream.errors import DatasetLocked, StorageError
 
 LOCK_NAME = ".acqstream.lock"
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe: no wait
 
 
 class DirectoryLock:
@@ -20,11 +21,11 @@ class DirectoryLock:
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, LOCK_NAME)
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            self._fd = os.open(self.path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
         if not try_lock(self._fd):
-            holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "an unknown process"
+            holder = _read_name(self._fd).decode("utf-8", "replace").strip() or "an unknown process"
             os.close(self._fd)
             raise DatasetLocked(
                 f"{directory} is in use by {holder}; wait until it is done, stop it, or choose another directory"
@@ -54,11 +55,18 @@ def is_locked(path: str) -> bool:
 
     Asking holds the lock for a moment: only to be asked of files that are said to be written.
     """
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    fd = os.open(path, os.O_RDONLY | _FLAGS)
     try:
         return not try_lock(fd)
     finally:
         os.close(fd)
+
+
+def _read_name(fd: int) -> bytes:
+    try:
+        return os.read(fd, 200)
+    except BlockingIOError:  # an empty pipe
+        return b""
 
 
 def try_lock(fd: int) -> bool:

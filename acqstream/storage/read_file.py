@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
-from acqstream.errors import DatasetError, StorageError
+from acqstream.errors import CorruptDataset, StorageError
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -25,7 +25,7 @@ class ReadFile:
     """Reads at any offset, from any thread.
 
     The descriptor is closed by `close`, or when the last reference goes: a cache may drop a file that another thread
-    is still reading. Raises StorageError where a disk call fails, DatasetError for a pipe, folder or device. A
+    is still reading. Raises StorageError where a disk call fails, CorruptDataset for a pipe, folder or device. A
     `RemotePath` gives a `RemoteFile`.
     """
 
@@ -45,7 +45,7 @@ class ReadFile:
             raise StorageError.wrap(error, str(path), "open for reading") from error
         if not stat.S_ISREG(mode):  # a pipe or device would block, or never end
             self.close()
-            raise DatasetError(f"{path}: is not a regular file")
+            raise CorruptDataset("is not a regular file", path=str(path))
 
     def size(self) -> int:
         """Length of the file now, in bytes."""

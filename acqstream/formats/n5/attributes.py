@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
+from acqstream.errors import CorruptDataset, FileMissing, UnsupportedFeature
 from acqstream.formats.n5.compression import TYPES
-from acqstream.storage.read_file import ReadFile, is_absent
+from acqstream.storage.json_file import read_json_object
 
 ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"
@@ -65,26 +65,10 @@ class DatasetAttributes:
 
 def read_attributes(folder: Path) -> dict[str, Any] | None:
     """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is no JSON object."""
-    path = folder / ATTRIBUTES_NAME
     try:
-        file = ReadFile(path)
-    except StorageError as error:
-        if is_absent(error):
-            return None
-        raise
-    try:
-        if file.size() > _MAX_FILE_BYTES:
-            raise CorruptDataset(f"has {file.size()} bytes, at most {_MAX_FILE_BYTES} are read", path=str(path))
-        text = file.read(0, _MAX_FILE_BYTES)
-    finally:
-        file.close()
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"is no JSON text: {error}", path=str(path)) from error
-    if not isinstance(found, dict):
-        raise CorruptDataset(f"holds {type(found).__name__}, expected an object", path=str(path))
-    return found
+        return read_json_object(folder / ATTRIBUTES_NAME, _MAX_FILE_BYTES)
+    except FileMissing:
+        return None
 
 
 def is_dataset(attributes: Mapping[str, Any] | None) -> bool:

@@ -6,17 +6,17 @@ signs that one is unfinished (fact sheet section 7); without any it counts as co
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from acqstream.errors import CorruptDataset, StorageError
+from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
 from acqstream.model.state import AcquisitionState
+from acqstream.storage.json_file import parse_json, read_small_file
 from acqstream.storage.read_file import ReadFile
 
 STATE_NAME = "acqstream.json"
@@ -30,7 +30,6 @@ ROLLOVER_S = 5.0
 """The reference writers end a full stack file before they begin the next one: for so long there may be one."""
 
 _LEVELS_VIEW, _VIEW_NAME = ".pyramid", "view.json"  # the view's folder lies beside the dataset
-_MAX_STATE_BYTES = 16 * 1024 * 1024  # the summary is part of it
 _DIRECTORY_TO_PIXELS = (178, 184)  # of both reference writers, grey or RGB
 
 
@@ -84,15 +83,13 @@ class _WatchedFile(Generic[_T]):
 
     def _read(self) -> _T | CorruptDataset:
         """A damaged file is returned as an error: it does not keep anybody from reading frames."""
-        file = ReadFile(self._path)
-        data = file.read(0, _MAX_STATE_BYTES)
-        file.close()
+        path = str(self._path)
         try:
-            return self._parse(json.loads(data))
+            return self._parse(parse_json(read_small_file(self._path), path))
+        except FileMissing:
+            return self._absent
         except CorruptDataset as error:
-            return CorruptDataset(str(error), path=str(self._path))
-        except (ValueError, RecursionError) as error:
-            return CorruptDataset(f"{self._what} is no JSON: {error}", path=str(self._path))
+            return error if error.path else CorruptDataset(str(error), path=path)
 
 
 class StateFile(_WatchedFile[AcquisitionState | None]):

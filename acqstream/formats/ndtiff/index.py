@@ -19,6 +19,7 @@ import os
 import struct
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff.stack_header import decode_text
+from acqstream.storage.read_file import ReadFile
 
 INDEX_NAME = "NDTiff.index"
 
@@ -46,6 +48,7 @@ assert NUMBERS_BYTES == 32
 
 MAX_AXES_BYTES = 64 * 1024  # far above 16 axes of 128 characters; a larger count is damage, not a torn entry
 MAX_NAME_BYTES = 4096  # no file system has longer names
+_WINDOW_BYTES = 4 * 1024 * 1024
 MAX_ENTRY_BYTES = 4 + MAX_AXES_BYTES + 4 + MAX_NAME_BYTES + NUMBERS_BYTES
 _MAX_FRAME_BYTES = 2**32  # a stack file ends there: its offsets are u32
 
@@ -122,6 +125,34 @@ def parse_entries(
         EntryBatch(
             axes, names, np.frombuffer(b"".join(numbers), NUMBERS), offsets, position - begin, at_zeros, is_limited
         )
+    )
+
+
+def read_entries(path: Path) -> EntryBatch:
+    """All whole entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
+
+    Raises CorruptDataset, StorageError.
+    """
+    file = ReadFile(path)
+    try:
+        parts: list[EntryBatch] = []
+        position = 0
+        while True:
+            data = file.read(position, _WINDOW_BYTES)
+            part = parse_entries(data, str(path), position)
+            parts.append(part)
+            position += part.consumed
+            if len(data) < _WINDOW_BYTES or not part.consumed or part.at_zeros:
+                break
+    finally:
+        file.close()
+    return EntryBatch(
+        [axes for part in parts for axes in part.axes],
+        [name for part in parts for name in part.names],
+        np.concatenate([part.numbers for part in parts]),
+        [offset for part in parts for offset in part.offsets],
+        position,
+        parts[-1].at_zeros,
     )
 
 

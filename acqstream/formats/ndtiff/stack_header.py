@@ -16,13 +16,13 @@ offset v3  v2   size  value
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.storage.json_file import parse_json
 
 ReadAt = Callable[[int, int], bytes]
 """Bytes [offset, offset + count) of a file, fewer at its end."""
@@ -96,10 +96,7 @@ def parse_json_object(data: bytes, path: str, offset: int) -> dict[str, Any]:
     text = decode_text(data).rstrip("\0 ")
     if not text:
         return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"metadata is no JSON: {error}", path=path, offset=offset) from error
+    value = parse_json(text, path, what="metadata", offset=offset)
     if not isinstance(value, dict):
         raise CorruptDataset(f"metadata is a {type(value).__name__}, not a JSON object", path=path, offset=offset)
     return value

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset
 from acqstream.model.finite_number import finite_number
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage import json_file
 
-_LARGEST_FILE_BYTES = 2**26
 _LARGEST_NUMBER = 2**32 - 1  # voxel positions are 32 bit in every implementation
 
 
 def read_json_object(path: Path) -> Fields:
     """The JSON object in a file. Raises CorruptDataset, StorageError."""
-    file = ReadFile(path)
-    if (size := file.size()) > _LARGEST_FILE_BYTES:
-        raise CorruptDataset(f"holds {size} bytes, at most {_LARGEST_FILE_BYTES} are read", path=str(path))
-    try:
-        value = json.loads(file.read(0, size))
-    except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"is no JSON: {error}", path=str(path)) from error
-    return Fields(value, str(path), "")
+    return Fields(json_file.read_json_object(path), str(path), "")
 
 
 class Fields:

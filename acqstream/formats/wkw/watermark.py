@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acqstream.errors import StorageError
+from acqstream.errors import FileMissing
 from acqstream.formats.wkw.axis_roles import Place
 from acqstream.formats.wkw.json_fields import read_json_object
-from acqstream.storage.read_file import is_absent
 
 STORED_NAME = "acqstream-stored.json"
 
@@ -45,10 +44,8 @@ def read_depths(path: Path) -> dict[tuple[int, int], int] | None:
     """Voxels by (level, layer), as the file says; None if it is not there. Raises CorruptDataset, StorageError."""
     try:
         fields = read_json_object(path)
-    except StorageError as error:
-        if is_absent(error):
-            return None
-        raise
+    except FileMissing:
+        return None
     depths = {}
     for name in fields.values:
         key = _KEY.fullmatch(name)

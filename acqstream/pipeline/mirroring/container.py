@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import ConfigError, CorruptDataset, DatasetError, StorageError
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.metadata import dump_ascii
 from acqstream.pipeline.mirroring.array_plan import ArrayPlan
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import remove_tree
+from acqstream.storage.json_file import read_document
 
 NOTE_NAME = "mirror.json"
 
@@ -54,21 +55,16 @@ class MirrorNote:
 
 def read_note(folder: Path) -> MirrorNote | None:
     """The note in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
-    path = folder / NOTE_NAME
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+        return read_document(folder / NOTE_NAME, "acqstream-mirror", _note_in)
+    except FileMissing:
         return None
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "cannot read") from error
-    try:
-        values = json.loads(content)
-        if values["format"] != "acqstream-mirror" or values["version"] != 1:
-            raise CorruptDataset("is no note of a mirror, version 1", path=str(path))
-        plan = None if values["plan"] is None else ArrayPlan.from_json(values["plan"])
-        return MirrorNote(str(values["dataset_id"]), str(values["container"]), dict(values["settings"]), plan)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
+
+
+def _note_in(values: Mapping[str, Any]) -> MirrorNote:
+    """Raises ValueError, KeyError or TypeError for what we do not write."""
+    plan = None if values["plan"] is None else ArrayPlan.from_json(values["plan"])
+    return MirrorNote(str(values["dataset_id"]), str(values["container"]), dict(values["settings"]), plan)
 
 
 def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:

@@ -21,6 +21,7 @@ from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
+from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.recovery import RecoveryReport, recover
 from acqstream.pipeline.repair.index_rebuild import Rebuilt, rebuild_index
 from acqstream.pipeline.repair.repair_report import RepairReport
@@ -28,13 +29,14 @@ from acqstream.pipeline.repair.surviving_journal import SurvivingJournal, read_s
 from acqstream.pipeline.state_file import STATE_NAME, DatasetState, read_state, write_state
 from acqstream.pipeline.views.checkpoint import view_folder
 from acqstream.storage.append_file import AppendFile
-from acqstream.storage.atomic import replace_file
+from acqstream.storage.atomic import has_content, replace_file
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.dry_disk import DryDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.storage.stack_file import finish_file
 
 BACKUP_NAME = f"{INDEX_NAME}.before-repair"
+_MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
 QUIET_S = 10.0
 """A dataset of another program counts as being written while its files are younger than this."""
 
@@ -96,8 +98,6 @@ class _Repair:
                 self.report.notes.append(f"{STATE_NAME} is missing")
         except CorruptDataset as error:
             self.report.notes.append(f"{STATE_NAME} cannot be read: {error}")
-        except OSError as error:
-            raise StorageError.wrap(error, str(self._container / STATE_NAME), "read the state") from error
         return None
 
     def _recover(self) -> tuple[RecoveryReport, SurvivingJournal] | None:
@@ -133,10 +133,7 @@ class _Repair:
             level.lost.add(f"stack file {record['stack']}", int(record["offset"]), "the frame was not written whole")
 
     def _read_journal(self) -> SurvivingJournal:
-        try:
-            content = self._journal_path.read_bytes()
-        except OSError as error:
-            raise StorageError.wrap(error, str(self._journal_path), "read the journal") from error
+        content = read_journal(self._journal_path, max_damaged=_MAX_DAMAGED_RECORDS)
         return read_surviving_journal(content, str(self._journal_path))
 
     def _lock_journal(self, held: contextlib.ExitStack) -> SurvivingJournal | None:
@@ -260,7 +257,7 @@ def _backup_path(folder: str, old: bytes) -> str:
     """Where the old index is kept: a free name, or the one where it is kept already."""
     number, path = 1, os.path.join(folder, BACKUP_NAME)
     while os.path.exists(path):
-        if os.path.getsize(path) == len(old) and Path(path).read_bytes() == old:
+        if has_content(path, old):
             return path
         number += 1
         path = os.path.join(folder, f"{BACKUP_NAME}-{number}")

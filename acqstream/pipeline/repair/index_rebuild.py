@@ -29,11 +29,13 @@ from acqstream.pipeline.repair.axes_settlement import doubt_odd_names, guess_mis
 from acqstream.pipeline.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
 from acqstream.pipeline.repair.repair_report import LevelReport
 from acqstream.pipeline.repair.surviving_journal import SurvivingJournal
+from acqstream.storage.json_file import read_small_file
 from acqstream.storage.read_file import ReadFile
 
 _STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
 _RAW = (0, 1)
 _FEW_CONFLICTS = 2
+_MAX_INDEX_BYTES = 2**31  # some 15 million frames; all entries are in memory at once
 _SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an entry places there
 
 
@@ -386,8 +388,4 @@ def _stack_order(name: str) -> tuple[str, int]:
 def _read_if_there(path: Path) -> bytes | None:
     if not path.exists():
         return None
-    file = ReadFile(path)
-    try:
-        return file.read(0, file.size())
-    finally:
-        file.close()
+    return read_small_file(path, _MAX_INDEX_BYTES)

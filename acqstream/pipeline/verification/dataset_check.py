@@ -28,7 +28,6 @@ from acqstream.pipeline.verification.receipt_check import (
     ReceiptCheck,
     missing_in,
     read_receipt,
-    read_side_file,
 )
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.lock import is_locked
@@ -120,8 +119,7 @@ class _Check:
     def read_side_files(self) -> None:
         """State, receipt and journal; whether the dataset is being written."""
         if STATE_NAME in self._present:
-            with self._reporting(STATE_NAME) as path:
-                read_side_file(path)  # no pipe, no gigabytes
+            with self._reporting(STATE_NAME):
                 self._state = read_state(str(self.folder))
         if self._state is not None and self._state.state.writing:
             self._look_for_writer()
@@ -148,7 +146,7 @@ class _Check:
             yield path
         except CorruptDataset as error:
             self._report.add_error(error)
-        except (DatasetError, FileNotFoundError, RecursionError) as error:
+        except (DatasetError, FileNotFoundError) as error:
             self._report.add_problem(path, f"cannot be read: {error!s:.300}")
 
     def _look_for_writer(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from acqstream.formats.base import CheckReport
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.pipeline.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
 from acqstream.pipeline.verification.journal_check import CheckedJournal
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.json_file import parsed, read_json_object
 
-MAX_SIDE_FILE_BYTES = 64 * 2**20  # of acqstream.json and receipt.json
 _COUNTS = ("stored", "skipped", "payload_bytes", "without_checksum")
 _NEEDED = ("dataset_id", "path", "status", "sent", "missing", *_COUNTS)
 _MAX_NUMBER = 2**48
@@ -32,22 +30,10 @@ class MissingNumbers:
     ranges: tuple[MissingFrames, ...] = ()
 
 
-def read_side_file(path: Path) -> bytes:
-    """A small file of ours. Raises CorruptDataset if it is too large, DatasetError if it is no file, StorageError."""
-    file = ReadFile(path)
-    if file.size() > MAX_SIDE_FILE_BYTES:
-        raise CorruptDataset(f"{file.size()} bytes; at most {MAX_SIDE_FILE_BYTES} are read", path=str(path))
-    return file.read(0, MAX_SIDE_FILE_BYTES)
-
-
 def read_receipt(path: Path) -> Receipt:
     """Raises CorruptDataset where something is missing or of the wrong type, StorageError."""
-    content = read_side_file(path)
-    try:
-        values = json.loads(content)
-        receipt = Receipt.from_dict(values)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r:.200}", path=str(path)) from error
+    values = read_json_object(path, is_ours=True)
+    receipt = parsed(values, path, Receipt.from_dict)
     lacking = [name for name in _NEEDED if name not in values]
     if lacking:
         raise CorruptDataset(f"does not say {', '.join(lacking)}", path=str(path))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import CorruptDataset, StorageError
+from acqstream.errors import FileMissing, StorageError
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
+from acqstream.storage.json_file import read_document
 from acqstream.storage.lock import DirectoryLock
 
 CHECKPOINT_NAME = "view.json"
@@ -57,31 +57,26 @@ def view_folder(dataset: Path, name: str) -> Path:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset."""
-    path = folder / CHECKPOINT_NAME
+    """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
     try:
-        content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        return read_document(folder / CHECKPOINT_NAME, "acqstream-view", _checkpoint_in)
+    except FileMissing:
         return None
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "read") from error
-    try:
-        values = json.loads(content)
-        if values["format"] != "acqstream-view" or values["version"] != 1:
-            raise CorruptDataset("is no checkpoint of a view, version 1", path=str(path))
-        last = (str(values["last"][0]), int(values["last"][1])) if values["last"] is not None else None
-        return Checkpoint(
-            str(values["view"]),
-            str(values["dataset_id"]),
-            int(values["cursor"]),
-            last,
-            values["complete"] is True,
-            dict(values["state"]),
-            str(values.get("failed", "")),
-            values.get("unsure") is True,
-        )
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CorruptDataset(f"cannot be understood: {error!r}", path=str(path)) from error
+
+
+def _checkpoint_in(values: Mapping[str, Any]) -> Checkpoint:
+    """Raises ValueError, KeyError, TypeError or IndexError for what we do not write."""
+    last = (str(values["last"][0]), int(values["last"][1])) if values["last"] is not None else None
+    return Checkpoint(
+        str(values["view"]),
+        str(values["dataset_id"]),
+        int(values["cursor"]),
+        last,
+        values["complete"] is True,
+        dict(values["state"]),
+        str(values.get("failed", "")),
+        values.get("unsure") is True,
+    )
 
 
 def write_checkpoint(disk: Disk, folder: Path, checkpoint: Checkpoint) -> None:

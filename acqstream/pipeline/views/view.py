@@ -16,7 +16,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, DatasetLocked, DiskFull, StorageError
+from acqstream.errors import (
+    AcqStreamError,
+    CorruptDataset,
+    DatasetError,
+    DatasetLocked,
+    DiskFull,
+    FileMissing,
+    StorageError,
+)
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.pipeline.state_file import DatasetState, read_state
@@ -379,5 +387,5 @@ def _state_of(container: Path) -> DatasetState | None:
     """Of a dataset of ours; None for those of other writers."""
     try:
         return read_state(os.fspath(container))
-    except (FileNotFoundError, CorruptDataset):
+    except (FileMissing, CorruptDataset):
         return None

@@ -1,0 +1,132 @@
+"""Small files, and JSON in them, that a stranger may have put there: bounded in bytes, items and depth.
+
+Every JSON file of a dataset's folder is read here. A pipe does not block, a sparse file of many gigabytes takes no
+memory, and whatever is wrong becomes one error that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.storage.read_file import ReadFile, is_absent
+
+MAX_FILE_BYTES = 64 * 2**20
+MAX_ITEMS = 2_000_000  # an empty list takes 20 times the memory of its text, so bytes alone are no bound
+MAX_DEPTH = 100  # far below what exhausts the stack of those who walk through the value
+
+_T = TypeVar("_T")
+_WRONG_CONTENT = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
+def read_small_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a file of at most max_bytes.
+
+    Raises FileMissing, CorruptDataset if it is larger or not a regular file, StorageError.
+    """
+    try:
+        file = ReadFile(path)
+    except StorageError as error:
+        if is_absent(error):
+            raise FileMissing(error, str(path), "read") from error
+        raise
+    try:
+        size = file.size()
+        if size > max_bytes:
+            raise CorruptDataset(f"has {size} bytes, at most {max_bytes} are read", path=str(path))
+        return file.read(0, max_bytes)
+    finally:
+        file.close()
+
+
+def parse_json(
+    content: bytes | str, path: str, *, is_ours: bool = False, what: str = "", offset: int | None = None
+) -> Any:
+    """The value of a JSON text that was found in the file `path`.
+
+    is_ours: our own programs wrote it, so doubled names and numbers that are not finite are damage. what names the
+    text in the file, for the error. Raises CorruptDataset.
+    """
+    place = f"{what} " if what else ""
+    marks = b"[{," if isinstance(content, bytes) else "[{,"
+    counts = [content.count(marks[i : i + 1]) for i in range(3)]  # type: ignore[arg-type] # both are of one kind
+    if sum(counts) > MAX_ITEMS:
+        text = f"{place}holds about {sum(counts)} JSON items, at most {MAX_ITEMS} are read"
+        raise CorruptDataset(text, path=path, offset=offset)
+    strict: dict[str, Any] = {}
+    if is_ours:
+        strict = {"parse_constant": _refuse_constant, "parse_float": _finite, "object_pairs_hook": _unique_names}
+    try:
+        value = json.loads(content, **strict)
+    except RecursionError as error:
+        raise CorruptDataset(f"{place}is no JSON: nested too deeply", path=path, offset=offset) from error
+    except ValueError as error:
+        raise CorruptDataset(f"{place}is no JSON: {error!s:.200}", path=path, offset=offset) from error
+    if counts[0] + counts[1] > MAX_DEPTH and _is_too_deep(value):
+        text = f"{place}is nested more than {MAX_DEPTH} levels deep, which nobody writes"
+        raise CorruptDataset(text, path=path, offset=offset)
+    return value
+
+
+def read_json_object(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_ours: bool = False) -> dict[str, Any]:
+    """The JSON object in a file. Raises as `read_small_file`, and CorruptDataset for what is no object."""
+    value = parse_json(read_small_file(path, max_bytes), str(path), is_ours=is_ours)
+    if not isinstance(value, dict):
+        raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=str(path))
+    return value
+
+
+def read_document(path: Path, kind: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
+    """What `parse` makes of a document of ours: a JSON object with `kind` as its format, version 1.
+
+    Raises as `read_json_object`, and CorruptDataset for whatever `parse` stumbles over.
+    """
+    values = read_json_object(path, is_ours=True)
+    if values.get("format") != kind or values.get("version") != 1:
+        found = f"format {values.get('format')!r:.60}, version {values.get('version')!r:.60}"
+        raise CorruptDataset(f"{found}; expected {kind!r}, version 1", path=str(path))
+    return parsed(values, path, parse)
+
+
+def parsed(values: dict[str, Any], path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T:
+    """What `parse` makes of values that were read from `path`. Raises CorruptDataset for what it stumbles over."""
+    try:
+        return parse(values)
+    except _WRONG_CONTENT as error:
+        raise CorruptDataset(f"cannot be understood: {error!r:.200}", path=str(path)) from error
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is too large a number")
+    return number
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return values
