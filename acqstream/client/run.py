@@ -22,6 +22,7 @@ from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
+from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import (
     AcqStreamError,
     AcquisitionFailed,
@@ -42,7 +43,7 @@ class Run:
     """Takes frames for one dataset. Made by `create`; used as a context manager, or ended by `close`.
 
     Its methods may be called from several threads, not from a forked process; puts are taken one after the other. A run
-    that is neither closed nor left is ended as an error at interpreter exit.
+    that is neither closed nor left is ended as an error at interpreter exit. stored: see `StoredFrames`.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
@@ -51,6 +52,7 @@ class Run:
         self._condition = connection.condition
         self._settings = connection.settings
         self._admission = Admission(connection, memory)
+        self.stored = StoredFrames(connection, micromanager)
         self._micromanager = micromanager
         self._order = threading.RLock()  # held by whoever gives out the next frame number
         self._declared = DeclaredGaps()
@@ -112,6 +114,10 @@ class Run:
     def transport_why(self) -> str:
         """Why it is not shared memory; empty if it is."""
         return self._connection.transport_why
+
+    def is_stored(self, axes: Mapping[Any, Any] | None = None, /, **axis_values: Any) -> bool:
+        """Whether a frame with these axes was there when this run was opened with resume=True; see `stored`."""
+        return plain_axes(axes, axis_values) in self.stored
 
     # --- frames ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from acqstream.client.outbox import HeldMessage, Outbox
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, UnknownReply, Warn
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
 from acqstream.protocol.request_fields import encode_request
 
 MAX_WARNINGS = 1000
@@ -25,6 +25,7 @@ LOST_CODES = frozenset({"unknown_ds", "denied"})
 """Not fatal errors that say that the daemon no longer knows this connection: it is made anew."""
 
 SHUTTING_DOWN = "shutting_down"
+_STORED = "stored"  # among the patches: a question, which is sent again after a lost contact as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class Session:
         self.last_word = now
         self.released_at = now
         self.opened: Opened | None = None
+        self.stored_before: int | None = None  # frames when the run was opened; None: the daemon does not tell
+        self.stored_answer: StoredPage | AcqStreamError | None = None
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
         self.ending: Ending | None = None
@@ -118,7 +121,10 @@ class Session:
         if self.opened is None:
             self.outbox.begin(opened.next, opened.received_bytes)
             self.opened = opened
+            self.stored_before = opened.stored
         else:
+            if self.stored_before is not None and opened.stored is not None:
+                self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost the last
             self._rewind(opened)
             self._unsent_patches = [kind for kind in self._patches if kind != "summary" or opened.next == 0]
         self.release_when_durable = not same_machine
@@ -154,9 +160,20 @@ class Session:
             return self._note_warning(reply, wall_time)
         elif isinstance(reply, Closed):
             self._finish(reply.receipt)
+        elif isinstance(reply, StoredPage):
+            self._answer_stored(reply)
         elif isinstance(reply, Error):
             return self._refuse(reply, wall_time)
         return None
+
+    def ask_stored(self, header: bytes) -> None:
+        """Ask for a page of the axes that are stored; `stored_answer` is None until there is an answer."""
+        self.stored_answer = None
+        self.add_patch(_STORED, header)
+
+    def _answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
+        if self._patches.pop(_STORED, None) is not None:
+            self.stored_answer = answer
 
     def _acknowledge(self, ack: Ack, now: float) -> None:
         self.cursors = ack.cursors
@@ -188,6 +205,7 @@ class Session:
         if error.code in LOST_CODES:
             self._lose_contact(error)
             return None
+        self._answer_stored(failure(error, self.opened.path if self.opened else ""))
         return self.warn(error.code, error.text, wall_time)
 
     def _lose_contact(self, error: Error) -> None:

@@ -15,7 +15,7 @@ from acqstream.pipeline.log import Log
 from acqstream.pipeline.memory_budget import Share
 from acqstream.pipeline.writer import BATCH_BYTES
 from acqstream.protocol.encoding import Encoding
-from acqstream.protocol.replies import Ack
+from acqstream.protocol.replies import Ack, StoredPage
 from acqstream.protocol.session import Session
 
 ACK_INTERVAL_S = 0.02
@@ -53,6 +53,7 @@ class Acquisition:
     is_shape_change_told: bool = False
     is_low_told: bool = False
     is_paused_told: bool = False
+    keys_asked: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read
     _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
     bytes_per_s: float = 0.0
 
@@ -88,6 +89,21 @@ class Acquisition:
         self.told = (cursors, limit)
         self.told_at_s = now_s
         return Ack(self.dataset_id, cursors, limit)
+
+    def ask_keys(self, at: int) -> None:
+        """Its producer wants a page of the axes that are stored, of all frames received by now."""
+        self.keys_asked = (at, self.log.received)
+
+    def take_keys(self) -> StoredPage | None:
+        """The page that was asked for, once those frames are published. Raises StorageError or CorruptDataset."""
+        if self.keys_asked is None or self.session.state is AcquisitionState.OPENING:
+            return None
+        at, needed = self.keys_asked
+        if self.log.cursors().published < needed:
+            return None
+        self.keys_asked = None
+        page = self.log.stored_keys(at)
+        return StoredPage(self.dataset_id, page.keys, page.next)
 
     def is_ack_pending(self) -> bool:
         """News that was held back to save messages."""

@@ -57,6 +57,17 @@ class Announcer:
         for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_TOLD_AGAIN:]:
             self.tell(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
+    def tell_keys(self, acquisition: Acquisition) -> None:
+        """A page of the axes that are stored, if its producer waits for one."""
+        try:
+            page = acquisition.take_keys()
+        except AcqStreamError as error:
+            logger.warning("%s: its stored frames cannot be told: %s", acquisition.name, error)
+            self.tell(acquisition, Error("io_error", str(error), acquisition.dataset_id))
+            return
+        if page is not None:
+            self.tell(acquisition, page)
+
     def tell_error(self, acquisition: Acquisition, error: AcqStreamError) -> None:
         """The log has failed: its producer learns it with the number of the first frame that is not stored."""
         acquisition.is_error_told = True

@@ -79,6 +79,8 @@ class Office:
                     self._skip(peer, request)
                 case requests.Patch():
                     self._patch(peer, request)
+                case requests.Stored():
+                    self.find(peer, request.dataset_id).ask_keys(request.at)
                 case requests.Stop():
                     self._stop(peer, request.name)
         except AcqStreamError as error:
@@ -95,8 +97,11 @@ class Office:
         self._announcer.answer_error(peer, dataset_id, error)
 
     def _end_refused(self, acquisition: Acquisition, error: AcqStreamError) -> None:
-        """The producer sent what cannot be taken. What follows it on the way is dropped; the first error was told."""
-        if self._end(acquisition, Event.REFUSED, "error", str(error)):
+        """The producer sent what cannot be taken. What follows it on the way is dropped; the first error was told.
+
+        The dataset can be resumed: a mistake of a program must not be the end of a day's data.
+        """
+        if self._end(acquisition, Event.REFUSED, "interrupted", str(error)):
             acquisition.is_error_told = True
             number = getattr(error, "number", None)
             self._announcer.tell(acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True))
@@ -212,6 +217,7 @@ class Office:
             io=log.io,
             memory=acquisition.memory.generation if acquisition.memory is not None else None,
             memory_why=acquisition.memory_why,
+            stored=log.received_frames,
         )
 
     def _ping(self, peer: Peer, request: requests.Ping) -> None:
@@ -343,6 +349,7 @@ class Office:
         is_status_due |= is_pause_news
         if session.state is not AcquisitionState.OPENING:  # a producer that joins hears nothing before `opened`
             self._announcer.tell_warnings(acquisition)
+            self._announcer.tell_keys(acquisition)
         if is_status_due:
             acquisition.measure_rate(now_s)
             self._announcer.tell(acquisition, StatusReply(acquisition.status(self.space), acquisition.dataset_id))

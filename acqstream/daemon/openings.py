@@ -135,7 +135,7 @@ class Openings:
         return None
 
     def _resume(self, peer: Peer, spec: AcquisitionSpec, folder: Path, state: DatasetState) -> Acquisition:
-        if state.state is not AcquisitionState.INTERRUPTED:
+        if not _is_resumable(state, spec):
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
         epoch = _next_epoch(spec, state)
@@ -144,7 +144,7 @@ class Openings:
         mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *more]))
         settings = {**spec.mirror_settings, **(state.request.get("mirror_settings") or {})}
         request = {**state.request, "epoch": epoch, "mirrors": mirrors, "mirror_settings": settings}
-        state = replace(state, request=request)
+        state = replace(state, state=AcquisitionState.INTERRUPTED, request=request)
         summary = state.request.get("summary")
         stored = replace(
             spec,
@@ -211,6 +211,12 @@ class Openings:
 def _is_pyramid_by_itself(spec: AcquisitionSpec) -> bool:
     """Nothing is asked for but the levels that tiles get, and nobody said how many: they can be made later."""
     return spec.mirrors == (PYRAMID_VIEW,) and spec.tiles is not None and spec.tiles.levels is None
+
+
+def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:
+    """Interrupted datasets are, and those that a producer ended with an error: for another one, that asks for it."""
+    is_other = spec.dataset_id != state.dataset_id
+    return state.state is AcquisitionState.INTERRUPTED or (is_other and state.state is AcquisitionState.ERRORED)
 
 
 def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:

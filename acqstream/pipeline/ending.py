@@ -20,11 +20,11 @@ class Ending:
     def resolve(self, error: AcqStreamError | None, no_space: DiskFull | None) -> tuple[Status, str]:
         """Status and reason in the end.
 
-        error is what broke the acquisition; no_space is why frames that had been received were left out after waiting
-        for space was given up.
+        error is what broke the acquisition: a frame that was refused leaves it interrupted, to be resumed. no_space is
+        why frames that had been received were left out after waiting for space was given up.
         """
         if error is not None:
-            return ("error" if isinstance(error, FrameRefused) else "failed"), str(error)
+            return ("interrupted" if isinstance(error, FrameRefused) else "failed"), str(error)
         if no_space is None:
             return self.status, self.reason
         status, reason = self.status, self.reason

@@ -53,6 +53,7 @@ class Intake:
         self.closed: deque[Group | Gap] = deque()
         self.received = 0
         self.received_payload_bytes = 0
+        self.received_frames = 0  # without the numbers that were skipped
         self.closing = False
         self._has_ended = False
         self.is_held = False  # the window stays where it is: there is no space on the disk
@@ -83,6 +84,7 @@ class Intake:
             self.received = self._released = continuation.next_number
             self._kinds = continuation.axis_kinds
             self.received_payload_bytes = continuation.payload_bytes
+            self.received_frames = continuation.tally.stored
             self.stack_header = continuation.stack_header
             self._end = len(self.stack_header)
             self._stack = continuation.next_stack
@@ -152,6 +154,7 @@ class Intake:
                 self._outside.append(group)
             group.placements.append(placement)
             self.received += len(placement.frames)
+            self.received_frames += len(placement.frames)
             self.received_payload_bytes += placement.frames.payload_bytes
             self._note_cost(group, placement)
             if not placement.packed:

@@ -32,6 +32,7 @@ from acqstream.pipeline.recording import Recording
 from acqstream.pipeline.slot import Slot
 from acqstream.pipeline.space_gate import RETRY_S
 from acqstream.pipeline.state_file import DatasetState
+from acqstream.pipeline.stored_keys import KeyPage, read_key_page
 from acqstream.pipeline.views.log_views import NO_VIEWS, LogViews
 from acqstream.storage.disk import Disk, LocalDisk
 
@@ -260,6 +261,18 @@ class Log:
     @property
     def received_payload_bytes(self) -> int:
         return self._intake.received_payload_bytes
+
+    @property
+    def received_frames(self) -> int:
+        """Frames below `received` that have pixels: without the numbers that were skipped."""
+        return self._intake.received_frames
+
+    def stored_keys(self, at: int) -> KeyPage:
+        """Axes of published frames; at: a byte of the index, 0 or `next` of the page before. Bounded disk I/O.
+
+        Raises StorageError or CorruptDataset.
+        """
+        return read_key_page(self._recording.index_path, at)
 
     @property
     def payload_bytes(self) -> int:

@@ -109,6 +109,10 @@ class Recording:
         return stack.file.io if stack is not None else self._first_io
 
     @property
+    def index_path(self) -> str:
+        return os.path.join(self._state.stack_folder(self.folder), ndtiff.INDEX_NAME)
+
+    @property
     def paused_why(self) -> str:
         """Why no frames are taken for want of space; empty while they are."""
         error = self.gate.error

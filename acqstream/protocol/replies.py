@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acqstream.errors import ProtocolError
+from acqstream.model.axes import AxisValue, check_axes
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.protocol.daemon_status import as_much_as_fits
@@ -60,7 +61,8 @@ class Opened:
 
     received_bytes are the payload bytes of all frames below next: what limit counts from. epoch numbers the
     connections to the acquisition; the ones before are fenced off. memory is the number of the producer's memory that
-    frames may lie in, None where they must come as message parts; memory_why then says why.
+    frames may lie in, None where they must come as message parts; memory_why then says why. stored is how many frames
+    below next have pixels: the axes of so many are told on request; None from a daemon that does not tell them.
     """
 
     dataset_id: str
@@ -75,6 +77,7 @@ class Opened:
     epoch: int = 0
     memory: int | None = None
     memory_why: str = ""
+    stored: int | None = None
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -92,6 +95,7 @@ class Opened:
             "epoch": self.epoch,
             "memory": self.memory,
             "memory_why": self.memory_why,
+            "stored": self.stored,
         }
 
 
@@ -110,6 +114,18 @@ class Ack:
             "durable": self.cursors.durable,
             "limit": _limit(self.limit),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """Axes of stored frames in order of arrival, and where the next page begins. An empty page is the end."""
+
+    dataset_id: str
+    keys: tuple[Mapping[str, AxisValue], ...]
+    next: int
+
+    def fields(self) -> dict[str, Any]:
+        return {"t": "stored", "ds": self.dataset_id, "keys": list(self.keys), "next": self.next}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +180,7 @@ class StatusReply:
         return {"t": "status", "ds": self.dataset_id, **self.values}
 
 
-Reply = Welcome | Opened | Ack | Warn | Error | Closed | StatusReply
+Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply
 
 
 def _as_many_as_fit(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
@@ -239,7 +255,12 @@ def _parse_opened(f: Mapping[str, Any]) -> Opened:
         int(f.get("epoch", 0)),
         int(f["memory"]) if f.get("memory") is not None else None,
         str(f.get("memory_why", "")),
+        int(f["stored"]) if f.get("stored") is not None else None,
     )
+
+
+def _parse_stored(f: Mapping[str, Any]) -> StoredPage:
+    return StoredPage(f["ds"], tuple(check_axes(axes) for axes in f["keys"]), int(f["next"]))
 
 
 def _parse_ack(f: Mapping[str, Any]) -> Ack:
@@ -266,6 +287,7 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
     "welcome": _parse_welcome,
     "opened": _parse_opened,
     "ack": _parse_ack,
+    "stored": _parse_stored,
     "warn": _parse_warn,
     "error": _parse_error,
     "closed": _parse_closed,

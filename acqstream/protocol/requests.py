@@ -96,13 +96,21 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """Asks for the axes of the stored frames, a page at a time. at: where the page begins, 0 or `next` of the last."""
+
+    dataset_id: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """From an operator: end the acquisition called `name` now, whoever feeds it."""
 
     name: str
 
 
-Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stop
+Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stored | Stop
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
@@ -315,5 +323,6 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "patch": _parse_patch,
     "close": _parse_close,
     "ping": _parse_ping,
+    "stored": lambda fields: Stored(take_dataset_id(fields), take_integer({"at": 0, **fields}, "at")),
     "stop": lambda fields: Stop(take_text(fields, "name", longest=1000)),
 }

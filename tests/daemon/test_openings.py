@@ -134,9 +134,27 @@ def test_a_finished_dataset_answers_its_producer_with_the_receipt(desk: Desk, st
     receipt = desk.open().log
     desk.end(status)
     assert desk.answer(resume=True, epoch=1) == receipt.receipt
-    code, text = desk.refusal("cells", OTHER, resume=True)
-    assert code == "name_taken"
-    assert "cannot be resumed" in text
+    assert desk.refusal(resume=False)[0] == "name_taken"
+    if status != "error":
+        code, text = desk.refusal("cells", OTHER, resume=True)
+        assert code == "name_taken"
+        assert "cannot be resumed" in text
+
+
+def test_a_dataset_that_ended_with_an_error_is_resumed_by_another_producer(desk: Desk) -> None:
+    log = desk.open().log
+    frames = frames_of(4)
+    for frame in frames[:3]:
+        log.append(frame.header, frame.image)
+    desk.end("error")
+    assert json.loads((desk.data / "cells" / "acqstream.json").read_bytes())["state"] == "ERRORED"
+    one = desk.open("cells", OTHER, resume=True)
+    assert (one.dataset_id, one.log.received, one.log.received_frames, one.is_resumed) == (OWN, 3, 3, True)
+    assert not (desk.data / "cells" / RECEIPT_NAME).exists()
+    one.log.append(frames[3].header, frames[3].image)
+    desk.end("completed")
+    assert one.log.receipt is not None
+    assert (one.log.receipt.status, one.log.receipt.stored) == ("completed", 4)
 
 
 def test_a_finished_dataset_without_a_receipt_is_refused(desk: Desk) -> None:

@@ -74,7 +74,7 @@ def test_frames_before_a_bad_one_are_stored_and_the_error_names_it(daemon: Daemo
             error = client.wait_for("error")
             assert (error["n"], error["fatal"]) == (number, True), error
             receipt = client.wait_for("closed")["receipt"]
-            assert (receipt["stored"], receipt["status"]) == (5, "error")
+            assert (receipt["stored"], receipt["status"]) == (5, "interrupted")
         assert stored_times(path) == [0, 1, 2, 3, 4]
 
 

@@ -210,9 +210,9 @@ def test_a_wrong_frame_ends_its_own_acquisition_only(
     assert error["code"] == (code or error["code"]) != "internal"
     closed = client.wait_for("closed", "error")
     assert closed["t"] == "closed", closed  # one error only
-    assert (closed["receipt"]["status"], closed["receipt"]["stored"]) == ("error", 3)
+    assert (closed["receipt"]["status"], closed["receipt"]["stored"]) == ("interrupted", 3)
     assert closed["receipt"]["reason"] == error["text"]
-    assert state_of(path)["state"] == "ERRORED"
+    assert state_of(path)["state"] == "INTERRUPTED"
     assert check_frames(path, lambda _: SMALL, oracle=False) == 3
 
 

@@ -158,7 +158,7 @@ def test_what_the_sender_of_wrong_input_is_told(busy_daemon: DaemonProcess, row:
             client.send("close", ds=ds, n=4)
         receipt = client.wait_for("closed", "error")["receipt"]
     stored = 3 if row.fatal else 4
-    assert (receipt["status"], receipt["stored"]) == ("error" if row.fatal else "completed", stored)
+    assert (receipt["status"], receipt["stored"]) == ("interrupted" if row.fatal else "completed", stored)
     assert receipt["reason"] == (error["text"] if row.fatal else "")
     assert _numbers(path) == list(range(stored))
     assert sorted(path.name for path in busy_daemon.data.parent.iterdir()) == before

@@ -22,7 +22,7 @@ REFUSED = FrameRefused("a wrong frame", code="checksum", number=3)
         (Ending("canceled", "by hand"), None, None, "canceled", "by hand"),
         (Ending(), BROKEN, None, "failed", "a fault"),
         (Ending("canceled", "by hand"), BROKEN, NO_SPACE, "failed", "a fault"),
-        (Ending(), REFUSED, None, "error", "a wrong frame"),
+        (Ending(), REFUSED, None, "interrupted", "a wrong frame"),
         (Ending(), None, NO_SPACE, "error", str(NO_SPACE)),
         (Ending(given_up=("interrupted", "stopped")), None, NO_SPACE, "interrupted", f"stopped; {NO_SPACE}"),
         (Ending("canceled", "by hand", given_up=("error", "")), None, NO_SPACE, "canceled", f"by hand; {NO_SPACE}"),

@@ -15,7 +15,7 @@ from acqstream.model.acquisition_spec import VIEW_NAMES, AcquisitionSpec, AxisSp
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, Stop, parse_request
+from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, Stop, Stored, parse_request
 
 DS = "b0e1"
 FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}
@@ -101,6 +101,8 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
         Open(AcquisitionSpec(dataset_id=DS, name="cells", tiles=TileSpec((4, 9), 0, 2.0))),
     ),
     "ping of one": ({"t": "ping", "ds": DS}, Ping(DS)),
+    "stored": ({"t": "stored", "ds": DS}, Stored(DS, 0)),
+    "stored, further": ({"t": "stored", "ds": DS, "at": 77}, Stored(DS, 77)),
 }
 
 
@@ -117,6 +119,8 @@ REFUSED = [
     ({"t": ["frame"]}, "bad_header", "message type"),
     ({"t": "film"}, "bad_header", "message type"),
     ({"t": "hello"}, "bad_header", "'v'"),
+    ({"t": "stored", "ds": DS, "at": -1}, "bad_header", "'at'"),
+    ({"t": "stored", "at": 0}, "bad_header", "'ds'"),
     ({"t": "hello", "v": 2}, "bad_version", "version 2"),
     ({"t": "hello", "v": 1, "client": []}, "bad_header", "'client'"),
     ({**OPEN, "ds": "x y z"}, "bad_header", "'ds'"),

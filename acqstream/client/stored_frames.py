@@ -1,0 +1,101 @@
+"""The frames that a dataset had when a run was opened, by their axes: what a program that resumes need not repeat."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.client.connection import Connection
+from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
+from acqstream.errors import AcquisitionFailed, AcquisitionRefused, ConfigError, DaemonUnavailable
+from acqstream.model.axes import Axes, AxisValue, axes_json
+from acqstream.protocol.replies import StoredPage
+from acqstream.protocol.request_fields import encode_request
+
+
+class StoredFrames(Collection[Mapping[str, AxisValue]]):
+    """Axes of the frames stored before a run with resume=True was opened; empty for a new dataset.
+
+    `axes in stored` asks for one frame, iterating gives the axes of all in order of arrival, `len` their number. Frames
+    that this run puts do not count. The daemon is asked when the axes are first needed; look-ups keep 8 bytes a frame.
+
+    Iterating, and the first look-up, wait for the daemon and raise the run's first error, AcquisitionRefused from a
+    daemon that is too old to tell, and DaemonUnavailable where it does not answer within the patience.
+    """
+
+    def __init__(self, connection: Connection, micromanager: MicroManagerAxes | None) -> None:
+        self._connection = connection
+        self._micromanager = micromanager
+        self._asking = threading.Lock()
+        self._digests: NDArray[np.uint64] | None = None
+
+    def __len__(self) -> int:
+        return self._connection.session.stored_before or 0
+
+    def __iter__(self) -> Iterator[dict[str, AxisValue]]:
+        at, count = 0, 0
+        while count < self._told_count():
+            page = self._ask(at)
+            if not page.keys:
+                return  # a daemon that was killed meanwhile has lost the last ones: they are to be acquired again
+            for key in page.keys[: self._told_count() - count]:
+                yield dict(key)
+            count, at = count + len(page.keys), page.next
+
+    def __contains__(self, axes: object) -> bool:
+        """Whether a frame with these axes was stored. Raises ProtocolError if they are not axes."""
+        if not self._told_count():
+            return False
+        plain = plain_axes(axes, {})  # type: ignore[arg-type]  # it says what it expects
+        if self._micromanager is not None:
+            plain = self._micromanager.convert(plain)
+        if self._digests is None:
+            self._digests = np.sort(np.frombuffer(array("Q", map(_digest, self)), np.uint64))
+        digest = np.uint64(_digest(plain))
+        place = int(self._digests.searchsorted(digest))
+        return place < len(self._digests) and bool(self._digests[place] == digest)
+
+    def _told_count(self) -> int:
+        session = self._connection.session
+        if session.stored_before is None and session.opened is not None and session.opened.next > 0:
+            text = "it is older than this client and cannot tell which frames are stored; update it"
+            raise AcquisitionRefused(f"the daemon at {self._connection.endpoint}: {text}", code="unsupported")
+        return len(self)
+
+    def _ask(self, at: int) -> StoredPage:
+        connection, session = self._connection, self._connection.session
+        if connection.inside:
+            raise ConfigError("on_error must not wait for an answer of the daemon")
+        header = encode_request("stored", ds=connection.dataset_id, at=at)
+        with self._asking, connection.condition:
+            deadline = time.monotonic() + connection.settings.patience_s
+            session.ask_stored(header)
+            connection.wake()
+            while session.stored_answer is None:
+                if session.failure is not None:
+                    raise session.failure.with_traceback(None)
+                if session.ended or connection.stopped:
+                    raise AcquisitionFailed(f"run {connection.settings.name!r} is closed", code="closed")
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise self._no_answer()
+                connection.condition.wait(left)
+            if not isinstance(session.stored_answer, StoredPage):
+                raise session.stored_answer
+            return session.stored_answer
+
+    def _no_answer(self) -> DaemonUnavailable:
+        settings, session = self._connection.settings, self._connection.session
+        why = session.paused_why or session.daemon_state
+        text = f"has not told within {settings.patience_s:g} s which frames of {settings.name!r} are stored"
+        return DaemonUnavailable(f"the daemon at {self._connection.endpoint} {text}" + (f": {why}" if why else ""))
+
+
+def _digest(axes: Axes) -> int:
+    """64 bits for a set of axes in any order: two frames of ten million have the same with probability 3e-6."""
+    return xxhash.xxh3_64_intdigest(axes_json({name: axes[name] for name in sorted(axes)}))
