@@ -38,6 +38,7 @@ class ClientAccess:
 
     def start(self) -> None:
         self._authenticator.start()
+        self._authenticator.thread.name = "client-access"
 
     def stop(self) -> None:
         self._authenticator.stop()
@@ -48,6 +49,7 @@ class ClientAccess:
         socket.curve_publickey = self._public
         socket.curve_secretkey = self._secret
         socket.zap_domain = ZAP_DOMAIN
+        socket.zap_enforce_domain = 1  # without a handler nobody is let in, where libzmq would let in everybody
 
 
 class _Authenticator(ThreadAuthenticator):

@@ -25,6 +25,8 @@ MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
 _QUEUE_IN = 65_536  # messages a peer may have waiting here, far more than windows let come: docs/decisions/018
 _QUEUE_OUT = 1000
+_LOCAL_DOMAIN = b"acqstream-local"
+"""A ZAP domain of the local listeners: libzmq then refuses peers that speak ZMTP 1.0 or 2.0. docs/decisions/020."""
 
 
 class Endpoints:
@@ -38,6 +40,7 @@ class Endpoints:
         self._context.linger = 0
         self.producers = self._router(config)
         self.events = self._context.socket(zmq.XPUB)
+        _refuse_old_protocols(self.events)
         self.events.sndhwm = _QUEUE_OUT
         self.ipc = ""
         self.desk: MemoryDesk | None = None
@@ -89,6 +92,7 @@ class Endpoints:
         socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = KEEPALIVE_S
         socket.tcp_maxrt = GONE_AFTER_MS
         socket.handshake_ivl = HANDSHAKE_MS
+        _refuse_old_protocols(socket)
         socket.ipv6 = any("[" in endpoint for endpoint in (*config.endpoints, *config.remote))
         return socket
 
@@ -133,6 +137,12 @@ class Endpoints:
         except OSError as error:
             raise ConfigError(f"cannot create runtime directory {runtime}: {error}") from error
         return path
+
+
+def _refuse_old_protocols(socket: zmq.Socket[bytes]) -> None:
+    """Only ZMTP 3 from now on: an HTTP request reads as ZMTP 1.0, so any web page could send messages."""
+    socket.zap_domain = _LOCAL_DOMAIN
+    socket.zap_enforce_domain = 0  # without `remote` the context has no ZAP handler; peers are let in nevertheless
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:

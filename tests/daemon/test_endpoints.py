@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -19,8 +20,9 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
+from tests.live.old_protocols import streams
 from tests.live.programs import environment
-from tests.live.raw_peer import RawPeer
+from tests.live.raw_peer import GREETING, RawPeer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs local sockets")
 
@@ -150,6 +152,46 @@ def test_beside_tcp_events_stay_on_loopback(first: Endpoints) -> None:
     assert first.desk is not None
     assert set(first.identities()) == {first.ipc.removeprefix("ipc://"), str(first.desk.path)}
     assert all(first.identities().values())
+
+
+NO_ZMTP_3 = {
+    **streams(b'{"t":"ping"}'),
+    "ZMTP 3 with another mechanism": GREETING.replace(b"NULL", b"PLAIN")[:64],
+    "ZMTP 3 and noise": GREETING + b"\x04\xff" + bytes(300),
+    "ZMTP 3 without READY": GREETING + b'\x00\x0c{"t":"ping"}',
+    "half a greeting, then HTTP": GREETING[:10] + b"POST / HTTP/1.1\r\n" + bytes(60),
+}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_nothing_but_zmtp_3_reaches_the_loop(first: Endpoints, transport: str) -> None:
+    place = int(first.bound[0].rpartition(":")[2]) if transport == "tcp" else first.ipc.removeprefix("ipc://")
+    for content in NO_ZMTP_3.values():
+        hung_up_on(place, content)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        dealer = context.socket(zmq.DEALER)
+        dealer.connect(first.bound[0] if transport == "tcp" else first.ipc)
+        dealer.send(b"by ZMTP 3")
+        assert first.producers.poll(20_000)
+        assert first.producers.recv_multipart()[1:] == [b"by ZMTP 3"]  # and nothing before it
+        first.producers.setsockopt(zmq.RCVTIMEO, 0)
+        with pytest.raises(zmq.Again):
+            first.producers.recv()
+    finally:
+        context.destroy(linger=0)
+
+
+def hung_up_on(place: int | str, content: bytes) -> None:
+    """Send raw bytes, and wait for the daemon to end the connection, which it does by itself."""
+    kind = socket.AF_INET if isinstance(place, int) else socket.AF_UNIX
+    with socket.socket(kind) as one:
+        one.settimeout(50)
+        one.connect(("127.0.0.1", place) if isinstance(place, int) else place)
+        with contextlib.suppress(ConnectionError):
+            one.sendall(content)
+            while one.recv(4096):
+                pass
 
 
 # libzmq 4.3.5 aborts the process if it holds a connection at its high-water mark (as nobody takes its messages), finds

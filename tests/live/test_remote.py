@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import stat
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess, free_port
+from tests.live.old_protocols import send_and_wait, streams
 from tests.live.wire_client import WireClient
 from tests.waiting import until
 
@@ -91,23 +91,13 @@ def test_without_keys_there_is_no_answer(site: Site) -> None:
         acqstream.create("nobody", endpoint=site.endpoint, patience_s=SILENCE_S)
 
 
-def answer_to_an_old_client(endpoint: str, timeout_s: float) -> bytes:
-    """What a `ping` gets that comes by ZMTP 1.0, which knows no keys."""
-    host, port = endpoint.removeprefix("tcp://").split(":")
-    answer = b""
-    with socket.create_connection((host, int(port)), timeout=timeout_s) as raw:
-        raw.sendall(b'\x01\x00\x0d\x00{"t":"ping"}')
-        try:
-            while b"status" not in answer and (part := raw.recv(4096)):
-                answer += part
-        except (TimeoutError, ConnectionResetError):
-            pass  # silence, or the door
-    return answer
-
-
-def test_old_protocols_do_not_lead_around_the_keys(site: Site) -> None:
-    assert b"status" in answer_to_an_old_client(site.daemon.endpoint, ANSWER_S)
-    assert b"status" not in answer_to_an_old_client(site.endpoint, SILENCE_S)
+@pytest.mark.parametrize("kind", list(streams()))
+def test_old_protocols_do_not_lead_around_the_keys(site: Site, kind: str) -> None:
+    """ZMTP 1.0 and 2.0 know no keys. On the local listener of a daemon with a ZAP handler they are refused, too."""
+    for endpoint in (site.endpoint, site.daemon.endpoint):
+        port = int(endpoint.rpartition(":")[2])
+        assert b"status" not in send_and_wait(port, streams(b'{"t":"ping"}')[kind])
+    site.status("alice")
 
 
 def test_this_machine_needs_no_keys(site: Site) -> None:

@@ -17,8 +17,9 @@ from acqstream.client.run import Run
 from acqstream.pipeline import stored_keys
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import image_of, state_of, until
+from tests.live.stored import image_of, state_of
 from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
 
 SHAPE = (16, 16)
 N5 = {"format": "n5", "layout": "array", "compression": "raw", "blocks": [4, 16, 16]}  # 5 frames: one of a block of 4
