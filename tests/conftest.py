@@ -126,7 +126,9 @@ def timeout_s(item: pytest.Item) -> float:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    return item.get_closest_marker("slow") is not None
+    """True for a test that may be left out for lack of time; `slow(is_always_run=True)` comes early instead."""
+    marker = item.get_closest_marker("slow")
+    return marker is not None and not marker.kwargs.get("is_always_run", False)
 
 
 def is_live(item: pytest.Item) -> bool:

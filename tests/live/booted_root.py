@@ -1,0 +1,95 @@
+"""A minimal Debian in a folder, with the packages that acqstream needs beside it, for tests that boot a system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+SUITE = "bookworm"
+ARCHIVE = "http://deb.debian.org/debian"
+# The last three: sessions of users, who may keep their services running, and pipx for the user service.
+PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,libpam-systemd,polkitd,pipx"
+PYTHON = "3.11"  # of that suite
+REACH_S = 15.0
+BUILD_S = 240.0
+ROOTS_VARIABLE = "ACQSTREAM_TEST_ROOTS"
+"""A folder that keeps a finished root for the next run, by suite and packages; without it each run makes its own."""
+CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT_INSIDE = "usr/src/acqstream"
+WHEELS_INSIDE = "usr/src/wheels"
+
+
+def skip_unless_possible() -> None:
+    """Skip, and say why, where no system can be booted."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("boots a Linux system")
+    if os.geteuid() != 0:
+        pytest.skip("only root boots a system in a folder")
+    for program, package in (("debootstrap", "debootstrap"), ("systemd-nspawn", "systemd-container")):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is missing (package {package})")
+
+
+def make_root(root: Path, cache: Path | None) -> None:
+    """Fill the folder `root`. Skips where the archive or the package index cannot be reached."""
+    kept = cache / f"{SUITE}-{PACKAGES.replace(',', '-')}" if cache is not None else None
+    if kept is not None and kept.is_dir():
+        subprocess.run(["cp", "-a", f"{kept}/.", str(root)], check=True, timeout=BUILD_S)
+    else:
+        _debootstrap(root)
+        if kept is not None:
+            partial = kept.with_name(f"{kept.name}.{os.getpid()}")
+            subprocess.run(["cp", "-a", f"{root}/.", str(partial)], check=True, timeout=BUILD_S)
+            partial.rename(kept)
+    _add_wheels(root)
+    _add_checkout(root)
+
+
+def _debootstrap(root: Path) -> None:
+    try:
+        urllib.request.urlopen(f"{ARCHIVE}/dists/{SUITE}/Release", timeout=REACH_S).close()
+    except (OSError, urllib.error.URLError) as error:
+        pytest.skip(f"the package archive {ARCHIVE} cannot be reached: {error}")
+    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), ARCHIVE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_S)
+    if done.returncode and any(sign in done.stdout + done.stderr for sign in ("Couldn't download", "Failed getting")):
+        pytest.skip(f"the package archive {ARCHIVE} lacks something: {done.stdout.splitlines()[-3:]}")
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def _add_wheels(root: Path) -> None:
+    """What `pip install .` needs inside, where there is no network: the versions that are pinned."""
+    wheels = root / WHEELS_INSIDE
+    constraints = CHECKOUT / "requirements" / "constraints.txt"
+    needed = [line.split()[0].strip('",') for line in _dependencies()]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
+    command += ["--dest", str(wheels), "--constraint", str(constraints), "pip", "setuptools", *needed]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_S)
+    if done.returncode:
+        pytest.skip(f"the package index cannot be reached, or lacks a wheel: {done.stderr.strip()[-300:]}")
+    settings = f"[global]\nno-index = true\nfind-links = /{WHEELS_INSIDE}\ndisable-pip-version-check = true\n"
+    (root / "etc" / "pip.conf").write_text(settings, encoding="utf-8")
+
+
+def _dependencies() -> list[str]:
+    import tomllib
+
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["dependencies"])
+
+
+def _add_checkout(root: Path) -> None:
+    """The files that `pip install .` and the page use."""
+    inside = root / CHECKOUT_INSIDE
+    for name in ("acqstream", "systemd", "requirements"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / name, inside / name, ignore=ignored, dirs_exist_ok=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, inside / name)

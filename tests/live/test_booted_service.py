@@ -1,0 +1,276 @@
+"""The services on a real system: Debian, booted by systemd, installed by the commands of systemd/README.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.booted_root import CHECKOUT_INSIDE, ROOTS_VARIABLE, make_root, skip_unless_possible
+from tests.live.booted_system import PROGRAM, BootedSystem, Producer
+from tests.live.service_page import commands
+
+pytestmark = [pytest.mark.slow(is_always_run=True), pytest.mark.timeout_s(420)]
+
+MEMBER, STRANGER, OWNER = "alice", "mallory", "bob"  # in the group; outside of it; has a service of his own
+DATA = "/srv/acqstream"
+SOCKET = "/run/acqstream/acqstream.sock"
+EXPOSURE = 20  # as in test_service_units
+DROP_IN = "/etc/systemd/system/acqstream.service.d"
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedSystem]:
+    """A booted system with three users and nothing else."""
+    skip_unless_possible()
+    root = tmp_path_factory.mktemp("booted") / "root"
+    root.mkdir()
+    one = BootedSystem(root)
+    try:
+        make_root(root, Path(os.environ[ROOTS_VARIABLE]) if os.environ.get(ROOTS_VARIABLE) else None)
+        one.boot()
+        one.run(f"for user in {MEMBER} {STRANGER} {OWNER}; do useradd --create-home --shell /bin/bash $user; done")
+        yield one
+    finally:
+        one.power_off()
+
+
+@pytest.fixture(scope="module")
+def installed(system: BootedSystem) -> BootedSystem:
+    """With the system service, as the page says."""
+    assert not (system.root / "etc" / "sysusers.d").exists()  # as on a minimal system
+    script = commands("System service").replace("NAME", MEMBER)
+    assert MEMBER in script
+    system.run(f"cd /{CHECKOUT_INSIDE}\n{script}")
+    return system
+
+
+@pytest.fixture
+def service(installed: BootedSystem) -> Iterator[BootedSystem]:
+    """The system service, running as it was installed, whatever the test before has done to it."""
+    installed.run("systemctl reset-failed acqstream; systemctl start acqstream")
+    yield installed
+    installed.run(f"rm -rf {DROP_IN}; systemctl daemon-reload; systemctl stop acqstream", check=False)
+    installed.run(f"rm -rf {DATA}/*")
+
+
+def is_listening_on_tcp(system: BootedSystem) -> bool:
+    """Any process: the system has a network of its own."""
+    lines = system.run("cat /proc/net/tcp /proc/net/tcp6").stdout.splitlines()
+    return any(fields[3] == "0A" for fields in map(str.split, lines) if len(fields) > 3)
+
+
+def verify(system: BootedSystem, name: str, user: str = MEMBER, data: str = DATA) -> None:
+    done = system.run(f"{PROGRAM} verify {data}/{name}", user=user)
+    assert "all is well" in done.stdout
+
+
+def test_the_service_runs_and_is_exposed_little(service: BootedSystem) -> None:
+    assert service.run("systemctl is-active acqstream; systemctl is-enabled acqstream").stdout.split() == [
+        "active",
+        "enabled",
+    ]
+    service.run(f"systemd-analyze security --threshold={EXPOSURE} acqstream")
+    service.wait_until(lambda: service.unit("StatusText").startswith("idle, "), "the status line is there")
+    assert service.run("stat -c '%a %U %G' /run/acqstream").stdout.split() == ["750", "acqstream", "acqstream"]
+    assert not is_listening_on_tcp(service)
+
+
+def test_a_member_records_with_mirror_and_pyramid(service: BootedSystem) -> None:
+    service.acqstream("simulate --frames 40 --shape 64,64 --name cells --mirror n5", user=MEMBER)
+    service.acqstream("simulate --tiles 3x3 --shape 64,64 --overlap 8,8 --name tiles", user=MEMBER)
+    service.wait_until(lambda: not service.status(MEMBER)["views"]["mirrors"], "mirror and pyramid are complete")
+    for name in ("cells", "tiles"):
+        verify(service, name)
+    assert "complete" in service.run("journalctl -u acqstream --grep 'view n5 of'").stdout
+    assert "complete" in service.run("journalctl -u acqstream --grep 'view pyramid of'").stdout
+    service.acqstream(f"info {DATA}/cells.n5", user=MEMBER)
+    with Producer(service, "shared", user=MEMBER) as producer:
+        assert producer.transport == "shm"
+        producer.wait_for_more()
+        (one,) = service.status(MEMBER)["acquisitions"]
+        assert (one["transport"], one["transport_why"]) == ("shm", "")
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    service.run(f"mv {DATA}/shared {DATA}/moved && rm -r {DATA}/moved", user=MEMBER)
+
+
+def test_a_stranger_can_neither_record_nor_stop_nor_look(service: BootedSystem) -> None:
+    with Producer(service, "cells", user=MEMBER) as producer:
+        producer.wait_for_more()
+        for attempt in ("simulate --frames 3 --name stranger", "stop cells", "status"):
+            done = service.acqstream(*shlex.split(attempt), user=STRANGER, check=False)
+            assert done.returncode == 69, attempt
+            assert "you are not in group acqstream" in done.stderr
+        done = service.acqstream("stop cells --endpoint", f"ipc://{SOCKET}", user=STRANGER, check=False)
+        assert done.returncode == 69
+        assert "you are not in group acqstream" in done.stderr
+        for path in ("/run/acqstream", SOCKET, DATA, "/etc/acqstream/acqstream.toml"):
+            assert "Permission denied" in service.run(f"ls {path}/", user=STRANGER, check=False).stderr
+        assert "refused" in service.run("echo > /dev/tcp/127.0.0.1/5271", user=STRANGER, check=False).stderr
+        producer.wait_for_more()
+        assert producer.close()[0]
+    assert service.run(f"ls {DATA}").stdout.split() == ["cells"]
+
+
+@pytest.fixture(scope="module")
+def own_service(installed: BootedSystem) -> BootedSystem:
+    """With the user service of one who is not in the group, as the page says."""
+    installed.run(f"cp -r /{CHECKOUT_INSIDE} /home/{OWNER}/checkout && chown -R {OWNER}: /home/{OWNER}/checkout")
+    installed.run(f"cd checkout && set -e\n{commands('User service')}", user=OWNER, login=True)
+    return installed
+
+
+def test_the_user_service_records_for_its_owner(own_service: BootedSystem) -> None:
+    own = f"/home/{OWNER}/.local/bin/acqstream"
+    assert own_service.run("systemctl --user is-active acqstream", user=OWNER, login=True).stdout.strip() == "active"
+    assert own_service.run(f"loginctl show-user {OWNER} --property=Linger").stdout.strip() == "Linger=yes"
+    own_service.run(f"{own} simulate --frames 30 --shape 64,64 --name mine --mirror n5", user=OWNER)
+    own_service.run(f"{own} verify /home/{OWNER}/data/mine", user=OWNER)
+    assert own_service.run(f"stat -c %U /home/{OWNER}/data/mine").stdout.strip() == OWNER
+
+
+def test_one_who_is_in_the_group_and_has_a_service_of_his_own_gets_his_own(
+    own_service: BootedSystem, service: BootedSystem
+) -> None:
+    service.run(f"usermod -aG acqstream {OWNER}")
+    try:
+        assert service.status(OWNER)["data"] == f"/home/{OWNER}/data"
+        service.run("systemctl --user stop acqstream", user=OWNER, login=True)
+        assert service.status(OWNER)["data"] == DATA
+        service.run("systemctl --user start acqstream", user=OWNER, login=True)
+    finally:
+        service.run(f"gpasswd --delete {OWNER} acqstream")
+
+
+def test_a_program_that_sees_another_boot_id_shares_memory(service: BootedSystem) -> None:
+    boot_id = "/proc/sys/kernel/random/boot_id"  # systemd-nspawn has mounted one of its own over the machine's
+    seen = service.run(f"cat {boot_id}; unshare --mount sh -c 'umount {boot_id} && cat {boot_id}'").stdout.split()
+    assert len(set(seen)) == 2, seen
+    prefix = ("unshare", "--mount", "sh", "-c", f'umount {boot_id} && exec runuser -u {MEMBER} -- "$@"', "sh")
+    with Producer(service, "cells", "transport=shm", user=MEMBER, prefix=prefix) as producer:
+        assert producer.transport == "shm"
+        producer.wait_for_more()
+        assert producer.close()[0]
+    verify(service, "cells")
+
+
+def test_in_a_container_that_does_not_see_the_sockets_frames_go_over_tcp(own_service: BootedSystem) -> None:
+    """With the boot id of the machine, and a folder of its own where the daemon has its sockets."""
+    number = own_service.run(f"id -u {OWNER}").stdout.strip()
+    hide = f"mount -t tmpfs tmpfs /run/user/{number}"
+    prefix = ("unshare", "--mount", "sh", "-c", f'{hide} && exec runuser -u {OWNER} -- "$@"', "sh")
+    options = ("endpoint=tcp://127.0.0.1:5271",)
+    with Producer(own_service, "far", *options, user=OWNER, prefix=prefix) as producer:
+        assert producer.transport == "tcp"
+        producer.wait_for_more()
+        assert producer.close()[0]
+
+
+def test_after_a_kill_the_service_starts_again_and_the_producer_continues(service: BootedSystem) -> None:
+    with Producer(service, "cells", user=MEMBER) as producer:
+        producer.wait_for_more()
+        before = service.unit("MainPID")
+        service.run("systemctl kill --signal=KILL --kill-who=main acqstream")
+        service.wait_until(lambda: service.unit("MainPID") not in ("0", before), "another process is the service")
+        producer.wait_for_more()
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    verify(service, "cells")
+
+
+def test_the_watchdog_replaces_a_process_that_stands_still(service: BootedSystem) -> None:
+    service.run(f"mkdir -p {DROP_IN}; printf '[Service]\\nWatchdogSec=4s\\n' > {DROP_IN}/short.conf")
+    service.run("systemctl daemon-reload; systemctl restart acqstream")
+    with Producer(service, "cells", user=MEMBER) as producer:
+        producer.wait_for_more()
+        before = service.unit("MainPID")
+        service.run("systemctl kill --signal=STOP --kill-who=main acqstream")
+        service.wait_until(lambda: service.unit("MainPID") not in ("0", before), "another process is the service")
+        assert "Watchdog timeout" in service.run("journalctl -u acqstream --grep 'Watchdog timeout'").stdout
+        producer.wait_for_more()
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    verify(service, "cells")
+
+
+def test_an_upgrade_while_a_program_records_loses_nothing(service: BootedSystem) -> None:
+    version = service.root / CHECKOUT_INSIDE / "acqstream" / "__init__.py"
+    text = version.read_text(encoding="utf-8")
+    with Producer(service, "cells", user=MEMBER) as producer:
+        producer.wait_for_more()
+        version.write_text(re.sub(r'__version__ = ".*"', '__version__ = "9.9.9"', text), encoding="utf-8")
+        service.run(f"cd /{CHECKOUT_INSIDE}\n{commands('Upgrade')}")
+        assert service.status(MEMBER)["version"] == "9.9.9"
+        producer.wait_for_more()
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    verify(service, "cells")
+
+
+def test_stop_finishes_runs_in_order_and_they_can_be_resumed(service: BootedSystem) -> None:
+    with Producer(service, "cells", "patience_s=3", user=MEMBER) as producer:
+        producer.wait_for_more()
+        service.run("systemctl stop acqstream")
+        assert "DaemonUnavailable" in producer.wait()
+    assert service.unit("Result") == "success"
+    assert service.run("ls /run").stdout.split().count("acqstream") == 0
+    verify(service, "cells")
+    assert '"interrupted"' in service.run(f"cat {DATA}/cells/receipt.json").stdout
+    service.run("systemctl start acqstream")
+    with Producer(service, "cells", "resume=1", user=MEMBER) as producer:
+        producer.wait_for_more()
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    verify(service, "cells")
+
+
+def test_a_full_disk_pauses_and_is_reported(service: BootedSystem) -> None:
+    small = "size=160m,mode=2770,uid=acqstream,gid=acqstream"
+    config = "/etc/acqstream/acqstream.toml"
+    service.run(f"systemctl stop acqstream; mount -t tmpfs -o {small} tmpfs {DATA}; cp {config} /root/kept.toml")
+    try:
+        service.run(f"printf '\\nreserve_mb = 32\\nballast_mb = 4\\n' >> {config}; systemctl start acqstream")
+        with Producer(service, "cells", user=MEMBER) as producer:
+            producer.wait_for_more()
+            service.run(f"fallocate -l 140M {DATA}/filler || head -c 140M /dev/zero > {DATA}/filler", check=False)
+
+            def why() -> str:
+                (one,) = service.status(MEMBER)["acquisitions"]
+                return str(one["paused"])
+
+            service.wait_until(lambda: why() != "", "the run is paused")
+            assert "space" in why()
+            assert "PAUSED" in service.acqstream("status", user=MEMBER).stdout
+            service.run(f"rm {DATA}/filler")
+            service.wait_until(lambda: why() == "", "the run goes on")
+            producer.wait_for_more()
+            is_complete, stored, put = producer.close()
+        assert (is_complete, stored) == (True, put)
+        verify(service, "cells")
+    finally:
+        service.run(f"systemctl stop acqstream; umount {DATA}; mv /root/kept.toml {config}", check=False)
+
+
+def test_without_its_disk_the_system_boots_and_the_service_does_not(service: BootedSystem) -> None:
+    """Comes last: the system is booted again, twice."""
+    fstab = service.root / "etc" / "fstab"
+    options = "nofail,x-systemd.device-timeout=2s"
+    fstab.write_text(f"/dev/disk/by-label/data {DATA} ext4 {options} 0 2\n", encoding="utf-8")
+    service.run(f"systemctl stop acqstream; find {DATA} -mindepth 1 -delete")
+    service.reboot()
+    assert service.run("systemctl is-active acqstream", check=False).stdout.strip() in ("inactive", "failed")
+    failed = service.run("systemctl start acqstream", check=False)
+    assert failed.returncode != 0
+    assert "dependency" in failed.stderr.lower()
+    assert service.run(f"ls -A {DATA}").stdout == ""
+    done = service.acqstream("status", user=MEMBER, check=False)
+    assert done.returncode == 69
+    fstab.write_text("", encoding="utf-8")
+    service.reboot()
+    service.wait_until(lambda: service.unit("ActiveState") == "active", "the service was started by the boot")
+    assert service.status(MEMBER)["data"] == DATA
