@@ -22,13 +22,14 @@ import lz4.block
 import xxhash
 
 from acqstream.codecs.sizes import Data, check_size
-from acqstream.errors import CorruptDataset
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 
 MAGIC = b"LZ4Block"
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 64, 1 << 25
 DEFAULT_BLOCK_SIZE = 1 << 16
 
 _HEADER = struct.Struct("<8sBIII")
+_LENGTH = struct.Struct("<I")
 _STORED, _LZ4 = 0x10, 0x20
 _SEED, _MASK = 0x9747B28C, 0x0FFFFFFF
 _LEAST_BITS = 10
@@ -50,8 +51,13 @@ def encode(data: Data, block_size: int = DEFAULT_BLOCK_SIZE) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytes:
-    """What the stream holds: `size` bytes. Its end mark may be missing. Raises CorruptDataset."""
+    """What the stream holds: `size` bytes. Its end mark may be missing.
+
+    Raises CorruptDataset, UnsupportedFeature for what z5py and zarr 2 store under the same name.
+    """
     view = memoryview(data).cast("B")
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        _refuse_dialects(view, size)
     parts: list[bytes | memoryview] = []
     found = offset = 0
     while offset < len(view):
@@ -75,6 +81,23 @@ def decode(data: Data, size: int) -> bytes:
     if offset < len(view):
         raise CorruptDataset(f"lz4: {len(view) - offset} bytes behind the end mark")
     return b"".join(parts)
+
+
+def _refuse_dialects(view: memoryview, size: int) -> None:
+    """Raise UnsupportedFeature for one bare block (z5py), or one behind its length (zarr 2)."""
+    lengths = _LENGTH.unpack_from(view)[0] if len(view) > _LENGTH.size else -1
+    bodies = [("one bare LZ4 block, as z5py writes it", view)]
+    if lengths == size:
+        bodies.insert(0, ("one LZ4 block behind its length, as zarr 2 writes it", view[_LENGTH.size :]))
+    for what, body in bodies:
+        try:
+            is_dialect = len(lz4.block.decompress(body, uncompressed_size=size)) == size
+        except (lz4.block.LZ4BlockError, ValueError):
+            continue
+        if is_dialect:
+            raise UnsupportedFeature(
+                f"lz4: {what}; expected the stream of lz4-java, which begins with {MAGIC.decode()}"
+            )
 
 
 def _piece(packed: memoryview, method: int, length: int, checksum: int, offset: int) -> bytes | memoryview:

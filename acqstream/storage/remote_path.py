@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, cast
@@ -10,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from acqstream.errors import ConfigError, StorageError
 
-_FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal")
+_FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal", ".xml")
+_CUBE_NAME = re.compile(r"(header|x[0-9]+)\.wkw")  # else a folder: cells.wkw
 _NOT_THERE = (404, 410)  # of HTTP
 UNKNOWN_BYTES = -1
 
@@ -76,7 +78,25 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        return RemotePath(self.files, self.inner.rpartition("/")[0], is_folder=True)
+        """The folder above; of a host, bucket or root itself, above which nothing lies."""
+        above, slash, _ = self.inner.rpartition("/")
+        is_top = not slash or above.endswith((":", ":/"))
+        return self if is_top else RemotePath(self.files, above, is_folder=True)
+
+    @property
+    def parents(self) -> list[RemotePath]:
+        """All folders above, the nearest first."""
+        found = [self]
+        while found[-1].parent is not found[-1]:
+            found.append(found[-1].parent)
+        return found[1:]
+
+    def joinpath(self, *names: str) -> RemotePath:
+        """The place at the end of these names."""
+        place = self
+        for name in names:
+            place /= name
+        return place
 
     def with_name(self, name: str) -> RemotePath:
         return self.parent / name
@@ -86,12 +106,12 @@ class RemotePath:
 
     def is_dir(self) -> bool:
         """By name for files of datasets: not every web server lists its folders."""
-        if not self._is_folder and self.suffix.lower() not in _FILE_ENDINGS:
+        if not self._is_folder and not self._has_file_name():
             self._is_folder = self._ask("isdir")
         return self._is_folder
 
     def is_file(self) -> bool:
-        return self.suffix.lower() in _FILE_ENDINGS and self.exists()
+        return self._has_file_name() and self.exists()
 
     def exists(self) -> bool:
         try:
@@ -123,8 +143,17 @@ class RemotePath:
             raise StorageError.wrap(error, self.url, f"read at byte {offset}")
         return data
 
+    def _has_file_name(self) -> bool:
+        return self.suffix.lower() in _FILE_ENDINGS or _CUBE_NAME.fullmatch(self.name) is not None
+
     def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(self.files, f"{self.inner}/{name}")
+        place = self
+        for part in name.split("/"):  # "./color/1" stands in documents, and servers take dots by the letter
+            if part == "..":
+                place = place.parent
+            elif part not in ("", "."):
+                place = RemotePath(self.files, f"{place.inner}/{part}")
+        return place
 
     def __str__(self) -> str:
         return self.url

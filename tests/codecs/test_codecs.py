@@ -13,7 +13,7 @@ import pytest
 
 from acqstream.codecs import blosc, bzip2, gzip, lz4_block_stream, raw, xz, zstd
 from acqstream.codecs.sizes import Data
-from acqstream.errors import CorruptDataset
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 
 
 @dataclass(frozen=True)
@@ -224,6 +224,13 @@ def test_sizes_that_headers_claim_are_not_believed() -> None:
 def test_the_other_two_meanings_of_lz4_are_refused() -> None:
     import lz4.block
 
-    for foreign in (lz4.block.compress(NOISE, store_size=True), lz4.block.compress(NOISE, store_size=False)):
-        with pytest.raises(CorruptDataset, match="lz4: no LZ4Block at byte 0"):
+    for foreign, text in (
+        (lz4.block.compress(NOISE, store_size=True), "behind its length, as zarr 2"),
+        (lz4.block.compress(NOISE, store_size=False), "one bare LZ4 block, as z5py"),
+    ):
+        with pytest.raises(UnsupportedFeature, match=text):
             lz4_block_stream.decode(foreign, len(NOISE))
+        with pytest.raises(CorruptDataset, match="lz4: no LZ4Block at byte 0"):  # neither: damage
+            lz4_block_stream.decode(foreign[:-5], len(NOISE))
+        with pytest.raises(CorruptDataset, match="lz4: no LZ4Block at byte 0"):
+            lz4_block_stream.decode(b"X" + lz4_block_stream.encode(NOISE)[1:], len(NOISE))

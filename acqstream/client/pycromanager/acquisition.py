@@ -21,6 +21,7 @@ except ImportError as error:
 
 from acqstream.client import producer
 from acqstream.client.plain_values import plain
+from acqstream.client.pycromanager.refused_arguments import refuse_directory
 from acqstream.client.pycromanager.run_storage import RunStorage
 from acqstream.client.pycromanager.tile_options import with_tiles
 from acqstream.client.run import Run
@@ -49,12 +50,15 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
     _failure: BaseException | None = None
 
-    def __init__(self, name: str, *, debug: bool = False, **options: Any) -> None:
+    def __init__(self, name: str, *others: object, debug: bool = False, **options: Any) -> None:
         """Open the run at the daemon, then set the acquisition up. Raises what `acqstream.create` raises.
 
         options are hooks and callbacks of `pycromanager.Acquisition`, what `acqstream.create` takes, and tile_overlap
         and max_multi_res_index of `pycromanager.XYTiledAcquisition`: the events' axes then have `row` and `column`.
+        name is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
         """
+        refuse_directory(name, others, options)
+        options.pop("directory", None)
         options = with_tiles(options)
         options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
         self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure

@@ -91,6 +91,8 @@ def decode_block(data: bytes, attributes: DatasetAttributes, crop: tuple[int, ..
         payload = decode(attributes.compression, memoryview(data)[header.length :], size)
     except CorruptDataset as error:
         raise CorruptDataset(str(error), path=path, offset=header.length) from error
+    except UnsupportedFeature as error:
+        raise UnsupportedFeature(f"{path}: {error}") from error
     block = np.frombuffer(payload, dtype).reshape(header.shape)
     inside = tuple(slice(0, size) for size in crop)
     part = block[inside]

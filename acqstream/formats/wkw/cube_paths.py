@@ -6,7 +6,6 @@ nothing need not be there.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +37,7 @@ def find_cubes(folder: Path) -> Iterator[Cube]:
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
     try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
+        names = [entry.name for entry in folder.iterdir()]
     except NotADirectoryError:
         return
     except OSError as error:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acqstream.errors import CorruptDataset
+from acqstream.formats.base import CheckReport
+from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.reader import open_readers
@@ -83,3 +86,29 @@ def test_what_the_reference_library_transcoded_is_read(tmp_path):
     folder = CubeFolder(tmp_path / "packed")
     assert folder.header.block_type is BlockType.LZ4HC
     assert np.array_equal(read_all(open_readers(tmp_path / "packed")[0]), voxels)
+
+
+@pytest.mark.parametrize("told", [BlockType.LZ4, BlockType.LZ4HC])
+def test_lz4_and_lz4_hc_in_one_folder_are_read_as_the_reference_library_reads_them(tmp_path, told):
+    stored = BlockType.LZ4HC if told is BlockType.LZ4 else BlockType.LZ4
+    voxels = noise((16, 16, 16), np.uint16) // 1000
+    write_cubes(tmp_path / "a", Header(8, 2, stored, np.dtype(np.uint16)), voxels)
+    header = bytearray((tmp_path / "a" / "header.wkw").read_bytes())
+    header[5] = told
+    (tmp_path / "a" / "header.wkw").write_bytes(header)
+    assert np.array_equal(read_wkw(tmp_path / "a", voxels.shape), voxels)
+    assert np.array_equal(read_all(open_readers(tmp_path / "a")[0]), voxels)
+    assert FORMAT.check is not None
+    report = CheckReport()
+    FORMAT.check(tmp_path / "a", report)
+    assert not report.problem_count
+
+
+@pytest.mark.parametrize("told", [BlockType.LZ4, BlockType.LZ4HC])
+def test_raw_cubes_are_not_read_as_compressed_ones(tmp_path, told):
+    write_cubes(tmp_path / "a", Header(8, 2, BlockType.RAW, np.dtype(np.uint16)), noise((16, 16, 16), np.uint16))
+    header = bytearray((tmp_path / "a" / "header.wkw").read_bytes())
+    header[5] = told
+    (tmp_path / "a" / "header.wkw").write_bytes(header)
+    with pytest.raises(CorruptDataset, match="begins with"):
+        read_all(open_readers(tmp_path / "a")[0])

@@ -63,7 +63,6 @@ def test_only_a_missing_file_is_zeros(cubes):
         (0, b"W W", r"begins with b'W W', expected b'WKW' \(at byte 0\)"),
         (3, b"\0", r"version 0, expected 1 \(at byte 3\)"),
         (4, b"\x22", r"begins with 57 4b 57 01 22 .* header.wkw of its folder with 57 4b 57 01 12 .* \(at byte 4\)"),
-        (5, b"\3", r"header.wkw of its folder .* \(at byte 5\)"),
         (6, b"\x08", r"header.wkw of its folder .* \(at byte 6\)"),
         (7, b"\4", r"header.wkw of its folder .* \(at byte 7\)"),
         (8, b"\x0f", r"the first block lies at byte 15, expected \d+ \(at byte 8\)"),
@@ -73,6 +72,15 @@ def test_a_wrong_header_of_a_cube_is_named(cubes, offset, value, text):
     data = (cubes / CUBE).read_bytes()
     (cubes / CUBE).write_bytes(data[:offset] + value + data[offset + len(value) :])
     with pytest.raises(CorruptDataset, match=rf"x0\.wkw: .*{text}"):
+        read(cubes)
+    assert [path for path, _, _ in problems(cubes)] == [CUBE]
+
+
+def test_a_raw_cube_among_compressed_ones_is_named_and_the_reverse(cubes):
+    data = bytearray((cubes / CUBE).read_bytes())
+    data[5] = BlockType.RAW if data[5] == BlockType.LZ4 else BlockType.LZ4HC
+    (cubes / CUBE).write_bytes(data)
+    with pytest.raises(CorruptDataset, match=r"x0\.wkw: .*header.wkw of its folder .* \(at byte 5\)"):
         read(cubes)
     assert [path for path, _, _ in problems(cubes)] == [CUBE]
 

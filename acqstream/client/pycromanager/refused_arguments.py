@@ -1,0 +1,37 @@
+"""Arguments of `pycromanager.Acquisition` that mean nothing here, and an error that says what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from acqstream.client.producer import DEFAULT_ENDPOINT
+from acqstream.client.status import fetch_status
+from acqstream.errors import AcqStreamError, ConfigError
+
+_ASK_S = 1.0
+
+
+def refuse_directory(name: object, others: tuple[object, ...], options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a directory: `directory=`, or the first of two arguments without names."""
+    directory = options.get("directory")
+    if others:
+        directory, name = name, others[0]
+    if directory is None:
+        return
+    raise ConfigError(
+        f"directory={str(directory)!r:.300}: the daemon writes into its own data directory{_data_directory(options)}. "
+        f"Leave the argument out and give the name alone: Acquisition({str(name)!r:.120}). Another directory is chosen "
+        "where the daemon is started: acqstream serve --data DIR"
+    )
+
+
+def _data_directory(options: Mapping[str, Any]) -> str:
+    """The daemon's data directory as the end of a sentence, empty where no daemon tells it."""
+    endpoint = str(options.get("endpoint") or DEFAULT_ENDPOINT)
+    keys = {key: options[key] for key in ("server_key", "keys") if options.get(key) is not None}
+    try:
+        data = fetch_status(endpoint, timeout_s=_ASK_S, **keys).data
+    except AcqStreamError:  # the directory is a comfort; the error comes without it
+        return ""
+    return f", {data} at {endpoint}" if data else ""

@@ -1,0 +1,47 @@
+"""What a script for Pycro-Manager's own storage is told when its class is exchanged."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.errors import ConfigError
+from tests.live.daemon_process import DaemonProcess
+
+pytestmark = [
+    pytest.mark.skipif(not importlib.util.find_spec("pycromanager"), reason="needs pycromanager"),
+    pytest.mark.filterwarnings("ignore"),  # of the library, while it is imported
+]
+
+CALLS = [
+    ((), {"directory": "/mine", "name": "cells"}),
+    ((), {"directory": Path("/mine"), "name": "cells"}),
+    (("/mine", "cells"), {}),
+    (("cells",), {"directory": "/mine"}),
+]
+
+
+@pytest.mark.parametrize(("positional", "named"), CALLS)
+def test_a_directory_is_refused_in_words_that_say_where_data_go(
+    shared_daemon: DaemonProcess, positional: tuple[str, ...], named: dict[str, Any]
+) -> None:
+    from acqstream.client.pycromanager import Acquisition
+
+    with pytest.raises(ConfigError) as caught:
+        Acquisition(*positional, **named, endpoint=shared_daemon.endpoint)
+    told = str(caught.value)
+    assert told.startswith("directory='/mine': the daemon writes into its own data directory, ")
+    assert f"{shared_daemon.data} at {shared_daemon.endpoint}. Leave the argument out" in told
+    assert "Acquisition('cells')" in told
+    assert not list(shared_daemon.data.glob("[!.]*"))
+
+
+def test_without_a_daemon_the_error_is_the_same_but_for_the_place(free_endpoint: str) -> None:
+    from acqstream.client.pycromanager import Acquisition
+
+    with pytest.raises(ConfigError, match=re.escape("into its own data directory. Leave the argument out")):
+        Acquisition(directory="/mine", name="cells", endpoint=free_endpoint)

@@ -1,0 +1,84 @@
+"""Every format over a real web server: at the root of the server, one folder deep, and deeper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.errors import UnknownFormat
+from acqstream.storage.remote_path import as_path
+from tests.dataset.web_server import serving
+
+pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+WKW = [f"wkw/{header.parent.name}" for header in sorted((GOLDEN / "wkw").glob("*/header.wkw"))]
+DATASETS = [
+    *WKW,
+    "n5/multiscale_bdv.n5",
+    "n5/java.n5/u16_lz4",
+    "n5/java.n5/f32_xz",
+    "ndtiff/py_uint16/data",
+    "ndtiff/java_pyramid_u16/data",
+    "ndtiff/v1_5_uint16/data",
+]
+
+
+def assert_same(url: str, path: Path) -> None:
+    with acqstream.open(url) as remote, acqstream.open(path) as local:
+        assert (remote.format, len(remote.levels)) == (local.format, len(local.levels))
+        for one, other in zip(remote.levels, local.levels, strict=True):
+            assert (one.axes, one.shape) == (other.axes, other.shape)
+            assert np.array_equal(one.read(), other.read())
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_dataset_opens_wherever_it_lies_on_a_server(name: str, above: int) -> None:
+    path = GOLDEN / name
+    top = [path, *path.parents][above]
+    with serving(top) as (url, asked):
+        inside = path.relative_to(top).as_posix()
+        assert_same(f"{url}/{inside}" if above else url, path)
+        assert not [line for line in asked if "http:" in line or "//" in line]
+
+
+@pytest.mark.parametrize("inside", ["setup0", "setup0/timepoint1/s1", "setup0/timepoint1/s1/attributes.json"])
+def test_parts_of_an_n5_container_open_over_http(inside: str) -> None:
+    container = GOLDEN / "n5" / "multiscale_bdv.n5"
+    for top, place in ((container, inside), (container.parent, f"{container.name}/{inside}")):
+        with serving(top) as (url, _):
+            assert_same(f"{url}/{place}", container / inside)
+
+
+@pytest.mark.parametrize("inside", ["color", "rgb/1", "color/2-2-1/header.wkw"])
+def test_parts_of_a_wkw_dataset_open_over_http(inside: str) -> None:
+    dataset = GOLDEN / "wkw" / "wk_dataset"
+    for top, place in ((dataset, inside), (dataset.parent, f"{dataset.name}/{inside}")):
+        with serving(top) as (url, _):
+            assert_same(f"{url}/{place}", dataset / inside)
+
+
+def test_a_server_without_a_dataset_is_told_as_any_other_folder(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with serving(tmp_path) as (url, _):
+        for place in ("", "/a", "/a/b"):
+            with pytest.raises(UnknownFormat):
+                acqstream.open(f"{url}{place}")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://example.org/a", "memory://a"])
+def test_nothing_lies_above_a_host(url: str) -> None:
+    place = as_path(url)
+    seen = [place]
+    while seen[-1].parent != seen[-1]:
+        seen.append(seen[-1].parent)
+        assert len(seen) < 5
+    assert seen[-1].parent == seen[-1]
+    assert list(place.parents) == seen[1:]
+    assert all(str(one).startswith(url.partition("://")[0]) for one in seen)
