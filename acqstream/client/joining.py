@@ -12,7 +12,7 @@ import zmq
 
 import acqstream
 from acqstream.client import outgoing
-from acqstream.client.link import Link, no_daemon
+from acqstream.client.link import Link, distrust_endpoint, no_daemon
 from acqstream.client.local_memory import Handover, LocalMemory
 from acqstream.client.machine import (
     IPC,
@@ -120,8 +120,9 @@ class Joiner:
             return None
         local = self._local_link(welcome)
         if local is None and self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
-            why = f"the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}, which cannot be reached"
-            self._give_up_way(f"{why} from here", is_broken=bool(request.get("epoch")) or _is_left(welcome.ipc))
+            why = distrust_endpoint(welcome.ipc) or "it cannot be reached from here"
+            why = f"the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}: {why}"
+            self._give_up_way(why, is_broken=bool(request.get("epoch")) or _is_left(welcome.ipc))
             return None
         used = local or link
         answer = None

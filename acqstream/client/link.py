@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
@@ -15,6 +16,7 @@ from acqstream.client.waker import Waker
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.replies import Reply, UnknownReply, parse_reply
+from acqstream.storage.path_trust import distrust
 
 if TYPE_CHECKING:
     from acqstream.client.keys import CurveKeys
@@ -42,7 +44,8 @@ _standing: dict[int, Link] = {}  # by id
 class Link:
     """A connection attempt to `endpoint`; `wait_writable` tells when it stands.
 
-    Raises ConfigError for an endpoint that ZeroMQ does not understand.
+    Raises ConfigError for an endpoint that ZeroMQ does not understand, and for a local socket that another user could
+    have replaced.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Link:
         keys: CurveKeys | None = None,
     ) -> None:
         self.endpoint = endpoint
+        if reason := distrust_endpoint(endpoint):
+            raise ConfigError(f"endpoint {endpoint!r} is not safe: {reason}")
         self._socket = context.socket(zmq.DEALER)
         self._waker = waker
         self._monitor: zmq.Socket[bytes] | None = None
@@ -166,6 +171,12 @@ def no_daemon(endpoint: str) -> DaemonUnavailable:
     """Nobody answers at all."""
     advice = hint(endpoint) or "; start one with: acqstream serve --data DIR"
     return DaemonUnavailable(f"no daemon answers at {endpoint}{advice}")
+
+
+def distrust_endpoint(endpoint: str) -> str:
+    """The reason why a stranger could own a local socket; empty for none, for tcp, and for abstract names."""
+    path = endpoint.removeprefix("ipc://")
+    return "" if path == endpoint or path.startswith("@") else distrust(Path(path))
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:

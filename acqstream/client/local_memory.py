@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import struct
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.path_trust import distrust
 from acqstream.storage.shared_memory import make_shared_memory
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 
 
 class LocalMemory:
@@ -47,12 +52,14 @@ class LocalMemory:
 
     def hand_over(self, path: str, timeout_s: float) -> Handover:
         """To the daemon whose socket is at `path`, which has timeout_s to answer; what came of it."""
-        if self.private_why:
-            return Handover(why=self.private_why)
+        reason = self.private_why or distrust(Path(path))
+        if reason:
+            return Handover(why=reason)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connection.settimeout(timeout_s)
             connection.connect(path)
+            _check_listener(connection, path)
             token = secrets.token_hex(16)
             socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])
             answer = connection.recv(wire.MAX_HANDOVER_BYTES)
@@ -63,6 +70,15 @@ class LocalMemory:
             connection.close()
             return Handover(why=f"{path}: {_reason(error)}", is_broken=isinstance(error, ConnectionError))
         return Handover(connection, token)
+
+
+def _check_listener(connection: socket.socket, path: str) -> None:
+    """Raises PermissionError unless the process that listens is root's, ours, or that of the socket's owner."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(credentials)
+    owner = os.lstat(path).st_uid
+    if user not in (0, os.geteuid(), owner):
+        raise PermissionError(f"process {process} of user {user} listens there; the socket belongs to user {owner}")
 
 
 def _reason(error: OSError | ProtocolError) -> str:

@@ -11,6 +11,7 @@ import zmq
 from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.memory_desk import MemoryDesk
+from acqstream.daemon.runtime_folder import make_runtime_folder
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
 
@@ -132,10 +133,7 @@ class Endpoints:
         path = runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
         if len(os.fsencode(path)) > MAX_IPC_PATH:
             raise ConfigError(f"runtime directory {runtime} is too long a path for a socket; name a shorter one")
-        try:
-            runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot create runtime directory {runtime}: {error}") from error
+        make_runtime_folder(runtime)
         return path
 
 

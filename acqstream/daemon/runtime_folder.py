@@ -1,0 +1,47 @@
+"""The folder of the local sockets: ours alone, so that no other user can replace them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from acqstream.errors import ConfigError
+from acqstream.storage.path_trust import distrust
+
+_MODE = 0o700
+_REMEDY = "remove it, or set `runtime` to a folder of your own (mode 0700, or 0750 to admit a group)"
+
+
+def make_runtime_folder(folder: Path) -> None:
+    """Create the folder where it is missing.
+
+    Raises ConfigError unless it is a real directory that belongs to this user, and that nobody else may write to. The
+    temporary directory is open to all users: another one may have created the folder first.
+    """
+    try:
+        folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot create runtime directory {folder}: {error}") from error
+    if not hasattr(os, "geteuid"):
+        return  # Windows: access control lists
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(
+            f"runtime directory {folder} is not usable: {error}; expected a directory of this user and not a symbolic "
+            f"link; {_REMEDY}"
+        ) from error
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    found = f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}"
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"runtime directory {folder} is not safe: {found}; expected user {os.geteuid()}, and write permission for "
+            f"no other user, since others could replace the sockets; {_REMEDY}"
+        )
+    reason = distrust(folder)
+    if reason:
+        raise ConfigError(f"runtime directory {folder} is not safe: {reason}; name another one as `runtime`")
