@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar, TypeVarTuple
 
+from acqstream.client.completeness import DeclaredGaps
 from acqstream.client.connection import Connection
 from acqstream.client.local_memory import LocalMemory
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
@@ -31,7 +32,9 @@ class Admission:
         self._settings = connection.settings
         self._memory = memory.pages
         self._process = os.getpid()
-        self._held_by: int | None = None  # the thread that fills a reserved frame
+        self.held_by: int | None = None  # the thread that fills a reserved frame
+        self._is_sending = False  # that thread has filled it
+        self.active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
         self.largest_frame = 0
         self.closed = False
 
@@ -41,14 +44,14 @@ class Admission:
         self.closed = True
 
     def hold(self, thread: int) -> None:
-        """Keep the place that this thread was just given: nobody else gets one until `let_go`."""
-        self._held_by = thread
+        """Keep the place that this thread was just given: nobody else gets one until `held_by` is None again."""
+        self._is_sending = False
+        self.held_by = thread
 
-    def let_go(self, thread: int) -> None:
-        """End `hold`, if it is this thread's."""
-        if self._held_by == thread:
-            self._held_by = None  # first of all: Ctrl-C may come while the lock is waited for
-            with self._condition:
+    def note_free_place(self) -> None:
+        """Tell those who wait that `held_by` is None."""
+        if os.getpid() == self._process:  # the lock of a forked process may be locked for ever
+            with self._lock:
                 self._condition.notify_all()
 
     def check_process(self) -> None:
@@ -58,18 +61,44 @@ class Admission:
             raise ProtocolError(text)
 
     def check_caller(self) -> None:
-        """As `check_process`; also in the thread that holds a place: it would wait for itself."""
+        """As `check_process`; also in a thread that is in the middle of a put, or has a place: it waits for itself."""
         self.check_process()
-        if self._held_by is not None and self._held_by == threading.get_ident():
+        if self.held_by is not None and self.held_by == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
+        if self.active_thread is not None and self.active_thread == threading.get_ident():
+            self._refuse_nested()
+
+    def check_closer(self) -> None:
+        """As `check_process`; also in a thread that is in the middle of a put: the end would wait for it."""
+        self.check_process()
+        thread = threading.get_ident()
+        if self.active_thread == thread or (self._is_sending and self.held_by == thread):
+            self._refuse_nested()
+
+    def _refuse_nested(self) -> NoReturn:
+        raise ProtocolError(
+            f"run {self._settings.name!r} was called in the middle of a put, reserve or skip of the same thread, as "
+            "by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
+        )
+
+    def add_held(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+        """As `add`, for the thread that holds the place."""
+        self.check_process()
+        self._is_sending = True
+        return self.add(kind, frame, start, metadata_bytes)
 
     def add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
         """The next frame, whose pixels are at `start`, where room was; its number."""
         return self._note(self._session.outbox.add_frame, kind, frame, start, metadata_bytes)
 
-    def add_skip(self, header: bytes, count: int) -> None:
-        """The next `count` numbers, which get no pixels."""
-        self._note(self._session.outbox.add_skip, header, count)
+    def add_skip(self, header: bytes, count: int, declared: DeclaredGaps) -> None:
+        """The next `count` numbers, which get no pixels; they go into `declared` too."""
+        self._note(self._declare, header, count, declared)
+
+    def _declare(self, header: bytes, count: int, declared: DeclaredGaps) -> None:
+        outbox = self._session.outbox
+        declared.add(outbox.next, count)
+        outbox.add_skip(header, count)
 
     def _note(self, add: Callable[[*_Arguments], _Noted], *arguments: *_Arguments) -> _Noted:
         with self._lock:
@@ -94,7 +123,7 @@ class Admission:
         self.raise_if_over()
         if payload_bytes > self.largest_frame:
             self._refuse_size(payload_bytes)
-        if self._held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
+        if self.held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
             start = self._wait_for_place(payload_bytes, header_bytes)
         assert self._memory is not None  # it goes when the run is over
         return start, self._memory
@@ -103,9 +132,9 @@ class Admission:
         outbox = self._session.outbox
         since = time.monotonic()
         with self._lock:
-            while self._held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
+            while self.held_by is not None or (start := outbox.place(payload_bytes, header_bytes)) is None:
                 self.raise_if_over()
-                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
+                why = "the local buffer is full" if self.held_by is None else "a reserved frame is being filled"
                 self.wait_for_progress(since, why)
             self.raise_if_over()
             return start

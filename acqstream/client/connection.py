@@ -70,7 +70,7 @@ class Connection:
     def __init__(self, settings: ConnectionSettings, session: Session, memory: LocalMemory) -> None:
         self.settings = settings
         self.session = session
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may ask for the progress while its thread has it
         self.condition = threading.Condition(self.lock)
         self.welcome: Welcome | None = None
         self.endpoint = settings.endpoint  # the one in use: tcp may have become ipc
@@ -87,22 +87,33 @@ class Connection:
         self._pinged_at = 0.0
         self._failed_at: float | None = None
         self._reported = False
+        self._is_over = False  # the thread does nothing more
         self._thread = threading.Thread(target=self._run, name=f"acqstream-run-{settings.name}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._waker.close()
+            raise
 
     def stop(self) -> None:
         """Give the connection up, at once."""
         self._stopped = True
-        with self.condition:
+        with self.lock:
             if not self.session.ended:
                 self._waker.wake()
 
     def join(self) -> None:
-        """Wait for the thread's end, which is near once the session has ended."""
-        if not self.inside:
-            self._thread.join()
+        """Wait for the thread's end, which is near once the session has ended.
+
+        Not by Thread.join, which hangs when a signal handler calls it in the middle of another.
+        """
+        if self.inside:
+            return
+        with self.lock:  # a signal handler may close the run while its thread has the lock: waiting gives it back
+            while not self._is_over:
+                self.condition.wait(_LONGEST_WAIT_S)
 
     @property
     def stopped(self) -> bool:
@@ -148,7 +159,12 @@ class Connection:
                 self._memory.close()
                 self._waker.close()
                 self.condition.notify_all()
-            self._report()
+            try:
+                self._report()
+            finally:
+                with self.condition:
+                    self._is_over = True
+                    self.condition.notify_all()
 
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         joiner = Joiner(

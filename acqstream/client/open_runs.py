@@ -31,7 +31,7 @@ class OpenRun(Protocol):
 
 
 _open: set[OpenRun] = set()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may close a run while its thread has it
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open.clear)  # they are the parent's
 

@@ -42,14 +42,17 @@ _MOST_REASON_CHARACTERS = 1000
 class Run:
     """Takes frames for one dataset. Made by `create`; used as a context manager, or ended by `close`.
 
-    Its methods may be called from several threads, not from a forked process; puts are taken one after the other. A run
-    that is neither closed nor left is ended as an error at interpreter exit. stored: see `StoredFrames`.
+    Its methods may be called from several threads; puts are taken one after the other. In a forked process they raise
+    ProtocolError. In a signal handler `put`, `reserve`, `skip` and `close` raise it when the handler came in the middle
+    of one of the first three. A run that is neither closed nor left is ended as an error at interpreter exit. stored: see
+    `StoredFrames`.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
         self._connection = connection
         self._session = connection.session
         self._condition = connection.condition
+        self._lock = connection.lock  # entered instead of the condition: Ctrl-C may come in Condition.__enter__
         self._settings = connection.settings
         self._admission = Admission(connection, memory)
         self.stored = StoredFrames(connection, micromanager)
@@ -66,7 +69,7 @@ class Run:
         """Wait until the daemon has opened the acquisition. Called by `create`; raises what that raises."""
         try:
             self._connection.start()
-            with self._condition:
+            with self._lock:
                 self._condition.wait_for(lambda: self._session.opened is not None or self._session.ended)
             opened, welcome = self._session.opened, self._connection.welcome
             if opened is None or welcome is None:
@@ -89,7 +92,8 @@ class Run:
 
     @property
     def progress(self) -> Progress:
-        with self._condition:
+        self._admission.check_process()
+        with self._lock:
             return self._session.progress()
 
     @property
@@ -100,7 +104,8 @@ class Run:
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
         """What the daemon and the client reported while going on; they are logged too."""
-        with self._condition:
+        self._admission.check_process()
+        with self._lock:
             return tuple(self._session.warnings)
 
     @property
@@ -141,18 +146,23 @@ class Run:
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
         not taken.
         """
-        self._admission.check_caller()
+        admission = self._admission
+        admission.check_caller()
         plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
         array = as_image(image)
         with self._order:
             try:
-                kind = kind_of_image(array.dtype, array.shape, tuple(plain), None if bits is None else int(bits))
-            except ValueError as error:
-                raise self._no_image(error) from error
-            size = metadata_bytes(self.next, metadata) if metadata else 0
-            start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
-            checksum = copy_pixels(array, kind.pixel_type, memory, start)
-            number = self._admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
+                admission.active_thread = threading.get_ident()
+                try:
+                    kind = kind_of_image(array.dtype, array.shape, tuple(plain), None if bits is None else int(bits))
+                except ValueError as error:
+                    raise self._no_image(error) from error
+                size = metadata_bytes(self.next, metadata) if metadata else 0
+                start, memory = admission.wait_for_room(kind.frame_bytes, size)
+                checksum = copy_pixels(array, kind.pixel_type, memory, start)
+                number = admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
+            finally:
+                admission.active_thread = None
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 
@@ -182,21 +192,27 @@ class Run:
         holder = threading.get_ident()
         try:  # before the place is held: also what interrupts the way to the caller's block lets it go
             with self._order:
-                number = self.next
                 try:
-                    kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
-                except ValueError as error:
-                    raise self._no_image(error) from error
-                size = metadata_bytes(number, metadata) if metadata else 0
-                start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
-                self._admission.hold(holder)
+                    self._admission.active_thread = holder
+                    number = self.next
+                    try:
+                        kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
+                    except ValueError as error:
+                        raise self._no_image(error) from error
+                    size = metadata_bytes(number, metadata) if metadata else 0
+                    start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
+                    self._admission.hold(holder)
+                finally:
+                    self._admission.active_thread = None
             image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
             yield image
             image.flags.writeable = False
             checksum = xxhash.xxh3_64_intdigest(image.data)
-            self._admission.add(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
+            self._admission.add_held(kind, (tuple(plain.values()), checksum, metadata, time_ns), start, size)
         finally:
-            self._admission.let_go(holder)
+            if self._admission.held_by == holder:
+                self._admission.held_by = None  # first of all: Ctrl-C may come in any call
+                self._admission.note_free_place()
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 
@@ -225,35 +241,33 @@ class Run:
         if type(count) is not int or count < 0:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames")
         self._admission.check_caller()
+        text = _sendable(str(reason))
         with self._order:
-            while count > 0:
-                part = min(count, MAX_SKIP_COUNT)
-                header = encode_request(
-                    "skip",
-                    ds=self._connection.dataset_id,
-                    n=self.next,
-                    count=part,
-                    reason=_sendable(str(reason)),
-                )
-                start = self.next
-                self._admission.wait_for_room(1, len(header))
-                self._admission.add_skip(header, part)
-                self._declared.add(start, part)
-                count -= part
+            try:
+                self._admission.active_thread = threading.get_ident()
+                while count > 0:
+                    part = min(count, MAX_SKIP_COUNT)
+                    dataset_id = self._connection.dataset_id
+                    header = encode_request("skip", ds=dataset_id, n=self.next, count=part, reason=text)
+                    self._admission.wait_for_room(1, len(header))
+                    self._admission.add_skip(header, part, self._declared)
+                    count -= part
+            finally:
+                self._admission.active_thread = None
 
     def patch(self, summary: Mapping[str, Any] | None = None, display: Mapping[str, Any] | None = None) -> None:
         """Send late metadata: more summary entries, before the first frame only, or display settings, any time."""
-        with self._order:
-            if summary is not None and self.next > 0:
-                raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
-            for kind, values in (("summary", summary), ("display", display)):
-                if values is not None:
-                    self._patch(kind, values)
+        self._admission.check_process()
+        for kind, values in (("summary", summary), ("display", display)):
+            if values is not None:
+                self._patch(kind, values)
 
     def _patch(self, kind: str, values: Mapping[str, Any]) -> None:
         plain, replaced = plain_metadata(values)
         header = encode_request("patch", ds=self._connection.dataset_id, **{kind: plain})
-        with self._condition:
+        with self._lock:
+            if kind == "summary" and self.next > 0:
+                raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
             self._admission.raise_if_over()
             self._session.add_patch(kind, header)
             self._connection.wake()
@@ -266,7 +280,7 @@ class Run:
             return
         self._nan_reported = True
         text = f"{count} NaN or infinite numbers in {where} became null; further ones are not reported"
-        with self._condition:
+        with self._lock:
             self._session.warn("nan_in_metadata", text, time.time())
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -282,7 +296,7 @@ class Run:
         """
         if status not in CLOSE_STATUSES:
             raise ConfigError(f"status={status!r} must be one of {', '.join(CLOSE_STATUSES)}")
-        self._admission.check_process()
+        self._admission.check_closer()
         if self._connection.inside:
             self._ask_for_end(status, reason)
             raise self._session.failure or ConfigError("on_error must not wait for the end of its own run")
@@ -306,7 +320,7 @@ class Run:
             return self._checked_receipt()
 
     def _ask_for_end(self, status: str, reason: str) -> None:
-        with self._condition:
+        with self._lock:
             if self._session.ending is None:
                 drops_unsent = status != "completed" and bool(self._session.paused_why)
                 self._session.ending = Ending(status, _sendable(reason), drops_unsent)
@@ -316,10 +330,10 @@ class Run:
     def _end_in_time(self, status: str) -> None:
         """Wait for the end of the session; the connection's thread bounds it by the daemon's signs of life."""
         began = time.monotonic()
-        with self._condition:
+        with self._lock:
             while not self._session.ended:
                 if status == "completed" or self._session.failure is not None:
-                    self._condition.wait()
+                    self._condition.wait(self._settings.silence_s)  # a signal handler may have seen the end already
                 else:
                     self._admission.wait_for_progress(began, "frames are left")
 
@@ -349,7 +363,7 @@ class Run:
         deadline = time.monotonic() + timeout_s
 
         def wait() -> None:
-            with self._condition:
+            with self._lock:
                 if not self._condition.wait_for(lambda: self._session.ended, deadline - time.monotonic()):
                     raise DaemonUnavailable(f"the end of run {self.name!r} was not confirmed in {timeout_s:g} s")
 

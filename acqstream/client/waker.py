@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import select
 import socket
 
+_ONE = (1).to_bytes(8, "little")  # counts as any number above 0, whatever the byte order
+
 
 class Waker:
-    """A descriptor that becomes readable after `wake`, from any thread, until `clear`."""
+    """A descriptor that becomes readable after `wake`, from any thread, until `clear`.
+
+    After `close` a `wake` does nothing.
+    """
 
     def __init__(self) -> None:
+        self._is_closed = False
         self._pair: tuple[socket.socket, socket.socket] | None = None
         if hasattr(os, "eventfd"):
-            self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            # As a file: a signal handler may close it in the middle of `wake`, and its number be given to another one.
+            self._event = io.FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
+            self._descriptor = self._event.fileno()
         else:
             self._pair = socket.socketpair()
             for end in self._pair:
@@ -24,13 +34,15 @@ class Waker:
         return self._descriptor
 
     def wake(self) -> None:
-        if self._pair is None:
-            os.eventfd_write(self._descriptor, 1)
-            return
         try:
-            self._pair[1].send(b"w")
-        except BlockingIOError:
-            return  # full of earlier wakes: readable already
+            if self._pair is None:
+                self._event.write(_ONE)
+            else:
+                with contextlib.suppress(BlockingIOError):  # full of earlier wakes: readable already
+                    self._pair[1].send(b"w")
+        except (ValueError, OSError):
+            if not self._is_closed:
+                raise
 
     def wait(self, timeout_s: float) -> None:
         """Until woken, at most so long."""
@@ -40,15 +52,16 @@ class Waker:
     def clear(self) -> None:
         try:
             if self._pair is None:
-                os.eventfd_read(self._descriptor)
+                self._event.read(8)
             else:
                 self._pair[0].recv(4096)
         except BlockingIOError:
             return  # nothing was pending
 
     def close(self) -> None:
+        self._is_closed = True
         if self._pair is None:
-            os.close(self._descriptor)
+            self._event.close()
             return
         for end in self._pair:
             end.close()

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acqstream.client.images import copy_pixels
 from acqstream.client.producer import create
 from acqstream.errors import (
     AcquisitionFailed,
@@ -138,6 +139,49 @@ def test_puts_from_several_threads_are_taken_one_after_the_other(daemon):
         for thread in threads:
             thread.join()
     assert sorted(daemon.frames) == list(range(150))
+
+
+def test_a_put_waits_while_another_thread_copies_its_pixels(daemon, monkeypatch):
+    """The second put begins while the first has a place and no number: without the lock both get the same."""
+    second_begun, copies = threading.Event(), []
+    second = threading.Thread(target=lambda: run.put(GRAY + 1, time=1))
+
+    class Order:
+        """The run's lock, which tells when the second thread comes to it."""
+
+        def __init__(self, lock) -> None:
+            self._lock = lock
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is second:
+                second_begun.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_) -> None:
+            self._lock.release()
+
+    def copy_slowly(*arguments) -> int:
+        checksum = copy_pixels(*arguments)
+        copies.append(threading.current_thread())
+        if threading.current_thread() is second:
+            second_begun.set()
+        else:
+            second.start()
+            assert second_begun.wait(60)
+            if second in copies:  # it did not wait: let it finish first
+                second.join(60)
+        return checksum
+
+    monkeypatch.setattr("acqstream.client.run.copy_pixels", copy_slowly)
+    with start(daemon) as run:
+        run._order = Order(run._order)
+        run.put(GRAY, time=0)
+        second.join(60)
+        assert run.next == 2
+    assert copies == [threading.current_thread(), second]
+    assert [daemon.frames[number][0].header.axes for number in (0, 1)] == [{"time": 0}, {"time": 1}]
+    np.testing.assert_array_equal(stored(daemon, 0), GRAY)
+    np.testing.assert_array_equal(stored(daemon, 1), GRAY + 1)
 
 
 def test_patches_come_before_the_first_frame(daemon):
