@@ -11,6 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from acqstream.errors import FrameRefused
 from acqstream.model.pixel_type import PixelType, pixel_type_of
 from acqstream.protocol.request_fields import FrameKind
 
@@ -64,3 +65,8 @@ def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: memoryview, 
         np.copyto(piece, image[first : first + rows], casting="equiv")
         digest.update(piece.data)
     return digest.intdigest()
+
+
+def no_image(number: int, error: ValueError) -> FrameRefused:
+    """The error of frame `number`, whose array cannot be stored, for the reason in `error`."""
+    return FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number)

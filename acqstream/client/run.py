@@ -18,7 +18,8 @@ from acqstream.client.admission import Admission
 from acqstream.client.completeness import DeclaredGaps, what_is_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image
+from acqstream.client.frame_words import plain_words
+from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image, no_image
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
@@ -28,10 +29,8 @@ from acqstream.errors import (
     AcquisitionFailed,
     ConfigError,
     DaemonUnavailable,
-    FrameRefused,
     ProtocolError,
 )
-from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.request_fields import encode_request, metadata_bytes
 from acqstream.protocol.requests import CLOSE_STATUSES, MAX_SKIP_COUNT
@@ -44,8 +43,8 @@ class Run:
 
     Its methods may be called from several threads; puts are taken one after the other. In a forked process they raise
     ProtocolError. In a signal handler `put`, `reserve`, `skip` and `close` raise it when the handler came in the middle
-    of one of the first three. A run that is neither closed nor left is ended as an error at interpreter exit. stored: see
-    `StoredFrames`.
+    of one of the first three. A run that is neither closed nor left is ended as an error at interpreter exit.
+    stored: see `StoredFrames`.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
@@ -148,7 +147,7 @@ class Run:
         """
         admission = self._admission
         admission.check_caller()
-        plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
+        plain, metadata, time_ns, replaced = plain_words(axes, axis_values, meta, time_ns, self._micromanager)
         array = as_image(image)
         with self._order:
             try:
@@ -156,7 +155,7 @@ class Run:
                 try:
                     kind = kind_of_image(array.dtype, array.shape, tuple(plain), None if bits is None else int(bits))
                 except ValueError as error:
-                    raise self._no_image(error) from error
+                    raise no_image(self.next, error) from error
                 size = metadata_bytes(self.next, metadata) if metadata else 0
                 start, memory = admission.wait_for_room(kind.frame_bytes, size)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
@@ -188,7 +187,7 @@ class Run:
         Raises as `put` does.
         """
         self._admission.check_caller()
-        plain, metadata, time_ns, replaced = self._words_of(axes, axis_values, meta, time_ns)
+        plain, metadata, time_ns, replaced = plain_words(axes, axis_values, meta, time_ns, self._micromanager)
         holder = threading.get_ident()
         try:  # before the place is held: also what interrupts the way to the caller's block lets it go
             with self._order:
@@ -198,7 +197,7 @@ class Run:
                     try:
                         kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
                     except ValueError as error:
-                        raise self._no_image(error) from error
+                        raise no_image(self.next, error) from error
                     size = metadata_bytes(number, metadata) if metadata else 0
                     start, memory = self._admission.wait_for_room(kind.frame_bytes, size)
                     self._admission.hold(holder)
@@ -215,26 +214,6 @@ class Run:
                 self._admission.note_free_place()
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
-
-    def _words_of(
-        self,
-        axes: Mapping[Any, Any] | None,
-        axis_values: Mapping[str, Any],
-        meta: Mapping[str, Any] | None,
-        time_ns: int | None,
-    ) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
-        """Axes, metadata and capture time of a frame; how many numbers in them became null. Raises ProtocolError."""
-        plain = plain_axes(axes, axis_values)
-        if self._micromanager is not None:
-            plain = self._micromanager.convert(plain)
-        metadata, replaced = plain_metadata(meta) if meta else (None, 0)
-        if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
-            raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
-        return plain, metadata, time_ns, replaced
-
-    def _no_image(self, error: ValueError) -> FrameRefused:
-        number = self.next
-        return FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number)
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
         """Declare that the next `count` frames will never come: they get numbers but no pixels."""
