@@ -41,6 +41,7 @@ class AcquisitionViews:
         self._share = share
         self._lent: ProducersMemory | None = None
         self._jobs: dict[str, ViewJob] = {}
+        self._warned: set[str] = set()
 
     def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
         """Before `begin`: let readers know that there will be levels, so that they wait for the first one."""
@@ -79,6 +80,12 @@ class AcquisitionViews:
     def status(self, stored: int) -> dict[str, Any]:
         """By name; stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}
+
+    def take_warnings(self) -> list[str]:
+        """What the views warn of, each once."""
+        found = [(name, job.warning) for name, job in self._jobs.items() if job.warning and name not in self._warned]
+        self._warned.update(name for name, _ in found)
+        return [text for _, text in found]
 
     def texts(self, stored: int) -> dict[str, str]:
         """By name, how far each is: for the receipt."""

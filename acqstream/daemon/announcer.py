@@ -46,7 +46,9 @@ class Announcer:
             self.announce(acquisition, {"t": "published", "published": ack.cursors.published})
 
     def tell_warnings(self, acquisition: Acquisition) -> None:
-        """Pass on what the log has noted since the last time."""
+        """Pass on what the log and its views have noted since the last time."""
+        for text in acquisition.views.take_warnings():
+            acquisition.log.notes.warn("uncalibrated", text)
         for code, text, noted_at in acquisition.log.warnings[acquisition.warnings_told :]:
             acquisition.warnings_told += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)

@@ -42,6 +42,7 @@ class ViewJob:
     waiting: int = 0
     restarts: int = 0
     reason: str = ""
+    warning: str = ""  # what the operator should know of the result
     deaths: int = 0  # of the process, since the view got on
     settings: dict[str, Any] = field(default_factory=dict)  # of a mirror
     lent: ProducersMemory | None = None
@@ -71,6 +72,7 @@ class ViewJob:
         self.state = ViewState(report["state"])
         self.cursor, self.count, self.reason = report["cursor"], report["count"], report["reason"]
         self.waiting = report["waiting"]
+        self.warning = self.warning or report["warning"]
         self.from_memory = self._before[0] + report["from_memory"]
         self.from_stack = self._before[1] + report["from_stack"]
         self.overtaken = self._before[2] + report["overtaken"]

@@ -15,6 +15,7 @@ from acqstream.dataset.canvas import Side
 from acqstream.dataset.optional import needed
 from acqstream.dataset.selection import Selection, as_numpy, expand, positions
 from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.model.frame_space import Place
 
 if TYPE_CHECKING:
     import dask.array
@@ -84,6 +85,14 @@ class ChunkLevel:
     def translation(self) -> tuple[float, ...]:
         """Where the centre of item 0 lies along each axis, in `units`."""
         return self._reader.spec.translation
+
+    @property
+    def places(self) -> tuple[Place | None, ...]:
+        """Where each position along `position` lies: (z, y, x) in um of its first item; None where that is not known.
+
+        Empty where there are no positions, or nobody has noted their places.
+        """
+        return self._reader.spec.places
 
     @property
     def attributes(self) -> Mapping[str, Any]:

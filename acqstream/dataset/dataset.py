@@ -67,7 +67,7 @@ class Dataset:
         self.format = format_name
         self._readers = list(readers)
         self._full = self._readers[0]
-        self._levels = [Level(reader) for reader in self._readers]
+        self._levels = [Level(reader, self._readers[0]) for reader in self._readers]
         self._lock = threading.Lock()  # for adding levels
 
     @property
@@ -206,7 +206,7 @@ class Dataset:
             if self._full.level:  # a lower level by itself
                 return
             while (reader := self._readers[-1].next_level()) is not None:
-                self._levels.append(Level(reader))
+                self._levels.append(Level(reader, self._readers[0]))
                 self._readers.append(reader)
 
     def _row(self, axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> int:

@@ -17,16 +17,15 @@ from acqstream.dataset.canvas import Canvas, Run, Side
 from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
+from acqstream.formats.space_evidence import SpaceWitnesses
 from acqstream.model.axes import AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.frame_space import UM, FrameSpace, Z, frame_space
 
 if TYPE_CHECKING:
     import dask.array
     import xarray
 
 _ROW, _COLUMN = "row", "column"
-_PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
-_Z_STEP_KEYS = ("z-step_um",)
 _ROWS = range(-(2**31), 2**31)  # of tiles
 
 
@@ -67,8 +66,11 @@ class Level:
     canvas from the lowest row and column to the highest. Single tiles are read with `Dataset.read_frame`.
     """
 
-    def __init__(self, reader: FrameReader) -> None:
+    def __init__(self, reader: FrameReader, full: FrameReader | None = None) -> None:
+        """full: the reader of the full resolution, whose frames tell of space; else this one."""
         self._reader = reader
+        self._full = full if full is not None else reader
+        self._space: tuple[int, FrameSpace] | None = None  # with the number of frames it was found in
 
     @property
     def path(self) -> Path:
@@ -128,16 +130,31 @@ class Level:
 
     @property
     def pixel_size_um(self) -> float | None:
-        """Side of a pixel of this level in micrometres, from the summary, else the first frame's metadata."""
-        size = _number(self._reader.summary_metadata, _PIXEL_SIZE_KEYS)
-        if size is None and len(self._reader):
-            size = _number(self._reader.read_metadata(0), _PIXEL_SIZE_KEYS)
-        return size * 2**self._reader.level if size is not None and size > 0 else None
+        """Side of a pixel of this level in micrometres; None where neither summary nor frames tell it."""
+        size = self.space.pixel_um
+        return None if size is None else size * 2**self._reader.level
 
     @property
     def z_step_um(self) -> float | None:
-        """Distance of two z positions in micrometres, from the summary."""
-        return _number(self._reader.summary_metadata, _Z_STEP_KEYS) or None
+        """Distance of two z positions in micrometres, negative where planes run against the stage's z.
+
+        As it was declared, else from the summary, else from the stage positions of frames; else None.
+        """
+        distance, unit = self.space.distance(Z)
+        return distance * self.space.z_direction if unit == UM else None
+
+    @property
+    def space(self) -> FrameSpace:
+        """Distances, units and places of the frames: the same in all levels, and in mirrors of the dataset.
+
+        Reads metadata of a few frames, again after the dataset has grown.
+        """
+        count = len(self._full)
+        if self._space is None or self._space[0] != count:
+            evidence = SpaceWitnesses(self._full, _integer).look(has_places=False)
+            space = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence)
+            self._space = (count, space)
+        return self._space[1]
 
     def read(self, selection: Selection = ...) -> NDArray[Any]:
         """A part of the array, selected as in numpy with slices, integers and Ellipsis; a new array.
@@ -290,10 +307,6 @@ def _place(piece: _Piece) -> tuple[int | slice, ...]:
     return (*piece.position, piece.y.target, piece.x.target)
 
 
-def _number(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
-    """The first of these keys that holds a finite number."""
-    for key in keys:
-        value = finite_number(metadata.get(key))
-        if value is not None:
-            return value
-    return None
+def _integer(_axis: str, value: AxisValue) -> int | None:
+    """Integers lie at their own values; names have no places."""
+    return value if isinstance(value, int) else None

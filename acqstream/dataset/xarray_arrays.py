@@ -27,9 +27,10 @@ def to_xarray(level: Level) -> xarray.DataArray:
     """A level as it is now, as an array of dask chunks; nothing is read before it is computed.
 
     Dimensions are the axes. Coordinates: the values of the frame axes (integers or strings); `y` and `x` where the
-    middle of each pixel lies, in um, or in pixels of the level where the size of a pixel is not known; `z_um` beside
-    the values of `z` where the step is known. attrs: `Level.attributes`. Frames that are missing are zeros. Raises
-    ConfigError without xarray and dask, DatasetError while there is no frame.
+    middle of each pixel lies, in um, or without units in pixels of the full resolution where the size of a pixel is not
+    known; `z_um` and `time_s` beside the values of `z` and `time` where the distance is known. The middle of the first
+    pixel lies at 0, or where the stage was, as in mirrors of the dataset. attrs: `Level.attributes`. Frames that are
+    missing are zeros. Raises ConfigError without xarray and dask, DatasetError while there is no frame.
     """
     array, attributes = LevelArray(level), level.attributes
     data = dask_array_of(array, chunk_shape(array, level.chunk_shape))
@@ -55,13 +56,18 @@ def coordinates(level: Level, array: LevelArray) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, values in zip(dimension_names(array), array.view.values.values(), strict=False):
         found[name] = (name, _axis_coordinate(values))
-    pixel_um, step_um, window = level.pixel_size_um, level.z_step_um, array.view.window
-    for name, start, size in zip(("y", "x"), window.start, window.size, strict=True):
-        middles = np.arange(start, start + size) + 0.5
-        found[name] = (name, middles * (pixel_um or 1.0), {"units": "um" if pixel_um else "pixel"})
-    z = array.view.values.get("z")
-    if step_um is not None and z is not None and all(isinstance(value, int) for value in z):
-        found["z_um"] = ("z", np.asarray(z, np.float64) * step_um, {"units": "um"})
+    space, window, factor = level.space, array.view.window, 2 ** level.attributes["level"]
+    is_placed = not level.is_stitched and "position" not in array.view.values  # else there are many places
+    z_um, y_um, x_um = next(iter(space.places.values()), (0.0,) * 3) if is_placed else (0.0,) * 3
+    pixel = 1.0 if space.pixel_um is None else space.pixel_um
+    for name, start, size, place in zip(("y", "x"), window.start, window.size, (y_um, x_um), strict=True):
+        middles = (np.arange(start, start + size) + 0.5) * factor - 0.5  # in pixels of the full resolution
+        found[name] = (name, place + middles * pixel, {} if space.pixel_um is None else {"units": "um"})
+    for axis, place in (("z", z_um), ("time", 0.0)):
+        distance, unit = space.distance(axis)
+        numbers = array.view.values.get(axis)
+        if unit and numbers is not None and all(isinstance(number, int) for number in numbers):
+            found[f"{axis}_{unit}"] = (axis, place + np.asarray(numbers, np.float64) * distance, {"units": unit})
     return found
 
 

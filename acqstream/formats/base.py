@@ -146,6 +146,10 @@ class FrameReader(Protocol):
     @property
     def summary_metadata(self) -> Mapping[str, Any]: ...
     @property
+    def declared_axes(self) -> Sequence[Mapping[str, Any]]:
+        """The axes that the producer declared when it opened the acquisition, as in the request; empty: it did not."""
+
+    @property
     def display_settings(self) -> Mapping[str, Any]:
         """How viewers showed the channels; empty where nothing is known."""
 

@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.base import CheckReport
 from acqstream.grid.block_mean import reduced_shape
+from acqstream.model.finite_number import finite_number
+from acqstream.model.frame_space import Place, StageAxes
 from acqstream.storage.disk import Disk
 
 Position = tuple[int, ...]
@@ -27,6 +29,7 @@ Position = tuple[int, ...]
 Encoded = Sequence[bytes | memoryview]
 """The bytes of a chunk, to be written one behind the other."""
 
+_LENGTHS = ("z", "y", "x")
 _Item = TypeVar("_Item")
 
 
@@ -39,7 +42,9 @@ class ArraySpec:
     and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
     over as blocks of this shape, each whole in memory; (): as one. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
-    translation the place of the centre of item 0. labels are names of positions along an axis, e.g. of channels.
+    translation the place of the centre of item 0. places: where each position along the axis `position` lies, (z, y, x)
+    of its first item in um, None where that is not known; stage_axes: how they follow from the stage.
+    labels are names of positions along an axis, e.g. of channels.
     attributes are the user's and are kept where the format has a place for them.
     """
 
@@ -52,6 +57,8 @@ class ArraySpec:
     scale: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     translation: tuple[float, ...] = ()
+    places: tuple[Place | None, ...] = ()
+    stage_axes: StageAxes = ""
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,6 +74,23 @@ class ArraySpec:
                 raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
         if any(size % block for size, block in zip(self.chunk_shape, self.block_shape, strict=False)):
             raise ValueError(f"chunks of {self.chunk_shape} cannot be made of blocks of {self.block_shape}")
+
+    @property
+    def unknown_distances(self) -> tuple[str, ...]:
+        """Which of z, y and x have no unit although they are longer than one item."""
+        axes = zip(self.axes, self.units, self.shape, strict=True)
+        return tuple(name for name, unit, size in axes if name in _LENGTHS and not unit and size != 1)
+
+    def with_space(self, other: ArraySpec) -> ArraySpec:
+        """The same array with distances and places of another one."""
+        return replace(
+            self,
+            scale=other.scale,
+            units=other.units,
+            translation=other.translation,
+            places=other.places,
+            stage_axes=other.stage_axes,
+        )
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
@@ -120,6 +144,17 @@ class ArraySpec:
             scale=tuple(scale * factor for factor, scale, _ in per_axis),
             translation=tuple(place + (factor - 1) / 2 * scale for factor, scale, place in per_axis),
         )
+
+
+def read_places(note: Mapping[str, Any]) -> tuple[tuple[Place | None, ...], StageAxes]:
+    """`places` and `stage_axes` of a note in JSON (keys places_um, stage_axes); what is damaged is left out."""
+    given, axes = note.get("places_um"), note.get("stage_axes")
+    places: list[Place | None] = []
+    for entry in given if isinstance(given, list) else []:
+        numbers = [finite_number(value) for value in entry] if isinstance(entry, list) else []
+        z, y, x = numbers if len(numbers) == 3 else (None, None, None)
+        places.append(None if z is None or y is None or x is None else (z, y, x))
+    return tuple(places), "affine" if axes == "affine" else "parallel" if axes == "parallel" else ""
 
 
 class ChunkArrayReader(Protocol):
@@ -184,10 +219,18 @@ class ChunkWriter(Protocol):
         """When this returns, all that was stored before survives a power cut."""
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
-        """Note the final shapes (which may be less than before) and attributes, and that nothing more will come."""
+        """Note the final shapes (which may be less than before), space and attributes; nothing more will come."""
 
     def close(self) -> None:
         """Give up the files; without `finish` the array stays unfinished and can be gone on with."""
+
+
+@runtime_checkable
+class SpaceWriter(Protocol):
+    """A ChunkWriter that can take the space of its levels before `finish`: frames show it as they come."""
+
+    def set_space(self, levels: Sequence[ArraySpec]) -> None:
+        """Note scale, units, translation, places and stage_axes of these levels; all else stays."""
 
 
 OptionsT = TypeVar("OptionsT")
@@ -209,6 +252,7 @@ class ChunkFormat(Generic[OptionsT]):
     if that holds something else. encode_bytes is the most memory that `encode` takes for a chunk of this level, its
     result included and the chunk not. check reads all chunks and reports whatever breaks the format. file_shape is how
     much of a level lies in one file (None: a chunk): two processes never write chunks of the same file.
+    needs_distances: the files state a distance along z, y and x even where none is known: users are warned then.
     """
 
     name: str
@@ -225,6 +269,7 @@ class ChunkFormat(Generic[OptionsT]):
     create: Callable[[Path, Sequence[ArraySpec], OptionsT, Disk], ChunkWriter]
     check: Callable[[Path, CheckReport], ChunkCounts]
     file_shape: Callable[[ArraySpec, OptionsT], tuple[int, ...]] | None = None
+    needs_distances: Callable[[OptionsT], bool] = lambda _options: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def test_without_a_pixel_size_the_frame_is_asked(tmp_path: Path, size: Any) -> N
     folder = Folder(tmp_path / "data", {} if size is None else {"PixelSizeUm": size})
     folder.add({"z": 0}, image(0), metadata={"PixelSizeUm": 0.25})
     with acqstream.open(folder.path) as ds:
-        assert ds.levels[0].pixel_size_um == (None if size in (0, -1) and size is not True else 0.25)
+        assert ds.levels[0].pixel_size_um == 0.25
         assert ds.levels[0].z_step_um is None
 
 

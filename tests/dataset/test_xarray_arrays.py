@@ -46,7 +46,7 @@ def test_axes_have_names_values_and_units(folder: Folder) -> None:
         assert array.coords["time"].values.tolist() == [0, 5]
         assert array.coords["channel"].values.tolist() == ["DAPI", "GFP"]
         assert array.coords["z_um"].values.tolist() == [-2.0, 0.0]
-        assert array.coords["y"].values.tolist() == [0.25, 0.75, 1.25]
+        assert array.coords["y"].values.tolist() == [0.0, 0.5, 1.0]
         assert {array.coords[name].attrs["units"] for name in ("y", "x", "z_um")} == {"um"}
         assert array.attrs["User"] == {"name": "Ada"}
         assert array.attrs["path"] == str(folder.path)

@@ -54,4 +54,5 @@ FORMAT: ChunkFormat[N5Options] = ChunkFormat(
     encode_bytes=encode_bytes,
     create=create,
     check=check,
+    needs_distances=lambda options: options.layout == "bdv",  # its XML file
 )

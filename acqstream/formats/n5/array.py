@@ -170,6 +170,8 @@ def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
         scale=tuple(size * factor for size, factor in zip(notes.scale, spec.factors, strict=True)),
         units=notes.units,
         translation=tuple(place + shift for place, shift in zip(notes.translation, shifts, strict=True)),
+        places=notes.places,
+        stage_axes=notes.stage_axes,
         labels=notes.labels,
         attributes=notes.attributes,
     )

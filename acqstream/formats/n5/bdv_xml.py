@@ -20,6 +20,7 @@ from acqstream.storage.read_file import ReadFile
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"
 _MAX_BYTES = 64 * 1024 * 1024
+POSITION = "position"
 _CHANNEL_AXES = ("channel", COMPONENT)  # the other axes of setups make up the tile
 
 
@@ -41,10 +42,9 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
     _add(points, "first", "0")
     _add(points, "last", str(max(0, times - 1)))
     registrations = ElementTree.SubElement(root, "ViewRegistrations")
-    affine = _affine_text(full)
-    for time, (setup, _) in itertools.product(range(max(1, times)), _setups(full, numbering)):
+    for time, (setup, at) in itertools.product(range(max(1, times)), _setups(full, numbering)):
         view = ElementTree.SubElement(registrations, "ViewRegistration", timepoint=str(time), setup=str(setup))
-        _add(ElementTree.SubElement(view, "ViewTransform", type="affine"), "affine", affine)
+        _add(ElementTree.SubElement(view, "ViewTransform", type="affine"), "affine", _affine_text(full, at))
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True)
     return text
@@ -101,7 +101,7 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
         _add(setup, "name", _name(full, at) or "image")
         _add(setup, "size", " ".join(str(max(1, size)) for size in reversed(full.shape[-3:])))
         voxel = ElementTree.SubElement(setup, "voxelSize")
-        _add(voxel, "unit", full.units[-1] or "pixel")
+        _add(voxel, "unit", _unit(full))
         _add(voxel, "size", _numbers_text(reversed(full.scale[-3:])))
         attributes = ElementTree.SubElement(setup, "attributes")
         for kind, named, is_channel in (("channel", channels, True), ("tile", tiles, False)):
@@ -134,11 +134,21 @@ def _name(full: ArraySpec, at: Mapping[str, int]) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in ", ".join(parts))  # XML has no control characters
 
 
-def _affine_text(full: ArraySpec) -> str:
-    """From voxels to physical units: the three rows of four numbers, x first."""
+def _unit(full: ArraySpec) -> str:
+    """The format knows one for all three axes: that of those which have one, else its own. A distance that is not known
+    is 1 of it.
+    """
+    return next((unit for unit in reversed(full.units[-3:]) if unit), "pixel")
+
+
+def _affine_text(full: ArraySpec, at: Mapping[str, int]) -> str:
+    """From voxels of a setup to physical units: the three rows of four numbers, x first."""
+    position = at.get(POSITION, 0)
+    own = full.places[position] if position < len(full.places) else None
     rows = []
     for row in range(3):
-        scale, place = full.scale[-1 - row], full.translation[-1 - row]
+        scale = full.scale[-1 - row]
+        place = full.translation[-1 - row] if own is None else own[-1 - row]
         rows += [*(scale if column == row else 0.0 for column in range(3)), place]
     return _numbers_text(rows)
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.chunk_format import ArraySpec, read_places
 from acqstream.formats.n5.layouts import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
 from acqstream.model.finite_number import finite_number
+from acqstream.model.frame_space import Place, StageAxes
 
 KEY = "acqstream"
 _MAX_AXES = 32
@@ -23,7 +24,8 @@ _MAX_EXTENT = 2**63 - 1
 class Notes:
     """axes and what follows them have an item per axis of the whole array, slowest first, level 0.
 
-    labels are names of positions along an axis; attributes those of the user. numbering is that of setups (layouts).
+    places and stage_axes are as in ArraySpec; calibrated: no distance along z, y or x had to be made up. labels are
+    names of positions along an axis; attributes those of the user. numbering is that of setups (layouts).
     """
 
     layout: Layout
@@ -33,6 +35,9 @@ class Notes:
     scale: tuple[float, ...]
     units: tuple[str, ...]
     translation: tuple[float, ...]
+    places: tuple[Place | None, ...] = ()
+    stage_axes: StageAxes = ""
+    calibrated: bool = True
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     numbering: Numbering = "rows"
@@ -48,6 +53,9 @@ def make_notes(full: ArraySpec, layout: Layout, numbering: Numbering, *, complet
         scale=full.scale,
         units=full.units,
         translation=full.translation,
+        places=full.places,
+        stage_axes=full.stage_axes,
+        calibrated=not full.unknown_distances,
         labels=full.labels,
         attributes=full.attributes,
         numbering=numbering,
@@ -64,6 +72,8 @@ def to_json(notes: Notes) -> dict[str, Any]:
         "scale": [*notes.scale],
         "units": [*notes.units],
         "translation": [*notes.translation],
+        "calibrated": notes.calibrated,
+        **({"places_um": [*notes.places], "stage_axes": notes.stage_axes} if notes.stage_axes or notes.places else {}),
         "labels": {name: [*values] for name, values in notes.labels.items()},
         "attributes": dict(notes.attributes),
         **({"numbering": notes.numbering} if notes.layout == "bdv" else {}),
@@ -88,6 +98,7 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         return None
     if not all(0 <= size <= _MAX_EXTENT for size in shape) or has_too_many(given["layout"], axes, shape):
         return None
+    places, stage_axes = read_places(given)
     labels, user = given.get("labels"), given.get("attributes")
     return Notes(
         layout=given["layout"],
@@ -97,6 +108,9 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         scale=tuple(map(float, scale)),
         units=tuple(units),
         translation=tuple(map(float, translation)),
+        places=places,
+        stage_axes=stage_axes,
+        calibrated=given.get("calibrated") is not False,
         labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
         attributes=user if isinstance(user, dict) else {},
         numbering="bits" if given.get("numbering") == "bits" else "rows",

@@ -47,7 +47,7 @@ def _ordered(array: ArraySpec) -> ArraySpec:
         raise ConfigError(f"N5 needs an array with axes y and x, each once, not {array.axes}")
     others = [name for name in array.axes if name not in (*SPATIAL, COMPONENT)]
     names = (*others, *((COMPONENT,) if COMPONENT in array.axes else ()), *SPATIAL)
-    return array.ordered(names, new_unit=array.units[array.axes.index("x")])
+    return array.ordered(names)
 
 
 def _default_blocks(full: ArraySpec) -> tuple[int, int, int]:

@@ -78,7 +78,8 @@ def _base(
         unit = given.get("unit") if isinstance(given, dict) else None
         size = _numbers(given.get("dimensions") if isinstance(given, dict) else given, ndim)
         if size is not None:
-            return size, (unit,) * ndim if isinstance(unit, str) else None
+            listed = next((found for group in groups if (found := _texts(group.get("units"), ndim))), None)
+            return size, listed or ((unit,) * ndim if isinstance(unit, str) else None)  # listed: one for each axis
     for attributes in groups:
         size = _numbers(attributes.get("resolution"), ndim)
         if size is not None:

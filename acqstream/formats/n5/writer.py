@@ -113,6 +113,14 @@ class N5Writer:
                 self._levels[level] = replace(spec, shape=grown)
                 self._write_documents(complete=False)
 
+    def set_space(self, levels: Sequence[ArraySpec]) -> None:
+        """See SpaceWriter. The XML file is brought up to date at once; that of a complete container stays."""
+        with self._lock:
+            before = self._levels
+            self._levels = [level.with_space(other) for level, other in zip(before, levels, strict=True)]
+            if self._levels != before and not self._is_settled:
+                self._write_documents(complete=False)
+
     def sync(self) -> None:
         """See ChunkWriter. Brings the XML file up to date, too."""
         self._tree.sync()
@@ -123,7 +131,7 @@ class N5Writer:
         """See ChunkWriter."""
         with self._lock:
             self._levels = [
-                replace(level, shape=final.shape, labels=final.labels, attributes=final.attributes)
+                replace(level.with_space(final), shape=final.shape, labels=final.labels, attributes=final.attributes)
                 for level, final in zip(self._levels, levels, strict=True)
             ]
             self._write_documents(complete=self._is_settled)

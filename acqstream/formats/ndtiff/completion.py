@@ -108,6 +108,23 @@ class LevelsFile(_WatchedFile[LevelsState]):
         super().__init__(folder / _VIEW_NAME, "the state of the levels", _levels_in, LevelsState())
 
 
+def declared_axes(container: Path) -> list[dict[str, Any]]:
+    """The axes of the request in `acqstream.json`; empty where the file is absent, damaged or of another writer."""
+    try:
+        file = ReadFile(container / STATE_NAME)
+    except StorageError:
+        return []  # they are hints: a dataset reads without them
+    try:
+        content = json.loads(file.read(0, _MAX_STATE_BYTES))
+    except (StorageError, ValueError, RecursionError):
+        return []
+    finally:
+        file.close()
+    request = content.get("request") if isinstance(content, dict) else None
+    axes = request.get("axes") if isinstance(request, dict) else None
+    return [axis for axis in axes if isinstance(axis, dict)] if isinstance(axes, list) else []
+
+
 def _state_in(content: Any) -> AcquisitionState | None:
     if not isinstance(content, dict) or content.get("format") != "acqstream":
         return None

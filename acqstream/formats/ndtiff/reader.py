@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import LevelsFile, StateFile
+from acqstream.formats.ndtiff.completion import LevelsFile, StateFile, declared_axes
 from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
@@ -71,6 +71,7 @@ class NDTiffReader:
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
+        self._declared: list[dict[str, Any]] | None = None
         self._lock = threading.RLock()
         self._closed = False
         self.refresh()
@@ -214,6 +215,13 @@ class NDTiffReader:
         if self.path == self.container or not (folder / INDEX_NAME).is_file():
             return None
         return NDTiffReader(folder, self.container)
+
+    @property
+    def declared_axes(self) -> list[dict[str, Any]]:
+        """The axes that the producer declared at the opening, as in `acqstream.json`; empty where it did not."""
+        if self._declared is None:
+            self._declared = declared_axes(self.container)
+        return self._declared
 
     @property
     def display_settings(self) -> dict[str, Any]:

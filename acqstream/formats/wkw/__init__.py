@@ -30,5 +30,6 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     encode_bytes=encode_bytes,
     create=create_writer,
     check=check_container,
+    needs_distances=lambda _options: True,  # datasource-properties.json
     file_shape=file_shape,
 )

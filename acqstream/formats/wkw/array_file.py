@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.chunk_format import ArraySpec, read_places
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.json_fields import Fields, read_json_object
@@ -77,6 +77,12 @@ def encode_array(array: StoredArray) -> bytes:
         "axes": list(first.axes),
         "dtype": first.dtype.name,
         "units": list(first.units),
+        "calibrated": not first.unknown_distances,
+        **(
+            {"places_um": list(first.places), "stage_axes": first.stage_axes}
+            if first.stage_axes or first.places
+            else {}
+        ),
         "layers": list(array.layers),
         "labels": {axis: list(names) for axis, names in first.labels.items()},
         "attributes": dict(first.attributes),
@@ -122,7 +128,11 @@ def read_array(container: Path) -> StoredArray:
         raise fields.wrong("dtype", f"one of {', '.join(_DTYPES)}")
     if fields.text("state") not in {"writing", "complete"}:
         raise fields.wrong("state", "writing or complete")
-    levels = tuple(_level(level, fields, axes) for level in fields.children("levels"))
+    places, stage_axes = read_places(fields.values)
+    levels = tuple(
+        replace(_level(level, fields, axes), places=places, stage_axes=stage_axes)
+        for level in fields.children("levels")
+    )
     if not levels:
         raise fields.wrong("levels", "one level at least")
     layers = fields.texts("layers")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import StoredArray
 from acqstream.formats.wkw.datasource import (
+    OWN_UNIT,
     DatasourceProperties,
     LayerMagnification,
     LayerProperties,
@@ -67,9 +68,11 @@ def magnification(level: ArraySpec) -> Magnification:
 
 
 def _voxel_size(full: ArraySpec, depth: int) -> tuple[tuple[float, float, float], str]:
-    """(x, y, z) and the unit. Pixels of unknown size are 1 micrometer; a depth that is no length is as x."""
+    """(x, y, z) and the unit. A distance that is not known is 1 of the unit, and that is nanometer, the format's own,
+    where no distance is known; a depth that is no length is as x.
+    """
     z, y, x = (abs(size) for size in full.scale[depth : depth + 3])
     z_unit, y_unit, x_unit = (unit_name(unit) for unit in full.units[depth : depth + 3])
     if x_unit is None or x_unit != y_unit or not min(x, y) > 0:
-        return (1.0, 1.0, 1.0), "micrometer"
+        return ((1.0, 1.0, z), z_unit) if z_unit is not None and z > 0 else ((1.0, 1.0, 1.0), OWN_UNIT)
     return (x, y, z if z_unit == x_unit and z > 0 else x), x_unit

@@ -16,6 +16,7 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.json_fields import Fields, read_json_object
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
 
+OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
 PROPERTIES_NAME = "datasource-properties.json"
 
 _UNITS = {  # ours -> theirs; "um" is an error there
@@ -136,10 +137,10 @@ def read_properties(path: Path) -> DatasourceProperties:
 def _scale(fields: Fields) -> tuple[tuple[float, float, float], str]:
     if isinstance(fields.values.get("scale"), list):  # older files
         x, y, z = fields.reals("scale", 3)
-        return (x, y, z), "nanometer"
+        return (x, y, z), OWN_UNIT
     scale = fields.child("scale")
     x, y, z = scale.reals("factor", 3)
-    return (x, y, z), scale.text("unit", "nanometer")
+    return (x, y, z), scale.text("unit", OWN_UNIT)
 
 
 def _layer(fields: Fields, path: Path) -> LayerProperties:

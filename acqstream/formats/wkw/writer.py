@@ -110,6 +110,18 @@ class WkwWriter:
             self._announce(array, rows)
             self._write_array(array)
 
+    def set_space(self, levels: Sequence[ArraySpec]) -> None:
+        """See SpaceWriter. Datasets that an earlier process announced tell of it with their next planes."""
+        with self._lock:
+            moved = tuple(known.with_space(new) for known, new in zip(self._array.levels, levels, strict=True))
+            if moved == self._array.levels or self._array.complete:
+                return
+            array, published = replace(self._array, levels=moved), dict(self._published)
+            self._published.clear()
+            for dataset, depths in published.items():
+                self._put_properties(array, dataset, depths)
+            self._write_array(array)
+
     def sync(self) -> None:
         """See ChunkWriter. Datasets of which more is whole are announced so, by the process that has begun."""
         with self._lock:
@@ -123,11 +135,12 @@ class WkwWriter:
         with self._lock:
             before = self._array
             described = [
-                replace(known, labels=final.labels, attributes=final.attributes)
+                replace(known.with_space(final), labels=final.labels, attributes=final.attributes)
                 for known, final in zip(before.levels, levels, strict=True)
             ]
             array = replace(before, levels=tuple(described))
             array = array.with_shapes([final.shape for final in levels], complete=True)
+            self._published.clear()  # they may tell another voxel size
             self._force()
             self._announce_all(array, before)
             self._write_array(array)

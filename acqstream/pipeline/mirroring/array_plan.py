@@ -15,7 +15,7 @@ import numpy as np
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.axes import Axes, AxisValue
-from acqstream.model.finite_number import finite_number
+from acqstream.model.frame_space import SECOND, UM, FrameSpace, frame_space
 
 TIME, POSITION, CHANNEL, Z = "time", "position", "channel", "z"
 TILE_AXES = frozenset({"row", "column"})
@@ -23,7 +23,6 @@ MAX_POSITION = 10_000_000
 _RESERVED = frozenset({"y", "x", "c"})
 _RANKS = {TIME: 0, POSITION: 1, CHANNEL: 2, Z: 4}
 _OTHER_RANK = 3
-_PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,10 @@ class PlannedAxis:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:
-    """axes are those of the frames, slowest first; frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string."""
+    """axes are those of the frames, slowest first; frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string.
+
+    The distances are those known before any frame, from hints and summary: levels are chosen by them (decision 025).
+    """
 
     axes: tuple[PlannedAxis, ...]
     frame_shape: tuple[int, ...]
@@ -185,14 +187,14 @@ def plan_array(
     if expect and len(unknown) == 1:
         others = int(np.prod([axis.size for axis in axes if axis.size], dtype=np.int64))
         axes = tuple(replace(axis, size=-(-expect // others)) if axis is unknown[0] else axis for axis in axes)
-    summary = summary or {}
+    space = frame_space(declared, summary or {})
     return ArrayPlan(
         axes,
         tuple(frame_shape),
         np.dtype(dtype).str,
-        pixel_size_um=_number(summary, *_PIXEL_SIZE_KEYS),
-        z_step_um=_number(summary, "z-step_um"),
-        interval_s=None if (interval_ms := _number(summary, "Interval_ms")) is None else interval_ms / 1000,
+        pixel_size_um=space.pixel_um,
+        z_step_um=_told(space, Z, UM),
+        interval_s=_told(space, TIME, SECOND),
     )
 
 
@@ -214,12 +216,9 @@ def _axis(
     return PlannedAxis(name, max(size, largest) if size or is_final else 0)
 
 
-def _number(values: Mapping[str, Any], *names: str) -> float | None:
-    for name in names:
-        value = finite_number(values.get(name))
-        if value is not None and value > 0:
-            return value
-    return None
+def _told(space: FrameSpace, axis: str, unit: str) -> float | None:
+    distance, known_unit = space.distance(axis)
+    return distance if known_unit == unit else None
 
 
 def _words(key: Axes) -> str:

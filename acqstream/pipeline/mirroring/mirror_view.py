@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter
-from acqstream.pipeline.mirroring.array_plan import TIME, ArrayPlan, Z, plan_array
+from acqstream.pipeline.mirroring.array_plan import ArrayPlan, plan_array
 from acqstream.pipeline.mirroring.assembly import Assembly
 from acqstream.pipeline.mirroring.container import (
     MirrorNote,
@@ -24,11 +24,12 @@ from acqstream.pipeline.mirroring.container import (
 from acqstream.pipeline.mirroring.cut import Budget, Cut, cut_array, options_of, plan_request
 from acqstream.pipeline.mirroring.log_frames import LogFrames, values_in_order
 from acqstream.pipeline.mirroring.memory_need import MIB, MemoryNeed
+from acqstream.pipeline.mirroring.mirror_space import MirrorSpace
 from acqstream.pipeline.mirroring.part import PartJob
 from acqstream.pipeline.mirroring.part_runner import PartRunner
-from acqstream.pipeline.mirroring.parts import NewFrames, Parts
+from acqstream.pipeline.mirroring.parts import NewFrames, Parts, file_shapes
 from acqstream.pipeline.mirroring.slab import Slab
-from acqstream.pipeline.mirroring.slab_grid import level_shapes
+from acqstream.pipeline.mirroring.slab_grid import final_sizes, level_shapes
 from acqstream.pipeline.mirroring.workers import Workers
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.feed import Lease
@@ -40,7 +41,6 @@ SHOW_INTERVAL_S = 1.0
 IDLE_S = 2.0  # without a frame: chunks are stored as they are
 MAX_THREADS = 4  # one more than processors, up to that: one of them waits for the disk
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
-_TRIMMED = frozenset({TIME, Z})  # a run that ended early has less of these; the others keep what was declared
 
 
 class _Placed(NamedTuple):
@@ -83,6 +83,7 @@ class MirrorView(View):
         self._note: MirrorNote | None = None
         self._plan: ArrayPlan | None = None
         self._levels: tuple[ArraySpec, ...] = ()
+        self._space: MirrorSpace | None = None
         self._grown: list[tuple[int, ...]] = []
         self._grown_s = self._shown_s = self._idle_since_s = 0.0
         self._shown_chunks = 0
@@ -217,6 +218,7 @@ class MirrorView(View):
             self._assembly.settle()  # whoever looks on sees what there is
         if now_s - self._shown_s >= SHOW_INTERVAL_S and self._source.may_use_disk():
             self._shown_s = now_s
+            self._renew_space()
             self._show()
         if now_s - self._grown_s >= GROW_INTERVAL_S:
             self._grown_s = now_s
@@ -224,11 +226,14 @@ class MirrorView(View):
 
     def _show(self) -> None:
         """What was stored after the last checkpoint: there is none while no frame comes."""
-        assert self._assembly is not None
-        assert self._writer is not None
-        if self._shown_chunks != self._assembly.stored_chunks:
+        if self._assembly and self._writer and self._shown_chunks != self._assembly.stored_chunks:
             self._shown_chunks = self._assembly.stored_chunks
             self._writer.sync()
+
+    def _renew_space(self, *, is_final: bool = False) -> None:
+        """Distances and places are in the metadata of frames: those that came meanwhile may show more of them."""
+        if self._space is not None and self._writer is not None:
+            self._levels = self._space.renew(self._levels, self._writer, is_final=is_final)
 
     def settle(self) -> bool:
         if self._assembly is None or self._workers is None or self._writer is None:
@@ -237,6 +242,7 @@ class MirrorView(View):
         if not self._assembly.settle():
             return False
         self._workers.check()
+        self._renew_space()
         self._grow()
         self._writer.sync()
         return True
@@ -246,12 +252,13 @@ class MirrorView(View):
         if assembly is None or self._writer is None or not self._reader.complete:
             return self.settle()
         assert self._frames is not None
-        sizes = self._final_sizes(assembly)
+        sizes = final_sizes(assembly.grids[0], assembly.shape(0), assembly.extents[0])
         shapes = level_shapes(assembly.grids, sizes)
         if shapes != self._grown:  # else it was finished before
             assembly.end(sizes)
         if not self.settle():
             return False
+        self._renew_space(is_final=True)
         labels = {**self._levels[0].labels, **self._frames.positions.labels()}
         self._writer.finish(
             [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]
@@ -292,6 +299,10 @@ class MirrorView(View):
         self._workers = self._writer = self._assembly = None
 
     @property
+    def warning(self) -> str:
+        return self._space.warning if self._space is not None else ""
+
+    @property
     def waiting(self) -> int:
         """Slabs that are not all in the files."""
         return self._assembly.count if self._assembly is not None else 0
@@ -329,9 +340,10 @@ class MirrorView(View):
 
     def _begin(self, plan: ArrayPlan) -> None:
         cut = self._cut(plan)
-        disk, levels = self._source.disk, cut.levels
-        self._levels = levels
-        self._writer = self._format.create(self._container, levels, self._options, disk)
+        warned_name = self._container.name if self._format.needs_distances(self._options) else ""
+        self._space = MirrorSpace(self._reader, plan, warned_name)
+        self._levels = levels = self._space.look(cut.levels)
+        self._writer = self._format.create(self._container, levels, self._options, self._source.disk)
         self._workers = Workers(self._budget.threads, f"mirror-{self._format.name}", self._source.may_use_disk)
         self._frames = LogFrames(self._reader, plan, levels[0])
         self._assembly = Assembly(
@@ -351,10 +363,7 @@ class MirrorView(View):
         assert assembly is not None
         assert frames is not None
         pending, cut = assembly.unstored()
-        shapes = [
-            level.chunk_shape if self._format.file_shape is None else self._format.file_shape(level, self._options)
-            for level in self._levels
-        ]
+        shapes = file_shapes(self._format, self._levels, self._options)
         new = NewFrames(assembly, shapes, [(level, tuple(key)) for level, key, *_ in (*pending, *cut)])
         for row in range(cursor, count):
             frames.check(row)
@@ -387,10 +396,3 @@ class MirrorView(View):
             if tuple(shape) != known:
                 self._writer.grow(level, tuple(shape))
                 self._grown[level] = tuple(shape)
-
-    def _final_sizes(self, assembly: Assembly) -> list[int]:
-        grid = assembly.grids[0]
-        return [
-            come if grid.spec.axes[axis] in _TRIMMED else size
-            for axis, size, come in zip(grid.outer, assembly.shape(0), assembly.extents[0], strict=True)
-        ]

@@ -21,6 +21,7 @@ from acqstream.pipeline.mirroring.array_plan import ArrayPlan
 from acqstream.pipeline.mirroring.assembly import Assembly
 from acqstream.pipeline.mirroring.cut import Budget, cut_array, options_of
 from acqstream.pipeline.mirroring.log_frames import LogFrames
+from acqstream.pipeline.mirroring.mirror_space import MirrorSpace
 from acqstream.pipeline.mirroring.process_pool import is_stopped
 from acqstream.pipeline.mirroring.workers import Workers
 from acqstream.storage.own_names_disk import OwnNamesDisk
@@ -102,7 +103,8 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
     cut = cut_array(found, options, job.plan, reader.summary_metadata, job.budget)
     frames = LogFrames(reader, job.known, cut.levels[0], job.kinds)
     frames.taken = job.rows
-    writer = found.create(Path(job.container), cut.levels, options, OwnNamesDisk())
+    levels = MirrorSpace(reader, job.known).look(cut.levels)  # as the process that finishes the mirror says
+    writer = found.create(Path(job.container), levels, options, OwnNamesDisk())
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
         assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)

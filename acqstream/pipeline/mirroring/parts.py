@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acqstream.formats.chunk_format import Position
+from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, Position
 from acqstream.pipeline.mirroring.assembly import Assembly, SlabKey
 from acqstream.pipeline.mirroring.part import Part, PartJob, PartResult, make_part
 from acqstream.pipeline.mirroring.part_runner import PartRunner
@@ -16,6 +16,13 @@ from acqstream.pipeline.mirroring.unit import Run, joined, runs_of, unit_depth, 
 PARTS_A_PROCESS = 8
 LEAST_BYTES, MOST_BYTES = 64 * 2**20, 2 * 2**30  # of slabs, in a part
 POLL_S = 0.1
+
+
+def file_shapes(found: ChunkFormat[Any], levels: Sequence[ArraySpec], options: object) -> list[tuple[int, ...]]:
+    """How much of each level lies in one file."""
+    if found.file_shape is None:
+        return [level.chunk_shape for level in levels]
+    return [found.file_shape(level, options) for level in levels]
 
 
 class Parts:

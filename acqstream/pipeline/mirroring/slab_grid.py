@@ -17,6 +17,7 @@ from acqstream.formats.chunk_format import ArraySpec, Position
 from acqstream.grid.block_mean import reduced_size
 
 PICTURE = ("y", "x", "c")
+_TRIMMED = frozenset({"time", "z"})  # a run that ended early has less of these; the others keep what was declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,11 @@ def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int]) -> list[tuple[
             shape[axis] = size
         shapes.append(tuple(shape))
     return shapes
+
+
+def final_sizes(grid: SlabGrid, planned: Sequence[int], extents: Sequence[int]) -> list[int]:
+    """Of level 0 along the outer axes when the run has ended; extents: as far as frames have come."""
+    return [
+        come if grid.spec.axes[axis] in _TRIMMED else size
+        for axis, size, come in zip(grid.outer, planned, extents, strict=True)
+    ]

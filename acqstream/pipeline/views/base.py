@@ -113,6 +113,11 @@ class View(ABC):
         return 0
 
     @property
+    def warning(self) -> str:
+        """What the operator should know of the result, once it is sure."""
+        return ""
+
+    @property
     def waiting(self) -> int:
         """How many pieces of the result are begun, and cannot be written before more frames come, or the end."""
         return 0

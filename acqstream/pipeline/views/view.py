@@ -117,6 +117,7 @@ class ViewRun:
             self._from_stack,
             self._overtaken,
             self.view.waiting,
+            self.view.warning,
         )
 
     def step(self) -> float | None:

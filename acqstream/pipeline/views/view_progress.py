@@ -22,7 +22,7 @@ class ViewState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ViewProgress:
     """How far a view is. cursor of count frames are taken, waiting pieces of the result are not written yet; the other
-    counts are of this process."""
+    counts are of this process. warning: what the operator should know of the result."""
 
     state: ViewState = ViewState.STARTING
     cursor: int = 0
@@ -31,3 +31,4 @@ class ViewProgress:
     from_stack: int = 0
     overtaken: int = 0
     waiting: int = 0
+    warning: str = ""
