@@ -64,6 +64,7 @@ def info(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout, summary metadata included.")
     ] = False,
+    follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
     png: Annotated[
         Path | None, typer.Option(help="Also write a contact sheet, evenly chosen frames, to this file.")
     ] = None,
@@ -76,7 +77,7 @@ def info(
     from acqstream.dataset.chunk_dataset import ChunkDataset
     from acqstream.dataset.contact_sheet import save_contact_sheet
 
-    with acqstream.open(path) as dataset:
+    with acqstream.open(path, follow_links=follow_links) as dataset:
         if isinstance(dataset, ChunkDataset):
             if png is not None:
                 raise typer.BadParameter("for datasets of frames only", param_hint="--png")

@@ -25,6 +25,9 @@ _RANGES_SHOWN = 10
 def verify(
     path: Annotated[Path, typer.Argument(help="A dataset, or a file or level in it.")],
     *,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Read what links in N5 and WKW have elsewhere.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Prove every frame and every invariant of a dataset.
@@ -35,6 +38,7 @@ def verify(
     from acqstream.formats.registry import find_format
     from acqstream.pipeline.verification.chunk_check import ChunkVerification, verify_chunks
     from acqstream.pipeline.verification.dataset_check import verify as verify_dataset
+    from acqstream.storage.boundary import following_links
 
     with progress_bar() as bar:
         task = bar.add_task("opening", total=None)
@@ -44,7 +48,11 @@ def verify(
 
         found = find_format(path)
         result: Verification | ChunkVerification
-        result = verify_chunks(path, found, show) if isinstance(found, ChunkFormat) else verify_dataset(path, show)
+        if isinstance(found, ChunkFormat):
+            with following_links(follow_links):
+                result = verify_chunks(path, found, show)
+        else:
+            result = verify_dataset(path, show)
     if as_json:
         print_json({"ok": result.ok, **asdict(result)})
     elif isinstance(result, ChunkVerification):

@@ -14,6 +14,7 @@ from acqstream.dataset.dataset import DEFAULT_POLL_S, AskedValue, Dataset
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.model.axes import AxisValue
+from acqstream.storage.boundary import following_links, links_asked_for
 
 if TYPE_CHECKING:
     import dask.array
@@ -33,6 +34,7 @@ class ChunkDataset(Dataset):
         self.format = found.name
         self._format = found
         self._opened = path
+        self._follows_links = links_asked_for() is True
         self._arrays = list(found.open(path))
         self.path = self._arrays[0].path
 
@@ -92,7 +94,8 @@ class ChunkDataset(Dataset):
         """Read the metadata again, of all levels, and look for new levels. There are no frames: the list is empty."""
         for array in self._arrays:
             array.refresh()
-        self._arrays += self._format.open(self._opened)[len(self._arrays) :]
+        with following_links(self._follows_links):
+            self._arrays += self._format.open(self._opened)[len(self._arrays) :]
         return []
 
     def to_dask(self, level: int = 0) -> dask.array.Array:

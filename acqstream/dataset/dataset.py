@@ -19,6 +19,7 @@ from acqstream.formats.base import FrameFormat, FrameReader
 from acqstream.formats.registry import find_format, find_frame_format
 from acqstream.model.axes import AxisValue
 from acqstream.model.state import AcquisitionState
+from acqstream.storage.boundary import following_links
 from acqstream.storage.remote_path import as_path
 
 if TYPE_CHECKING:
@@ -31,17 +32,20 @@ AskedValue = str | SupportsIndex
 """An axis value as users have them: integers of any library, enums."""
 
 
-def open_dataset(path: str | os.PathLike[str]) -> Dataset:
+def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
-    An array in a chunk format opens as a `ChunkDataset`. Raises DatasetError if nothing is there, UnknownFormat with
-    what was looked for, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
+    An array in a chunk format opens as a `ChunkDataset`. follow_links=True reads files that links in the dataset's
+    folder have elsewhere; else UnsupportedFeature names the link. The folder itself may be a link. Raises DatasetError
+    if nothing is there, UnknownFormat with what was looked for, and UnsupportedFeature or CorruptDataset for a dataset
+    that cannot be read.
     """
     from acqstream.dataset.chunk_dataset import ChunkDataset  # is a Dataset itself
 
     place = as_path(path)
-    found = find_format(place)
-    return _frames(place, found) if isinstance(found, FrameFormat) else ChunkDataset(place, found)
+    with following_links(follow_links):
+        found = find_format(place)
+        return _frames(place, found) if isinstance(found, FrameFormat) else ChunkDataset(place, found)
 
 
 def open_frames(path: str | os.PathLike[str]) -> Dataset:

@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import cast
 
-from acqstream.errors import CorruptDataset, StorageError
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.storage.boundary import check_boundary
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -46,6 +47,11 @@ class ReadFile:
         if not stat.S_ISREG(mode):  # a pipe or device would block, or never end
             self.close()
             raise CorruptDataset("is not a regular file", path=str(path))
+        try:
+            check_boundary(path, self._descriptor)
+        except DatasetError:
+            self.close()
+            raise
 
     def size(self) -> int:
         """Length of the file now, in bytes."""

@@ -17,6 +17,7 @@ from acqstream.formats.n5.block import BlockHeader, decode_block, max_file_bytes
 from acqstream.formats.n5.folders import below, container_of, readable_attributes, upwards
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, centres, read_space
+from acqstream.storage.boundary import Boundary, links_asked_for
 from acqstream.storage.read_file import ReadFile, is_absent
 
 _HEADER_BYTES = 512  # more than any header has
@@ -29,10 +30,11 @@ class N5Array:
     kept open, and the array may be sent to another process.
     """
 
-    def __init__(self, path: Path, level: int, fallback: Attributes) -> None:
+    def __init__(self, path: Path, level: int, fallback: Attributes, boundary: Boundary | None = None) -> None:
         self.path = path
         self._level = level
         self._fallback = fallback
+        self._boundary = boundary_of(path) if boundary is None else boundary
         self.refresh()
 
     def refresh(self) -> None:
@@ -40,6 +42,10 @@ class N5Array:
 
         Then, and for who reads meanwhile, all is as it was.
         """
+        with self._boundary.inside():
+            self._refresh()
+
+    def _refresh(self) -> None:
         found = find_array(self.path)
         if self._level not in found.levels:
             raise DatasetError(f"{self.path}: level {self._level} is no longer there")
@@ -62,7 +68,8 @@ class N5Array:
         if path is None:
             return None
         try:
-            file = ReadFile(path)
+            with self._boundary.inside():
+                file = ReadFile(path)
         except StorageError as error:
             if is_absent(error):
                 return None
@@ -80,7 +87,8 @@ class N5Array:
 
     def read_header(self, path: Path) -> BlockHeader:
         """The header of a block file. Raises as `read_chunk`."""
-        file = ReadFile(path)
+        with self._boundary.inside():
+            file = ReadFile(path)
         try:
             return parse_header(file.read(0, _HEADER_BYTES), self._attributes, str(path))
         finally:
@@ -155,7 +163,15 @@ class N5Array:
 
 def open_levels(path: Path, fallback: Attributes) -> list[N5Array]:
     """The levels of the array that a folder of a container means. Raises DatasetError and what belongs to it."""
-    return [N5Array(path, level, fallback) for level in find_array(path).levels]
+    boundary = boundary_of(path)
+    with boundary.inside():
+        levels = list(find_array(path).levels)
+    return [N5Array(path, level, fallback, boundary) for level in levels]
+
+
+def boundary_of(folder: Path) -> Boundary:
+    """Around the container that a folder lies in."""
+    return Boundary(container_of(folder), follows=links_asked_for() is True)
 
 
 def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:

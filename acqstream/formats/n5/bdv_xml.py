@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from acqstream.errors import CorruptDataset
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.layouts import TIME, Numbering, setup_number
 from acqstream.formats.n5.plan import COMPONENT
+from acqstream.storage.boundary import links_asked_for
 from acqstream.storage.read_file import ReadFile
 
 SUFFIX = ".xml"
@@ -77,8 +78,24 @@ def read_xml(path: Path) -> tuple[Path, dict[str, Any]]:
     if not name:
         raise CorruptDataset("names no N5 container", path=str(path))
     base = (root.findtext("BasePath") or ".").strip() or "."
+    if links_asked_for() is not True and _leads_out(base, name):
+        claim = f"names the container {base}/{name}, outside of this folder"
+        raise UnsupportedFeature(f"{path}: {claim}; that is followed with follow_links=True only")
     voxel = root.find("SequenceDescription/ViewSetups/ViewSetup/voxelSize")
     return path.parent / base / name, {} if voxel is None else _voxel_attributes(voxel)
+
+
+def _leads_out(*parts: str) -> bool:
+    """Whether a path made of these parts may lie outside of the folder where it begins."""
+    depth = 0
+    for part in parts:
+        if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():
+            return True
+        for name in part.replace("\\", "/").split("/"):
+            depth += -1 if name == ".." else name not in ("", ".")
+            if depth < 0:
+                return True
+    return False
 
 
 def _voxel_attributes(voxel: ElementTree.Element) -> dict[str, Any]:

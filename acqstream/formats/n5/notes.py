@@ -17,6 +17,7 @@ from acqstream.model.frame_space import Place, StageAxes
 
 KEY = "acqstream"
 _MAX_AXES = 32
+_SEPARATORS = frozenset("/\\\0")  # names of axes are parts of folder names
 _MAX_EXTENT = 2**63 - 1
 
 
@@ -93,6 +94,7 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
     if (
         not 3 <= count <= _MAX_AXES
         or len(set(axes)) < count
+        or not all(_SEPARATORS.isdisjoint(axis) for axis in axes)
         or {len(shape), len(scale), len(translation), len(units)} != {count}
     ):
         return None

@@ -85,7 +85,7 @@ class _WatchedFile(Generic[_T]):
         """A damaged file is returned as an error: it does not keep anybody from reading frames."""
         path = str(self._path)
         try:
-            return self._parse(parse_json(read_small_file(self._path), path))
+            return self._parse(parse_json(read_small_file(self._path), path, what=self._what))
         except FileMissing:
             return self._absent
         except CorruptDataset as error:

@@ -33,6 +33,7 @@ from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, check_json_length, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
+from acqstream.storage.boundary import Boundary, links_asked_for
 from acqstream.storage.read_file import ReadFile
 
 _RAW_METADATA = frozenset({0, 1})
@@ -44,13 +45,19 @@ def open_readers(path: Path) -> list[NDTiffReader]:
     readers: list[NDTiffReader] = []
     try:
         for folder in folders.levels:
-            index = IndexMaps(folder, folders.container) if folders.is_old else IndexFile(folder)
+            with _boundary_of(folders.container).inside():
+                index = IndexMaps(folder, folders.container) if folders.is_old else IndexFile(folder)
             readers.append(NDTiffReader(folder, folders.container, index))
     except BaseException:
         for reader in readers:
             reader.close()
         raise
     return readers
+
+
+def _boundary_of(container: Path) -> Boundary:
+    """Around a dataset that `acqstream.open` opens; `verify` and the views go by checksums, and note links."""
+    return Boundary(container, follows=links_asked_for() is not False)
 
 
 class NDTiffReader:
@@ -64,10 +71,12 @@ class NDTiffReader:
         self.path = folder
         self.level = level_of(folder)
         self.container = container
-        self._index = index if index is not None else IndexFile(folder)
+        self._boundary = _boundary_of(container)
+        with self._boundary.inside():
+            self._index = index if index is not None else IndexFile(folder)
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
-        self._stacks = StackFiles(folder, self._index.check_in_place)
+        self._stacks = StackFiles(folder, self._index.check_in_place, self._boundary)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
@@ -226,7 +235,8 @@ class NDTiffReader:
     @property
     def display_settings(self) -> dict[str, Any]:
         """How viewers showed the channels, as the file says now; empty where there is none."""
-        return read_display_settings(self.container)
+        with self._boundary.inside():
+            return read_display_settings(self.container)
 
     @property
     def tile_overlap(self) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff.stack_header import ByteOrder, byte_order_of
+from acqstream.storage.boundary import Boundary
 from acqstream.storage.read_file import ReadFile
 
 MAX_OPEN = 64  # descriptors are limited to 1024 per process on many systems
@@ -20,8 +21,9 @@ class StackFiles:
     check_in_place raises DatasetError where the folder is no more that of the index: asked whenever one was opened.
     """
 
-    def __init__(self, folder: Path, check_in_place: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, check_in_place: Callable[[], None], boundary: Boundary) -> None:
         self._folder = folder
+        self._boundary = boundary
         self._check_in_place = check_in_place
         self._open: OrderedDict[str, tuple[ReadFile, ByteOrder]] = OrderedDict()
         self._lock = threading.Lock()
@@ -49,7 +51,8 @@ class StackFiles:
     def _open_file(self, name: str) -> tuple[ReadFile, ByteOrder]:
         path = self._folder / name
         try:
-            file = ReadFile(path)
+            with self._boundary.inside():
+                file = ReadFile(path)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise CorruptDataset("the index names this stack file, but it is missing", path=str(path)) from error

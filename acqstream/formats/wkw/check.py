@@ -19,14 +19,15 @@ from acqstream.formats.wkw.cube_paths import Cube, cube_path
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
 from acqstream.formats.wkw.opening import find_layers
-from acqstream.formats.wkw.reader import WkwReader, open_readers
+from acqstream.formats.wkw.reader import WkwReader, boundary_of, open_readers
 from acqstream.storage.read_file import ReadFile
 
 
 def check_container(container: Path, report: CheckReport) -> ChunkCounts:
     """Check all arrays at `container`; what is wrong goes to `report`. Raises StorageError."""
     try:
-        layers: Sequence[str | None] = find_layers(container) or [None]
+        with boundary_of(container).inside():
+            layers: Sequence[str | None] = find_layers(container) or [None]
         readers = [reader for layer in layers for reader in open_readers(container, layer)]
     except CorruptDataset as error:
         report.add_error(error)
@@ -41,6 +42,8 @@ def check_container(container: Path, report: CheckReport) -> ChunkCounts:
                 _check_folder(reader, place, folder, report, counts)
         except CorruptDataset as error:
             report.add_error(error)
+        except UnsupportedFeature as error:
+            report.add_problem(container, str(error).removeprefix(f"{container}: "))
     expected = sum(math.prod(reader.spec.grid_shape) for reader in readers)
     return ChunkCounts(len(readers), counts[0], expected - counts[0], counts[1])
 
@@ -60,7 +63,9 @@ def _check_folder(reader: WkwReader, place: Place, folder: CubeFolder, report: C
         report.own_files.add(folder.path / cube_path(cube))
         if not positions:
             report.add_note(f"{folder.path / cube_path(cube)}: lies beyond the array")
-        if not _cube_is_sound(folder, cube, report):
+        with reader.boundary.inside():
+            is_sound = _cube_is_sound(folder, cube, report)
+        if not is_sound:
             continue
         for position in positions:
             try:
@@ -74,12 +79,16 @@ def _check_folder(reader: WkwReader, place: Place, folder: CubeFolder, report: C
 
 def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
     """Whether reading blocks of a cube file can tell more than its header, length and jump table do."""
-    file = ReadFile(folder.path / cube_path(cube))
+    path = folder.path / cube_path(cube)
     try:
+        file = ReadFile(path)
         header = folder.read_header(cube)
         problems = list(_problems(file, header))
     except CorruptDataset as error:
         report.add_error(error)
+        return False
+    except UnsupportedFeature as error:
+        report.add_problem(path, str(error).removeprefix(f"{path}: "))
         return False
     for text, offset in problems:
         report.add_problem(file.path, text, offset=offset)

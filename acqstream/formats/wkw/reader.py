@@ -16,7 +16,8 @@ from acqstream.formats.wkw.axis_roles import Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube
 from acqstream.formats.wkw.header import HEADER_NAME
-from acqstream.formats.wkw.opening import FoundLevel, find_levels
+from acqstream.formats.wkw.opening import FoundLevel, container_of, find_levels
+from acqstream.storage.boundary import Boundary, links_asked_for
 
 _MOST_FOLDERS = 256  # of which the headers are kept
 
@@ -27,16 +28,17 @@ class WkwReader:
     path is what was opened, layer the one that was chosen of a dataset.
     """
 
-    def __init__(self, path: Path, level: int, layer: str | None = None) -> None:
+    def __init__(self, path: Path, level: int, layer: str | None = None, boundary: Boundary | None = None) -> None:
         self.path = path
+        self.boundary = boundary_of(path) if boundary is None else boundary
         self._number = level
         self._layer = layer
         self._lock = threading.Lock()
         self._folders: dict[Path, CubeFolder] = {}
         self.refresh()
 
-    def __reduce__(self) -> tuple[Callable[..., WkwReader], tuple[Path, int, str | None]]:
-        return WkwReader, (self.path, self._number, self._layer)
+    def __reduce__(self) -> tuple[Callable[..., WkwReader], tuple[Path, int, str | None, Boundary]]:
+        return WkwReader, (self.path, self._number, self._layer, self.boundary)
 
     @property
     def spec(self) -> ArraySpec:
@@ -55,8 +57,9 @@ class WkwReader:
         ):
             raise IndexError(f"chunk {position} is not in the grid of {self._spec.grid_shape}")
         place = self._roles.place(position)
-        folder = self._folder(place) if self._is_whole(place) else None
-        voxels = None if folder is None else folder.read_piece(place.voxel)
+        with self.boundary.inside():
+            folder = self._folder(place) if self._is_whole(place) else None
+            voxels = None if folder is None else folder.read_piece(place.voxel)
         if voxels is None:
             return None
         region = self._spec.region(position)
@@ -76,7 +79,8 @@ class WkwReader:
         for dataset in self._roles.datasets(self._spec.shape):
             for layer in range(self._roles.layers(self._spec.shape)):
                 place = Place(dataset, layer, (0, 0, 0))
-                folder = self._folder(place)
+                with self.boundary.inside():
+                    folder = self._folder(place)
                 if folder is not None:
                     yield place, folder
 
@@ -89,7 +93,8 @@ class WkwReader:
 
     def refresh(self) -> None:
         """See ChunkArrayReader. Raises DatasetError if the level is no longer there."""
-        levels = find_levels(self.path, self._layer)
+        with self.boundary.inside():
+            levels = find_levels(self.path, self._layer)
         if self._number >= len(levels):
             raise DatasetError(f"{self.path}: level {self._number} is no longer there")
         level = levels[self._number]
@@ -140,4 +145,12 @@ class WkwReader:
 
 def open_readers(path: Path, layer: str | None = None) -> list[WkwReader]:
     """The readers of all levels at `path`, the finest first. Raises as `find_levels`."""
-    return [WkwReader(path, level, layer) for level in range(len(find_levels(path, layer)))]
+    boundary = boundary_of(path)
+    with boundary.inside():
+        count = len(find_levels(path, layer))
+    return [WkwReader(path, level, layer, boundary) for level in range(count)]
+
+
+def boundary_of(path: Path) -> Boundary:
+    """Around the dataset that a path lies in."""
+    return Boundary(container_of(path), follows=links_asked_for() is True)
