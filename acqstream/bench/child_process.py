@@ -18,6 +18,7 @@ from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed, DaemonUnavailable
 
 _READY_S = 60.0
+_RETRY_S = 0.05
 _STOP_S = 60.0
 _SLOWEST_BYTES_PER_S = 5e6  # what is slower hangs
 
@@ -146,6 +147,7 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
         except DaemonUnavailable:
             if time.monotonic() > deadline:
                 raise
+            time.sleep(_RETRY_S)  # a refused connection is told at once
         else:
             return
 

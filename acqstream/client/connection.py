@@ -18,7 +18,7 @@ from acqstream.client.keys import CurveKeys
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.outbox import BATCH_BYTES, HeldMessage
-from acqstream.client.session import RunWarning, Session, is_interrupted
+from acqstream.client.session import RunWarning, Session
 from acqstream.client.waker import Waker
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
@@ -35,7 +35,6 @@ _SEND_BURST = 64
 _LONGEST_WAIT_S = 1.0
 _PAUSE_S = 1.0
 """A turn of the thread that takes so much longer than it may: the program was stopped, or did not let threads run."""
-_RETRY_S = 0.1
 _LINGER_S = 0.002
 """Small frames that follow a message so soon wait for one another: that doubles the rate of the smallest ones."""
 
@@ -189,17 +188,15 @@ class Connection:
 
     def _open_first(self, joiner: Joiner) -> Link | None:
         patience_s = self.settings.patience_s
-        # Not tried anew after `open`: the daemon may be slow to prepare, and the name would then be taken.
         request = {"ds": self.settings.dataset_id, **self.settings.request}
         deadline = time.monotonic() + patience_s
-        if self.settings.request.get("resume"):
-            joined = self._join_patiently(joiner, request, deadline, answer_s=patience_s)
-        else:
-            joined = joiner.join(request, deadline=deadline, answer_s=patience_s)
+        joined = joiner.join_patiently(request, deadline=deadline, answer_s=patience_s)
         if joined is None:
-            if not self._stopped:
-                raise self._not_opened() if joiner.asked else no_daemon(joiner.endpoint)
-            return None
+            if self._stopped:
+                return None
+            if joiner.last_refusal is not None:
+                raise refusal(joiner.last_refusal, self.settings.name)
+            raise self._not_opened() if joiner.asked else no_daemon(joiner.endpoint)
         if joined.memory_why and self.settings.transport == "shm":
             joined.link.close()
             raise ConfigError(f"transport='shm': {joined.memory_why}; use transport='auto'")
@@ -220,19 +217,7 @@ class Connection:
         """Come back to the acquisition."""
         again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
         request = {**self.settings.request, **again}
-        return self._join_patiently(joiner, request, deadline, answer_s=max(self.settings.silence_s, 0.1))
-
-    def _join_patiently(
-        self, joiner: Joiner, request: Mapping[str, Any], deadline: float, *, answer_s: float
-    ) -> Joined | None:
-        """Join; a daemon that is shutting down is waited for: it may be started again."""
-        while not self._stopped:
-            joined = joiner.join(request, deadline=deadline, answer_s=answer_s)
-            if joined is None or not is_interrupted(joined.answer):
-                return joined
-            joined.link.close()
-            self._waker.wait(_RETRY_S)
-        return None
+        return joiner.join_patiently(request, deadline=deadline, answer_s=max(self.settings.silence_s, 0.1))
 
     def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
         answer, warning = joined.answer, None

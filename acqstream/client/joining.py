@@ -21,6 +21,7 @@ from acqstream.client.machine import (
     is_same_machine,
     is_socket_of,
 )
+from acqstream.client.session import is_interrupted
 from acqstream.client.waker import Waker
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
@@ -37,6 +38,9 @@ _FIRST_ATTEMPT_S = 0.1
 _LONGEST_ATTEMPT_S = 1.0
 _IPC_ATTEMPT_S = 0.5
 _HANDOVER_S = 2.0
+_HELLO_S = 3.0
+"""For the first answer; after it another connection is made, which may wait twice as long. Nothing is lost by that."""
+_LONGEST_PAUSE_S = 0.5
 _RETRY_S = 0.1
 
 
@@ -81,41 +85,74 @@ class Joiner:
     keys: CurveKeys | None = None
     asked: bool = False  # a daemon was found, and sent `open`
     locate: Callable[[], str] | None = None
+    may_be_open: bool = False  # an `open` had no answer: it may have been heard
+    last_refusal: Error | None = None  # by a daemon that may answer otherwise soon
+    link: Link | None = None  # of the present attempt
     broken: str = ""  # why this attempt found a daemon, and not the way asked for
+
+    def join_patiently(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
+        """As `join`; a daemon that is shutting down is waited for: it may be started again."""
+        while not self.stopped():
+            is_again = self.asked
+            joined = self.join(request, deadline=deadline, answer_s=answer_s)
+            if joined is None:
+                return None
+            answer = joined.answer
+            # A second request to take over may find the first one's connection, which the daemon has not missed yet.
+            is_own = is_again and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
+            if not is_interrupted(answer) and not is_own:
+                return joined
+            self.last_refusal = answer if isinstance(answer, Error) else None
+            joined.link.close()
+            self.waker.wait(_RETRY_S)
+        return None
 
     def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
         """Connect and open, with the fields of `request`.
 
         None if `deadline` passes, or the run is stopped, before there is an answer.
 
-        A daemon that takes `hello` and `open` but is silent for answer_s is tried anew.
+        A daemon that takes `hello` and `open` but is silent for answer_s is tried anew; at once if the connection is
+        lost. An `open` that may have been heard is preceded by the question for what it may have opened.
         Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the way asked for
         is none.
         """
         attempt_s, before, last = _FIRST_ATTEMPT_S, "", ""
+        hello_s = min(answer_s, _HELLO_S)
         while (left := deadline - time.monotonic()) > 0 and not self.stopped():
             if self.locate is not None:
                 self.endpoint = self.locate()
-            link = Link(self.context, self.endpoint, self.waker, self.keys)
-            joined, self.broken = None, ""
+            link = self.link = Link(self.context, self.endpoint, self.waker, self.keys)
+            joined, self.broken, stood, is_lost = None, "", False, False
             try:
-                if link.wait_writable(min(attempt_s, left)):
-                    joined = self._greet(link, request, deadline, answer_s)
+                stood = link.wait_writable(min(attempt_s, left))
+                if stood:
+                    joined = self._greet(link, request, deadline, answer_s=answer_s, hello_s=hello_s)
+                is_lost = link.is_lost
             finally:
                 if joined is None or joined.link is not link:
                     link.close()
             if joined is not None:
                 self.locate = None
+                joined.link.settle()
                 return joined
             if self.broken or left >= attempt_s:  # one that had no time to find anybody says nothing
                 before, last = last, self.broken
+            if stood:
+                self.waker.wait(_RETRY_S)
+                attempt_s, hello_s = _FIRST_ATTEMPT_S, hello_s if is_lost else min(answer_s, 2 * hello_s)
+                continue
+            if is_lost:  # refused at once
+                self.waker.wait(min(attempt_s, _LONGEST_PAUSE_S, left))
             attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
         if last and before and not request.get("epoch") and not self.stopped():
             raise ConfigError(last)  # again and again: no daemon that was just ending
         return None
 
-    def _greet(self, link: Link, request: Mapping[str, Any], deadline: float, answer_s: float) -> Joined | None:
-        welcome = _welcome(link, _sooner(deadline, answer_s))
+    def _greet(
+        self, link: Link, request: Mapping[str, Any], deadline: float, *, answer_s: float, hello_s: float
+    ) -> Joined | None:
+        welcome = _welcome(link, _sooner(deadline, hello_s))
         if welcome is None:
             return None
         local = self._local_link(welcome)
@@ -131,18 +168,34 @@ class Joiner:
                 if handover.why and self.transport == "shm" and not request.get("epoch"):
                     self._give_up_way(handover.why, is_broken=handover.is_broken)
                     return None
-                if used.send(encode_request("open", **request, memory=handover.field())):
-                    self.asked = True
-                    answer = _answer(used, _sooner(deadline, answer_s))
+                fields = {**request, "memory": handover.field()}
+                answer = self._open(used, fields, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:
                 local.close()
         return Joined(used, welcome, answer) if answer is not None else None
 
+    def _open(self, link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Error | Closed | None:
+        """The answer to `open`. Where one was sent before: what that has opened, if it has."""
+        if not self.may_be_open or fields.get("resume"):
+            self.asked = self.may_be_open = True
+            answer = _ask(link, fields, deadline)
+            self.may_be_open = not isinstance(answer, Error)
+            return answer
+        own = {**fields, "resume": True, "on_exists": "error", "epoch": 1}
+        answer = _ask(link, own, deadline)
+        if not (isinstance(answer, Error) and answer.code == "unknown_ds"):
+            return answer
+        answer = _ask(link, fields, deadline)
+        if isinstance(answer, Error) and answer.code == "name_taken":  # perhaps by the first one, which came late
+            late = _ask(link, own, deadline)
+            return answer if isinstance(late, Error) and late.code == "unknown_ds" else late
+        return answer
+
     def _give_up_way(self, why: str, *, is_broken: bool) -> None:
         """The daemon cannot be reached in the way asked for: by another attempt, if it is just ending or beginning."""
         self.broken = f"transport={self.transport!r}: {why}; use transport='auto'"
-        if not is_broken:
+        if not is_broken and not (self.link is not None and self.link.is_lost):
             raise ConfigError(self.broken)
         self.waker.wait(_RETRY_S)
 
@@ -212,8 +265,10 @@ def _welcome(link: Link, deadline: float) -> Welcome | None:
     return None
 
 
-def _answer(link: Link, deadline: float) -> Opened | Error | Closed | None:
+def _ask(link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Error | Closed | None:
     reply: Reply | UnknownReply | None
+    if not link.send(encode_request("open", **fields)):
+        return None
     while (reply := link.wait_reply(deadline)) is not None:
         if isinstance(reply, Opened | Error | Closed):
             return reply

@@ -36,6 +36,8 @@ _SOCKET_OPTIONS = {
     zmq.MAXMSGSIZE: 2**20,  # a reply is one header part
     zmq.IPV6: 1,
 }
+_LOST_EVENTS = zmq.Event.DISCONNECTED | zmq.Event.CLOSED
+"""The first: a connection that stood, or its handshake. The second: nobody listens."""
 _TCP_SEND_BUFFER_BYTES = 4 * 2**20
 _IS_FORK_POSSIBLE = hasattr(os, "register_at_fork")
 _standing: dict[int, Link] = {}  # by id
@@ -43,6 +45,8 @@ _standing: dict[int, Link] = {}  # by id
 
 class Link:
     """A connection attempt to `endpoint`; `wait_writable` tells when it stands.
+
+    Until `settle` it notices at once that the connection is lost: `is_lost`.
 
     Raises ConfigError for an endpoint that ZeroMQ does not understand, and for a local socket that another user could
     have replaced.
@@ -61,6 +65,7 @@ class Link:
         self._socket = context.socket(zmq.DEALER)
         self._waker = waker
         self._monitor: zmq.Socket[bytes] | None = None
+        self._is_lost = False
         self._descriptor: tuple[int, int, int] | None = None
         try:
             for option, value in _SOCKET_OPTIONS.items():
@@ -68,7 +73,7 @@ class Link:
             if endpoint.startswith("tcp:"):
                 self._socket.setsockopt(zmq.SNDBUF, _TCP_SEND_BUFFER_BYTES)
                 self._secure(keys)
-            self._monitor = self._socket.get_monitor_socket(zmq.Event.CONNECTED) if _IS_FORK_POSSIBLE else None
+            self._monitor = self._socket.get_monitor_socket(zmq.Event.CONNECTED | _LOST_EVENTS)
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self._end_monitor()
@@ -103,22 +108,47 @@ class Link:
         return bool(ready)
 
     def wait_writable(self, timeout_s: float) -> bool:
-        """True once the connection stands."""
-        stands = bool(self._socket.poll(max(0, int(timeout_s * 1000)), zmq.POLLOUT))
-        if stands and self._monitor is not None:
-            self._note_descriptor(self._monitor)
-            self._end_monitor()
+        """True once the connection stands; False at the end of the time, or as soon as it cannot be made."""
+        deadline = time.monotonic() + timeout_s
+        while not (stands := bool(self._socket.poll(0, zmq.POLLOUT))) and not self.is_lost:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            self._wait_noticing(left, zmq.POLLOUT)
+        self._read_monitor()
         return stands
+
+    @property
+    def is_lost(self) -> bool:
+        """The connection was lost, or could not be made. Not noticed after `settle`."""
+        self._read_monitor()
+        return self._is_lost
+
+    def settle(self) -> None:
+        """The connection is in use from now on: its loss shows by silence."""
+        self._read_monitor()
+        self._end_monitor()
+
+    def _wait_noticing(self, timeout_s: float, events: int) -> None:
+        """Until the socket is ready, or news of the connection came, at most so long."""
+        poller = zmq.Poller()
+        poller.register(self._socket, events)
+        if self._monitor is not None:
+            poller.register(self._monitor, zmq.POLLIN)
+        poller.poll(max(0, int(timeout_s * 1000 + 0.999)))
 
     def hang_up(self) -> None:
         """In a forked process: close its duplicate of the connection, which libzmq does not give out otherwise."""
         if self._descriptor is not None and _identity(self._descriptor[0]) == self._descriptor:
             os.close(self._descriptor[0])
 
-    def _note_descriptor(self, monitor: zmq.Socket[bytes]) -> None:
-        if monitor.poll(0):
-            self._descriptor = _identity(int(recv_monitor_message(monitor)["value"]))
-            _standing[id(self)] = self
+    def _read_monitor(self) -> None:
+        while self._monitor is not None and self._monitor.poll(0):
+            message = recv_monitor_message(self._monitor)
+            if message["event"] & _LOST_EVENTS:
+                self._is_lost = True
+            elif _IS_FORK_POSSIBLE:
+                self._descriptor = _identity(int(message["value"]))
+                _standing[id(self)] = self
 
     def _end_monitor(self) -> None:
         if self._monitor is not None:
@@ -159,11 +189,14 @@ class Link:
         return parse_reply(decode_header(parts[0])[0])
 
     def wait_reply(self, deadline: float) -> Reply | UnknownReply | None:
-        """The next message, or None when `deadline` (monotonic seconds) passes without one."""
-        while (reply := self.receive()) is None:
+        """The next message; None when `deadline` (monotonic seconds) passes without one, or the connection is lost."""
+        is_lost = False
+        while (reply := self.receive()) is None and not is_lost:
             left = deadline - time.monotonic()
-            if left <= 0 or not self.wait(left, wakeable=False):
-                return None
+            if left <= 0:
+                break
+            if not (is_lost := self.is_lost):  # what came before the loss is still received
+                self._wait_noticing(left, zmq.POLLIN)
         return reply
 
 

@@ -68,7 +68,9 @@ class LocalMemory:
             wire.parse_handover_answer(answer)
         except (OSError, ProtocolError) as error:
             connection.close()
-            return Handover(why=f"{path}: {_reason(error)}", is_broken=isinstance(error, ConnectionError))
+            return Handover(
+                why=f"{path}: {_reason(error)}", is_broken=isinstance(error, ConnectionError | TimeoutError)
+            )
         return Handover(connection, token)
 
 

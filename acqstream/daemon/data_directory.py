@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -53,9 +54,13 @@ class DataDirectory:
     def choose(self, name: str, *, number_if_taken: bool, in_use: set[str]) -> Path:
         """The folder for a new dataset; it does not exist yet. Names are compared without regard to case.
 
-        Raises AcquisitionRefused (bad_name) or DatasetExists.
+        An empty folder of this name is removed: a daemon that was killed between making it and its first file leaves
+        it, and its producer asks for the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
         """
         check_name(name)
+        if name.lower() not in {one.lower() for one in in_use}:
+            with contextlib.suppress(OSError):  # it is missing, has content, or is no folder
+                (self.path / name).rmdir()
         taken = {entry.name.lower() for entry in os.scandir(self.path)} | {one.lower() for one in in_use}
         if name.lower() not in taken:
             return self.path / name

@@ -122,7 +122,7 @@ class Openings:
         if state is not None and state.dataset_id == spec.dataset_id:
             return named, state
         if spec.epoch == 0:
-            if state is None and named.is_dir():
+            if state is None and named.is_dir() and any(named.iterdir()):  # an empty one: see DataDirectory.choose
                 text = f"{named} was not written by acqstream and cannot be resumed"
                 raise AcquisitionRefused(text, code="name_taken")
             return (named, state) if state is not None else None

@@ -69,11 +69,25 @@ def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> 
 
 def test_a_taken_name_gets_the_next_free_number(directory: DataDirectory) -> None:
     for name in ("cells", "cells_1"):
-        (directory.path / name).mkdir()
+        (directory.path / name / "Full resolution").mkdir(parents=True)
     (directory.path / "cells_2").write_text("a file takes a name too")
     assert directory.choose("cells", number_if_taken=True, in_use=set()).name == "cells_3"
     assert directory.choose("Cells", number_if_taken=True, in_use={"cells_3"}).name == "Cells_4"
     assert directory.choose("free", number_if_taken=True, in_use=set()).name == "free"
+
+
+def test_an_empty_folder_takes_no_name(directory: DataDirectory) -> None:
+    """A daemon leaves one that is killed right after it has made it."""
+    (directory.path / "cells").mkdir()
+    assert directory.choose("cells", number_if_taken=False, in_use=set()) == directory.path / "cells"
+    assert not (directory.path / "cells").exists()
+
+
+def test_an_empty_folder_that_is_being_filled_takes_its_name(directory: DataDirectory) -> None:
+    (directory.path / "cells").mkdir()
+    with pytest.raises(DatasetExists):
+        directory.choose("cells", number_if_taken=False, in_use={"Cells"})
+    assert (directory.path / "cells").is_dir()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are Unicode elsewhere")
@@ -85,7 +99,7 @@ def test_a_directory_that_no_message_can_name_is_refused(tmp_path: Path) -> None
 
 
 def test_a_number_that_makes_a_name_too_long_is_refused(directory: DataDirectory) -> None:
-    (directory.path / ("x" * 100)).mkdir()
+    (directory.path / ("x" * 100) / "notes").mkdir(parents=True)
     with pytest.raises(AcquisitionRefused) as info:
         directory.choose("x" * 100, number_if_taken=True, in_use=set())
     assert info.value.code == "bad_name"

@@ -98,7 +98,7 @@ def test_a_producer_that_comes_back_gets_its_dataset(desk: Desk) -> None:
 
 
 def test_it_is_found_also_where_its_name_got_a_number(desk: Desk) -> None:
-    (desk.data / "cells").mkdir()
+    (desk.data / "cells" / "notes").mkdir(parents=True)
     interrupted(desk, number_if_taken=True)
     one = desk.open("cells", resume=True, epoch=4)
     assert (one.name, one.epoch, one.log.received) == ("cells_1", 4, 3)
@@ -165,10 +165,16 @@ def test_a_finished_dataset_without_a_receipt_is_refused(desk: Desk) -> None:
 
 
 def test_a_folder_of_somebody_else_is_left_alone(desk: Desk) -> None:
-    (desk.data / "cells").mkdir()
+    (desk.data / "cells" / "notes").mkdir(parents=True)
     code, text = desk.refusal(resume=True)
     assert code == "name_taken"
     assert "was not written by acqstream" in text
+
+
+def test_an_empty_folder_does_not_hinder_a_producer_that_asks_again(desk: Desk) -> None:
+    """That of a daemon which was killed right after it had made it."""
+    (desk.data / "cells").mkdir()
+    assert not desk.open(resume=True).is_resumed
 
 
 def test_a_takeover_fences_the_producer_before_for_good(desk: Desk) -> None:

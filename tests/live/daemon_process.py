@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +26,7 @@ _port_numbers = itertools.count(random.randrange(PORTS_OF_A_WORKER))  # other ru
 
 START_S = 30.0
 FIRST_ANSWER_S = 0.05
+RETRY_S = 0.01
 END_S = 30.0
 
 _MAIN = "from acqstream.cli.main import main; main()"  # as acqstream/__main__.py
@@ -100,6 +102,7 @@ class DaemonProcess:
             except DaemonUnavailable:
                 answer_s = min(1.1 * answer_s, 1.0)
                 assert waited.passed() < START_S, f"the daemon does not answer: {self.output()}"
+                time.sleep(RETRY_S)  # a refused connection is told at once
             else:
                 return self
 

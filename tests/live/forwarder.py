@@ -15,10 +15,15 @@ CHUNK_BYTES = 2**16
 
 
 class Forwarder:
-    """Passes tcp connections on to a port; `cut` breaks those that stand, new ones are let through."""
+    """Passes tcp connections on to a port; `cut` breaks those that stand, new ones are let through.
+
+    cuts counts what `cut_when` did.
+    """
 
     def __init__(self, port: int) -> None:
         self.connections = 0
+        self.cuts = 0
+        self._fatal = b""
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", free_port()))
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -34,6 +39,10 @@ class Forwarder:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
             self._open.clear()
+
+    def cut_when(self, text: bytes) -> None:
+        """`cut`, once, instead of passing on what holds this text."""
+        self._fatal = text
 
     def _start(self, target: object, *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments)  # type: ignore[arg-type]
@@ -56,14 +65,24 @@ class Forwarder:
                 self._open += [near, far]
             self._start(self._pass_on, near, far)
 
-    @staticmethod
-    def _pass_on(near: socket.socket, far: socket.socket) -> None:
+    def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
         with near, far, selectors.DefaultSelector() as selector:
             selector.register(near, selectors.EVENT_READ, far)
             selector.register(far, selectors.EVENT_READ, near)
             with contextlib.suppress(OSError):
-                while all(_pass_chunk(key) for key, _ in selector.select()):
+                while all(self._pass_chunk(key) for key, _ in selector.select()):
                     pass
+
+    def _pass_chunk(self, key: selectors.SelectorKey) -> bool:
+        """Pass on what came in at one end; False at its end."""
+        assert isinstance(key.fileobj, socket.socket)
+        data = key.fileobj.recv(CHUNK_BYTES)
+        if self._fatal and self._fatal in data:
+            self._fatal = b""
+            self.cuts += 1
+            return False
+        key.data.sendall(data)
+        return bool(data)
 
     def __enter__(self) -> Self:
         return self
@@ -77,11 +96,3 @@ class Forwarder:
         self.cut()
         for thread in self._threads:
             thread.join()
-
-
-def _pass_chunk(key: selectors.SelectorKey) -> bool:
-    """Pass on what came in at one end; False at its end."""
-    assert isinstance(key.fileobj, socket.socket)
-    data = key.fileobj.recv(CHUNK_BYTES)
-    key.data.sendall(data)
-    return bool(data)

@@ -110,16 +110,11 @@ class LevelsFile(_WatchedFile[LevelsState]):
 
 def declared_axes(container: Path) -> list[dict[str, Any]]:
     """The axes of the request in `acqstream.json`; empty where the file is absent, damaged or of another writer."""
+    path = container / STATE_NAME
     try:
-        file = ReadFile(container / STATE_NAME)
-    except StorageError:
+        content = parse_json(read_small_file(path), str(path), what="the request")
+    except (StorageError, CorruptDataset):
         return []  # they are hints: a dataset reads without them
-    try:
-        content = json.loads(file.read(0, _MAX_STATE_BYTES))
-    except (StorageError, ValueError, RecursionError):
-        return []
-    finally:
-        file.close()
     request = content.get("request") if isinstance(content, dict) else None
     axes = request.get("axes") if isinstance(request, dict) else None
     return [axis for axis in axes if isinstance(axis, dict)] if isinstance(axes, list) else []
