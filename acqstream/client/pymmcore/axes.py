@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 AXIS_NAMES = {"t": "time", "p": "position", "c": "channel", "z": "z", "g": "grid", "cam": "camera"}
 COUNTER = "frame"
+AXES_NOTE = "acqstream_axes"
+"""Key in the metadata of an event of a resumed run: its axes, which stored events before it have a part in."""
 
 
 class AxisTranslator:
@@ -32,6 +34,7 @@ class AxisTranslator:
         self._plan = plan
         self._counter = not plan.is_unique if counter is None else counter
         self._seen: Counter[tuple[AxisValue, ...]] = Counter()
+        self._foreseen: Counter[tuple[AxisValue, ...]] = Counter()
         self._keys = list(plan.keys)
         if cameras > 1:
             self._keys.append("cam")
@@ -41,9 +44,29 @@ class AxisTranslator:
         self._is_fixed = False
         self.dropped_keys: set[str] = set()
 
+    @property
+    def counts(self) -> bool:
+        """True where frames have the axis `frame`."""
+        return self._counter
+
     def translate(self, event: MDAEvent) -> dict[str, AxisValue]:
         """The axes of the next frame, which came with `event`."""
-        index: dict[str, Any] = {str(getattr(key, "value", key)): value for key, value in event.index.items()}
+        index = _index_of(event)
+        note: Mapping[str, AxisValue] | None = event.metadata.get(AXES_NOTE)
+        if note is not None:
+            camera = {AXIS_NAMES["cam"]: int(index["cam"])} if "cam" in index else {}
+            return {**note, **camera}
+        return self._axes(index, event, self._seen)
+
+    def foresee(self, event: MDAEvent, cameras: int) -> list[dict[str, AxisValue]]:
+        """The axes of the frames that `event` is to make, one per camera; asked once per event, in their order."""
+        index = _index_of(event)
+        indices = [index] if cameras == 1 else [{**index, "cam": camera} for camera in range(cameras)]
+        return [self._axes(one, event, self._foreseen) for one in indices]
+
+    def _axes(
+        self, index: Mapping[str, Any], event: MDAEvent, counts: Counter[tuple[AxisValue, ...]]
+    ) -> dict[str, AxisValue]:
         if not self._is_fixed:
             self._fix(index, event)
         axes: dict[str, AxisValue] = {}
@@ -54,8 +77,8 @@ class AxisTranslator:
             self._add_late(axes, extra, index, event)
         if self._counter:
             key_values = tuple(axes.values())
-            axes[COUNTER] = self._seen[key_values]
-            self._seen[key_values] += 1
+            axes[COUNTER] = counts[key_values]
+            counts[key_values] += 1
         return axes
 
     def declaration(self, sizes: Mapping[str, int], cameras: int) -> list[dict[str, Any]] | None:
@@ -102,6 +125,10 @@ class AxisTranslator:
             return
         for key in keys:
             self._add(axes, key, index, event)
+
+
+def _index_of(event: MDAEvent) -> dict[str, Any]:
+    return {str(getattr(key, "value", key)): value for key, value in event.index.items()}
 
 
 def _axis_name(key: str) -> str:

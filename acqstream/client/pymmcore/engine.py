@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from pymmcore_plus.mda import PMDAEngine, SkipEvent
+from pymmcore_plus.mda import MDAEngine, PMDAEngine, SkipEvent
 
 from acqstream.client.plain_values import plain
 from acqstream.client.pymmcore.sequence_plan import acquires
@@ -60,19 +60,25 @@ class StreamingEngine(PMDAEngine):
     def setup_sequence(self, sequence: MDASequence) -> SummaryMetaV1 | None:
         self._acqstream_streamer.prepare()
         meta = self._acqstream_inner.setup_sequence(sequence)
-        self._acqstream_streamer.begin(sequence, meta)
+        self._acqstream_streamer.begin(sequence, meta, has_plain_engine=_is_plain(self._acqstream_inner))
         return meta
 
     def event_iterator(self, events: Iterable[MDAEvent]) -> Iterator[MDAEvent]:
         make = getattr(self._acqstream_inner, "event_iterator", iter)
+        sink = self._acqstream_streamer.sink
         try:
-            yield from make(events)
+            yield from make(sink.left_of(events) if sink is not None else events)
             self._acqstream_streamer.complete()
         except Exception as error:
             self._acqstream_streamer.keep(error)
             raise
 
     def setup_event(self, event: MDAEvent) -> None:
+        sink = self._acqstream_streamer.sink
+        if sink is not None and (pending := sink.unfiltered) is not None:  # from an iterator: the runner takes its own
+            if pending.is_stored(event):
+                raise SkipEvent(reason="its frames are stored", num_frames=0)
+            event = pending.with_settings(event)
         try:
             self._acqstream_inner.setup_event(event)
         except SkipEvent as skipped:
@@ -166,6 +172,12 @@ def stop_camera(core: CMMCorePlus) -> None:
         core.stopSequenceAcquisition()
     except RuntimeError as error:  # the camera itself may be what failed
         logger.warning("the camera could not be stopped: %s", error)
+
+
+def _is_plain(engine: PMDAEngine) -> bool:
+    """True for the library's own way to make images, which is one per event and camera."""
+    makers = ("exec_event", "exec_single_event", "exec_sequenced_event")
+    return all(getattr(type(engine), name, None) is getattr(MDAEngine, name) for name in makers)
 
 
 def _frames_of(event: MDAEvent) -> int:

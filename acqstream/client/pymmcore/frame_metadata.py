@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from acqstream.client.capture_time import parse_received_ns
 from acqstream.client.plain_values import plain
+from acqstream.client.pymmcore.axes import AXES_NOTE
 
 if TYPE_CHECKING:
     from useq import MDAEvent
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _LEFT_OUT = frozenset({"format", "version", "mda_event"})
 # The sequence is in the summary, once: in every frame it would weigh more than a small image.
 _EVENT_LEFT_OUT = frozenset({"sequence", "slm_image"})
-_RUNNER_KEY = "runner_t0"  # the runner's note to its engine, removed again after the frame
+_NOTES = frozenset({"runner_t0", AXES_NOTE})  # of the runner to its engine, removed again after the frame; and ours
 
 
 def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) 
 
 def _event_fields(event: MDAEvent) -> dict[str, Any]:
     fields = {name: plain(getattr(event, name)) for name in event.model_fields_set if name not in _EVENT_LEFT_OUT}
-    fields["metadata"] = {str(key): plain(value) for key, value in event.metadata.items() if key != _RUNNER_KEY}
+    fields["metadata"] = {str(key): plain(value) for key, value in event.metadata.items() if key not in _NOTES}
     return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 

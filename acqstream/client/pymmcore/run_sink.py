@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from useq import MDASequence
 from acqstream.client import producer
 from acqstream.client.pymmcore.axes import AxisTranslator
 from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
+from acqstream.client.pymmcore.pending_events import PendingEvents
 from acqstream.client.pymmcore.run_summary import run_summary
 from acqstream.client.pymmcore.sequence_plan import plan_sequence
 from acqstream.client.pymmcore.tile_plan import TilePlan, plan_tiles
@@ -34,24 +35,35 @@ class RunSink:
     """Takes the frames of one run, in the acquisition thread; `put` waiting there is what slows the camera down.
 
     options go to `acqstream.create`; what they say of summary, axes, frame, expect and tiles goes before what sequence
-    and camera tell.
+    and camera tell. has_plain_engine: every event makes one image per camera.
     """
 
     def __init__(
-        self, name: str, options: Mapping[str, Any], *, counter: bool | None = None, missing: MissingPolicy = "error"
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        counter: bool | None = None,
+        missing: MissingPolicy = "error",
+        has_plain_engine: bool = True,
     ) -> None:
         self.name = name
         self._options = dict(options)
         self._counter = counter
         self._missing_policy = missing
+        self._has_plain_engine = has_plain_engine
         self._translator: AxisTranslator
         self._tiles: TilePlan | None = None
         self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
         self._lost: list[str] = []
+        self._stored: Collection[Mapping[str, Any]] = ()  # axes of frames of an earlier run, which this one resumes
+        self.pending: PendingEvents | None = None  # takes stored events out; None where there are none, or cannot be
+        self._is_filtered = False
         self.run: Run
         self.receipt: Receipt | None = None
         self.delivered = 0
         self.skipped = 0
+        self.dropped = 0  # frames that came although they are stored
 
     def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
         """Open the acquisition. meta is the inner engine's summary.
@@ -74,6 +86,18 @@ class RunSink:
         self._set_tiles(options, plan_tiles(sequence, plan, frame[0] if frame is not None else None))
         options["summary"] = {**run_summary(self.name, sequence, meta, plan), **(options.get("summary") or {})}
         self.run = producer.create(self.name, **options)
+        if options.get("resume"):
+            self._resume(cameras)
+
+    def left_of(self, events: Iterable[MDAEvent]) -> Iterable[MDAEvent]:
+        """The events whose frames are not stored; asked for before the engine combines events."""
+        self._is_filtered = True
+        return events if self.pending is None else self.pending.filter(events)
+
+    @property
+    def unfiltered(self) -> PendingEvents | None:
+        """What knows the stored events, where they are not taken out yet."""
+        return None if self._is_filtered else self.pending
 
     def append(
         self, image: NDArray[Any], event: MDAEvent, meta: Mapping[str, Any], *, elapsed_ms: float = 0.0, depth: int = 0
@@ -88,6 +112,9 @@ class RunSink:
             self._checked = layout
         bits = depth if image.ndim == 2 and depth in SIGNIFICANT_BITS[image.dtype.str] else None
         axes = self._translator.translate(event)
+        if axes in self._stored:
+            self.dropped += 1
+            return
         stored = frame_metadata(event, meta, elapsed_ms)
         if self._tiles is not None:
             stored.update(self._tiles.place(axes))
@@ -116,11 +143,30 @@ class RunSink:
         if self._translator.dropped_keys:
             logger.warning("%s: index keys that came late are in the metadata only: %s", self.name, self._dropped())
         replaces = self._options.get("duplicates") == "replace"
-        if status != "error" and receipt.stored != self.delivered and not replaces:
-            raise self._missing(f"{self.delivered} frames were sent and {receipt.stored} are stored")
+        self._log_resumed(status)
+        before = len(self._stored)
+        if status != "error" and receipt.stored != before + self.delivered and not replaces:
+            more = f" after {before} of an earlier run" if before else ""
+            raise self._missing(f"{self.delivered} frames were sent{more} and {receipt.stored} are stored")
         if status == "completed" and self._lost and self._missing_policy == "error":
             raise self._missing(f"{self.skipped} frames never came ({'; '.join(self._lost[:5])})")
         return receipt
+
+    def _resume(self, cameras: int) -> None:
+        """Leave out what an earlier run has stored; of engines that may make more images than one, frame by frame."""
+        self._stored = self.run.stored
+        if self._stored and (self._has_plain_engine or not self._translator.counts):
+            self.pending = PendingEvents(self._stored, self._translator, cameras=cameras)
+
+    def _log_resumed(self, status: CloseStatus) -> None:
+        if not self._stored:
+            return
+        events = self.pending.skipped if self.pending is not None else 0
+        logger.info("%s: resumed; %d frames were stored, %d events skipped", self.name, len(self._stored), events)
+        if self.dropped:
+            logger.warning("%s: %d frames came again that are stored; they were dropped", self.name, self.dropped)
+        if status == "completed" and not self.delivered:
+            logger.warning("%s: nothing was acquired: all frames are stored already", self.name)
 
     def _set_tiles(self, options: dict[str, Any], tiles: TilePlan | None) -> None:
         """Tiles as the sequence tells, unless the caller knows better; `levels` are for runs with tiles only."""

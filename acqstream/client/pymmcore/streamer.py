@@ -67,6 +67,12 @@ class Streamer:
         """None while the last run is on, and when it ended without a word of the daemon."""
         return None if self._last is None else self._last.receipt
 
+    @property
+    def last_skipped(self) -> int:
+        """Events of the last run that were left out because their frames were stored before, see resume=True."""
+        pending = self._last.pending if self._last is not None else None
+        return pending.skipped if pending is not None else 0
+
     def prepare(self) -> None:
         """A run starts in this thread; one that was left without an end is closed first."""
         self.abandon("the acquisition thread was interrupted")
@@ -74,8 +80,8 @@ class Streamer:
         self._ended.clear()
         self._cause = None
 
-    def begin(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
-        """Open the acquisition of this run; raises if that is not possible."""
+    def begin(self, sequence: MDASequence, meta: Mapping[str, Any] | None, *, has_plain_engine: bool = True) -> None:
+        """Open the acquisition of this run; raises if that is not possible. has_plain_engine: see `RunSink`."""
         if self.is_detached:
             return
         options = dict(self._options(self._begun))
@@ -84,6 +90,7 @@ class Streamer:
             {**options, "on_error": lambda error: self._fail(sink, error, options.get("on_error"))},
             counter=self._counter,
             missing=self._missing,
+            has_plain_engine=has_plain_engine,
         )
         self._last, self.last_error = sink, None
         try:
