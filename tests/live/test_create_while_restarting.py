@@ -21,7 +21,7 @@ import pytest
 import acqstream
 from tests.live.daemon_process import DaemonProcess
 from tests.live.forwarder import Forwarder
-from tests.live.stored import until
+from tests.waiting import until
 
 ROUNDS = int(os.environ.get("ACQSTREAM_RESTART_ROUNDS", "6"))
 ROUND_S = 30.0  # for the watchdog

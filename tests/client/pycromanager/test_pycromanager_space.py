@@ -11,7 +11,7 @@ import pytest
 
 import acqstream
 from tests.client.pycromanager import microscope
-from tests.live.stored import until
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,7 +14,7 @@ import useq
 from pymmcore_plus import CMMCorePlus
 
 from acqstream.client.pymmcore import streaming
-from tests.live.stored import until
+from tests.waiting import until
 
 CHANNELS = ["DAPI", "FITC"]
 GRID = {"rows": 2, "columns": 3, "overlap": (10, 25), "mode": "row_wise_snake"}

@@ -15,7 +15,8 @@ import pytest
 
 import acqstream
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, until
+from tests.live.stored import state_of
+from tests.waiting import until
 
 PROGRAM = Path(__file__).with_name("resumed_program.py")
 SNAPPED = ["plain", "tiles", "cameras"]
