@@ -21,7 +21,8 @@ _Noted = TypeVar("_Noted")
 class Admission:
     """Of one run. Room is given to one thread at a time: the run holds its order meanwhile.
 
-    largest_frame: bytes of a payload that the daemon takes and the buffer holds; set when the acquisition is open.
+    largest_frame: bytes of a payload that the daemon takes and the buffer holds; max_skip: how many numbers it takes in
+    one skip. Both are set when the acquisition is open.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory) -> None:
@@ -36,6 +37,7 @@ class Admission:
         self._is_sending = False  # that thread has filled it
         self.active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
         self.largest_frame = 0
+        self.max_skip = 1
         self.closed = False
 
     def close(self) -> None:

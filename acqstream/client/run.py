@@ -31,9 +31,10 @@ from acqstream.errors import (
     DaemonUnavailable,
     ProtocolError,
 )
+from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.request_fields import encode_request, metadata_bytes
-from acqstream.protocol.requests import CLOSE_STATUSES, MAX_SKIP_COUNT
+from acqstream.protocol.requests import CLOSE_STATUSES
 
 _MOST_REASON_CHARACTERS = 1000
 
@@ -78,6 +79,7 @@ class Run:
             self._declared.add(0, opened.next)  # of an earlier run that is gone on with: its own receipt tells of them
             capacity = self._session.outbox.ring.capacity
             self._admission.largest_frame = min(opened.window_bytes, welcome.max_payload, capacity)
+            self._admission.max_skip = welcome.max_skip
             open_runs.enter(self)
         except BaseException:  # also an impatient user: nobody gets this run, and nobody else would end it
             self._connection.stop()
@@ -216,16 +218,21 @@ class Run:
             self.warn_of_replaced_numbers(replaced, f"the metadata of frame {number}")
 
     def skip(self, count: int = 1, /, *, reason: str) -> None:
-        """Declare that the next `count` frames will never come: they get numbers but no pixels."""
-        if type(count) is not int or count < 0:
-            raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames")
+        """Declare that the next `count` frames will never come: they get numbers but no pixels.
+
+        Raises ProtocolError for what is not a count, or where frame numbers would reach 2**48.
+        """
+        if type(count) is not int or not 0 <= count <= MAX_NUMBER:
+            raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames, at most {MAX_NUMBER}")
         self._admission.check_caller()
         text = _sendable(str(reason))
         with self._order:
+            if self.next + count > MAX_NUMBER:
+                raise ProtocolError(f"skip: {count} numbers from {self.next} on; frame numbers end at {MAX_NUMBER}")
             try:
                 self._admission.active_thread = threading.get_ident()
                 while count > 0:
-                    part = min(count, MAX_SKIP_COUNT)
+                    part = min(count, self._admission.max_skip)
                     dataset_id = self._connection.dataset_id
                     header = encode_request("skip", ds=dataset_id, n=self.next, count=part, reason=text)
                     self._admission.wait_for_room(1, len(header))

@@ -22,7 +22,7 @@ from acqstream.daemon.outcome import Outcome, outcome_of
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.protocol import requests
@@ -152,6 +152,7 @@ class Office:
             events=self._endpoints.events_endpoint,
             memory=str(self._endpoints.desk.path) if self._endpoints.desk is not None else "",
             sockets=self._endpoints.identities(),
+            max_skip=MAX_NUMBER,
         )
 
     def _open(self, peer: Peer, request: requests.Open) -> None:

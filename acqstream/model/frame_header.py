@@ -7,6 +7,9 @@ from typing import NamedTuple
 from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
 
+MAX_NUMBER = 2**48 - 1
+"""Where the frame numbers of an acquisition end, skipped ones included."""
+
 
 class FrameHeader(NamedTuple):
     """One frame of an acquisition, without its pixels. A tuple, because one is made for every frame.

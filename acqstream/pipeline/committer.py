@@ -18,10 +18,13 @@ from acqstream.formats.ndtiff.layout import index_pixel_type
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.pipeline import journal
 from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.growing_journal import GrowingJournal
 from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
 from acqstream.storage.append_file import AppendFile
 
+MAX_UNFORCED_ENTRIES = 2**17  # of the index: what recovery compares with the stacks, a few seconds' work
+_FORCE_AT_ENTRIES = MAX_UNFORCED_ENTRIES // 2  # the rest is for one batch
 PREPARE_AT_SHARE = 0.7  # of a stack file's limit
 
 
@@ -63,7 +66,7 @@ class Committer:
         self,
         name: str,
         *,
-        files: tuple[AppendFile, AppendFile],
+        files: tuple[GrowingJournal, AppendFile],
         stacks: Stacks,
         layout: Callable[[], FrameLayout],
         durability: DurabilityMode,
@@ -86,6 +89,8 @@ class Committer:
         self.published = 0
         self._durable = 0
         self._forced_at_s = time.monotonic()
+        self._has_unforced_gap = False  # in the journal
+        self._unforced_entries = 0  # of the index
         self.failed: tuple[Batch, StorageError] | None = None
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
@@ -173,11 +178,17 @@ class Committer:
     def _publish(self, batch: Batch) -> None:
         records, pages = _records(batch)
         journal_end = self._journal.end
+        gaps = [entry.count for entry in batch.entries if isinstance(entry, Gap)]
+        if any(map(journal.needs_version_2, gaps)):
+            self._gate.run(self._journal.upgrade)
         self._gate.run(lambda: self._journal.append(records))
+        self._has_unforced_gap |= bool(gaps)
         if pages and batch.stack is not None:
             layout = self._layout()
             entries = b"".join(layout.index_entries(some, batch.stack.name) for some in pages)
             try:
+                if self._has_unforced_gap:
+                    self._force_journal()
                 self._gate.run(lambda: self._index.append(entries))
             except StorageError:
                 self._journal.cut(journal_end)
@@ -186,7 +197,8 @@ class Committer:
         self.records_hash.update(records)
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
-        if self._durability == "batch":
+        self._unforced_entries += sum(map(len, pages))
+        if self._durability == "batch" or self._unforced_entries >= _FORCE_AT_ENTRIES:
             self._force()
 
     def _finish(self, stack: Stack) -> None:
@@ -198,11 +210,18 @@ class Committer:
     def _force(self) -> None:
         """Force journal and index: everything published so far is durable."""
         published = self.published
-        self._journal.sync()
+        self._force_journal()
         self._index.sync()
+        self._unforced_entries = 0
         self._forced_at_s = time.monotonic()
         self._durable = published
         self._events.durable(published)
+
+    def _force_journal(self) -> None:
+        """Before an entry behind a gap is in the index: in a power cut that kept it, and lost the gap, recovery would
+        give its frame the number of the gap."""
+        self._journal.sync()
+        self._has_unforced_gap = False
 
     def _is_force_due(self) -> bool:
         wait_s = self._force_in_s()
@@ -234,7 +253,7 @@ def _records(batch: Batch) -> tuple[bytes, list[Pages]]:
     pages: list[Pages] = []
     for entry in batch.entries:
         if isinstance(entry, Gap):
-            records.append(journal.encode_gap(range(entry.first_number, entry.next_number), journal.SKIP))
+            records.append(journal.encode_skip(entry.first_number, entry.count))
             continue
         assert batch.stack is not None
         assert entry.pages is not None

@@ -5,8 +5,11 @@ Going on is rolling over: the next frame goes to a new stack file, behind the la
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,7 @@ class Continuation:
     next_number: int
     records: bytes
     next_stack: int
+    journal_version: int
     journal_end: int
     index_end: int
     payload_bytes: int
@@ -60,7 +64,7 @@ def read_continuation(
     """
     journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
     content = read_journal(journal_path)
-    journal.decode_journal_header(content, str(journal_path))
+    version = journal.decode_journal_header(content, str(journal_path)).version
     records = journal.decode_records(content[journal.HEADER_BYTES :])
     is_frame = records["flags"] == journal.FRAME
     entries = read_entries(index_path)
@@ -75,9 +79,10 @@ def read_continuation(
     first_stack = int(records["stack"][is_frame][0]) if is_frame.any() else 0
     summary, header = _header(stack_folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
     return Continuation(
-        next_number=len(records),
+        next_number=journal.next_number(records),
         records=records.tobytes(),
         next_stack=next_stack_number(stack_folder, layout) if is_frame.any() else 0,
+        journal_version=version,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
         index_end=entries.consumed,
         payload_bytes=int(records["length"].sum()),
@@ -91,25 +96,33 @@ def read_continuation(
 def _tally(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> Tally:
     tally = Tally()
     tally.stored = int(np.count_nonzero(is_frame))
-    tally.skipped = len(records) - tally.stored
+    tally.skipped = journal.next_number(records) - tally.stored
     tally.payload_bytes = int(records["length"].sum())
     tally.without_checksum = int(records["own_checksum"][is_frame].sum())
-    tally.gaps = _gaps(is_frame, gaps)
+    numbers = records["number"][is_frame].astype(np.int64)
+    tally.gaps = list(itertools.islice(_gaps(numbers, journal.next_number(records), gaps), MAX_GAPS_NOTED))
     return tally
 
 
-def _gaps(is_frame: NDArray[np.bool_], known: tuple[MissingFrames, ...]) -> list[MissingFrames]:
-    """All numbers without pixels: the known gaps, and runs whose reason was lost with the writer."""
-    is_told = is_frame.copy()
-    gaps = []
-    for gap in known:
-        numbers = slice(gap.first, gap.first + gap.count)
-        if gap.first + gap.count <= len(is_frame) and not is_told[numbers].any():
-            is_told[numbers] = True
-            gaps.append(gap)
-    edges = np.flatnonzero(np.diff(np.concatenate([[True], is_told, [True]]).astype(np.int8)))
-    gaps += [MissingFrames(int(a), int(b - a), _LOST_REASON) for a, b in edges.reshape(-1, 2)]
-    return sorted(gaps, key=lambda gap: gap.first)[:MAX_GAPS_NOTED]
+def _gaps(numbers: NDArray[np.int64], end: int, known: tuple[MissingFrames, ...]) -> Iterator[MissingFrames]:
+    """All ranges below `end` without pixels, in order: the known gaps, and those whose reason was lost.
+
+    numbers are those of the frames.
+    """
+    told = deque(sorted(known, key=lambda gap: gap.first))
+    bounds = np.concatenate([[-1], numbers, [end]])
+    for place in np.flatnonzero(np.diff(bounds) > 1).tolist():
+        first, stop = int(bounds[place]) + 1, int(bounds[place + 1])
+        while told and told[0].first < stop:
+            gap = told.popleft()
+            if gap.first < first or gap.count < 1 or gap.first + gap.count > stop:
+                continue  # not as the journal has it
+            if gap.first > first:
+                yield MissingFrames(first, gap.first - first, _LOST_REASON)
+            yield gap
+            first = gap.first + gap.count
+        if first < stop:
+            yield MissingFrames(first, stop - first, _LOST_REASON)
 
 
 def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any], bytes]:

@@ -13,6 +13,7 @@ from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
 from acqstream.pipeline.continuation import Continuation, next_stack_number, read_continuation
+from acqstream.pipeline.growing_journal import GrowingJournal
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.state_file import RECEIPT_NAME, DatasetState, write_state
 from acqstream.storage.append_file import AppendFile
@@ -24,7 +25,7 @@ class DatasetFiles:
     """Journal and index, held open and locked until `close`. Made by `create` or `open`."""
 
     def __init__(
-        self, disk: Disk, folder: str, state: DatasetState, *, journal_file: AppendFile, index_file: AppendFile
+        self, disk: Disk, folder: str, state: DatasetState, *, journal_file: GrowingJournal, index_file: AppendFile
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -42,7 +43,8 @@ class DatasetFiles:
         _make_folder(disk, folder)
         stack_folder = state.stack_folder(folder)
         with contextlib.ExitStack() as undo:
-            journal_file = AppendFile(disk, os.path.join(folder, journal.JOURNAL_NAME), create=True)
+            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=True)
+            journal_file.dataset_id = state.dataset_id
             undo.callback(journal_file.close)
             journal_file.lock()
             journal_file.append(journal.encode_journal_header(state.dataset_id, clean=False))
@@ -67,13 +69,15 @@ class DatasetFiles:
         written by somebody else, CorruptDataset or StorageError.
         """
         with contextlib.ExitStack() as undo:
-            journal_file = AppendFile(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
+            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
+            journal_file.dataset_id = state.dataset_id
             undo.callback(journal_file.close)
             journal_file.lock()
             stack_folder = state.stack_folder(folder)
             continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
             journal_file.end = continuation.journal_end
-            journal_file.rewrite(0, journal.encode_journal_header(state.dataset_id, clean=False))
+            journal_file.version = continuation.journal_version
+            journal_file.mark(clean=False)
             journal_file.sync()
             index_file = AppendFile(
                 disk, os.path.join(stack_folder, INDEX_NAME), create=False, end=continuation.index_end
@@ -110,7 +114,7 @@ class DatasetFiles:
             replace_file(self._disk, os.path.join(self._folder, RECEIPT_NAME), content)
         final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
         write_state(self._disk, self._folder, final)
-        self.journal.rewrite(0, journal.encode_journal_header(self._state.dataset_id, clean=True))
+        self.journal.mark(clean=True)
         self.journal.sync()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
@@ -119,6 +119,10 @@ class Group:
         self.fill(layout)
 
 
+MAX_GAP_REASONS = 4096  # of gaps that wait one behind the other; further ones share an entry
+_SEVERAL = "several reasons"
+
+
 @dataclass(slots=True, eq=False)
 class Gap:
     """Frame numbers declared as never coming; takes its place in the order of groups."""
@@ -130,3 +134,14 @@ class Gap:
     @property
     def next_number(self) -> int:
         return self.first_number + self.count
+
+
+def add_gap(entries: MutableSequence[Group | Gap], gap: Gap) -> None:
+    """Append a gap to entries that wait; into the last one where it goes on with it, so that they stay few."""
+    last = entries[-1] if entries else None
+    if isinstance(last, Gap) and (last.reason == gap.reason or len(entries) >= MAX_GAP_REASONS):
+        last.count += gap.count
+        if last.reason != gap.reason:
+            last.reason = _SEVERAL
+    else:
+        entries.append(gap)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from acqstream.errors import FrameRefused
 from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Placement, RollOver
 from acqstream.model.cursors import Limit
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.pipeline.axis_kinds import AxisKinds
 from acqstream.pipeline.continuation import Continuation
-from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.group import Gap, Group, add_gap
 from acqstream.pipeline.key_set import KeySet
 from acqstream.pipeline.ring import Ring
 from acqstream.pipeline.slot import Slot
@@ -205,18 +205,28 @@ class Intake:
         self._withdraw(frames)
 
     def skip(self, number: int, count: int, reason: str) -> None:
-        """Frame numbers that will never come. Raises FrameRefused (gap) if `number` is not the next."""
+        """Frame numbers that will never come. Raises FrameRefused: gap if `number` is not the next, bad_header."""
         with self.condition:
             self._check_turn(number)
+            if number + count > MAX_NUMBER:
+                text = f"skip of {count} numbers from {number} on: frame numbers end at {MAX_NUMBER}"
+                raise FrameRefused(text, code="bad_header", number=number)
             self.close_group()
-            self.closed.append(Gap(number, count, reason))
+            add_gap(self.closed, Gap(number, count, reason))
             self.received += count
             self.condition.notify_all()
 
     @property
     def has_frames(self) -> bool:
         """Frames wait in the open group or in closed ones. Under the lock."""
-        return bool(self.closed) or (self._open is not None and bool(self._open.placements))
+        return self.has_closed or (self._open is not None and bool(self._open.placements))
+
+    @property
+    def has_closed(self) -> bool:
+        """Groups or gaps are to be written. Gaps alone wait while there is no space. Under the lock."""
+        if self.is_held and not self.closing:
+            return any(isinstance(entry, Group) for entry in self.closed)
+        return bool(self.closed)
 
     def close_group(self) -> bool:
         """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""

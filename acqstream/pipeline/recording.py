@@ -156,6 +156,7 @@ class Recording:
         with self.intake.condition:
             why = self.paused_why
             was_held, self.intake.is_held = self.intake.is_held, bool(why)
+            self.intake.condition.notify_all()  # gaps waited
         if why and not was_held:
             self.notes.warn("disk_full", f"{why}; waiting for space")
         elif was_held and not why:

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
 from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.index import EntryBatch, parse_entries, plain_name, read_entries
+from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
+from acqstream.pipeline.committer import MAX_UNFORCED_ENTRIES
+from acqstream.pipeline.growing_journal import GrowingJournal
 from acqstream.pipeline.index_entry import entry_of_page
 from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.state_file import DatasetState, read_state, write_state
@@ -66,7 +68,8 @@ def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
     path = str(folder / journal.JOURNAL_NAME)
     if not os.path.exists(path):
         raise CorruptDataset("the journal is missing", path=path)
-    journal_file = AppendFile(disk, path, create=False)
+    journal_file = GrowingJournal(disk, path, create=False)
+    journal_file.dataset_id = state.dataset_id
     try:
         journal_file.lock()
         return _Recovery(disk, str(folder), state, journal_file).run()
@@ -79,7 +82,7 @@ def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
 class _Recovery:
     """One recovery, step by step."""
 
-    def __init__(self, disk: Disk, folder: str, state: DatasetState, journal_file: AppendFile) -> None:
+    def __init__(self, disk: Disk, folder: str, state: DatasetState, journal_file: GrowingJournal) -> None:
         self._disk = disk
         self._folder = folder
         self._stack_folder = state.stack_folder(folder)
@@ -99,24 +102,24 @@ class _Recovery:
             ]
             frames = records[records["flags"] == journal.FRAME]
             indexed = min(_count_matching(frames, entries, names, self._layout), self._count_whole(entries, names))
+            indexed = self._count_confirmed(entries, frames, indexed)
             new_entries = b""
             if indexed == len(frames) and indexed < len(names):
                 records = self._records_for(entries, names, indexed, records)
                 indexed += self.report.records_added
             else:
-                if indexed and not self._agrees_with_page(entries, indexed - 1, frames[indexed - 1]):
-                    indexed -= 1  # its end was torn
                 new_entries, records = self._roll_forward(records, indexed)
-            index_end = entries.offsets[indexed] if indexed < len(names) else entries.consumed
+            index_end = self._end_of_entry(entries, indexed)
             last_pages = self._last_pages(records)
         finally:
             for file in self._files.values():
                 file.close()
         self._finish_stacks(last_pages)
+        self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
         self._write_index(index_end, new_entries)
         self._write_journal(found, records)
-        self.report.published = len(records)
-        reason = f"the writer died; {len(records)} frames were published"
+        self.report.published = journal.next_number(records)
+        reason = f"the writer died; {self.report.published} frames were published"
         write_state(
             self._disk,
             self._folder,
@@ -127,9 +130,9 @@ class _Recovery:
     def _read_records(self) -> NDArray[np.void]:
         content = read_journal(Path(self._journal.path))
         if len(content) < journal.HEADER_BYTES:  # died while creating the dataset
-            content = journal.encode_journal_header(self._state.dataset_id, clean=False)
-            self._journal.rewrite(0, content)
-        journal.decode_journal_header(content, self._journal.path)
+            self._journal.mark(clean=False)
+            return journal.decode_records(b"")
+        self._journal.version = journal.decode_journal_header(content, self._journal.path).version
         return journal.decode_records(content[journal.HEADER_BYTES :])
 
     def _read_index(self) -> EntryBatch:
@@ -156,6 +159,25 @@ class _Recovery:
         bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
         whole = np.maximum(pixels_end, metadata_end) <= bounds
         return len(names) if whole.all() else int(np.argmin(whole))
+
+    def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
+        """Where the first `count` entries end: behind them there may be one so damaged that it was not even parsed."""
+        if count == 0:
+            return 0
+        file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))
+        try:
+            start = entries.offsets[count - 1]
+            axes_bytes = int.from_bytes(file.read(start, 4), "little")
+            return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
+        finally:
+            file.close()
+
+    def _count_confirmed(self, entries: EntryBatch, frames: NDArray[np.void], indexed: int) -> int:
+        """How many of these entries hold: where the index was not forced any of them may have lost its end."""
+        for position in range(max(0, indexed - MAX_UNFORCED_ENTRIES), indexed):
+            if not self._agrees_with_page(entries, position, frames[position]):
+                return position
+        return indexed
 
     def _roll_forward(self, records: NDArray[np.void], indexed: int) -> tuple[bytes, NDArray[np.void]]:
         """Entries for frames that have a record but no entry, as long as their pixels match."""
@@ -211,7 +233,7 @@ class _Recovery:
             if len(pixels) != length:
                 break
             record = journal.encode_frame(
-                len(kept) + len(added),
+                journal.next_number(kept) + len(added),
                 stack=_stack_number(names[position]),
                 offset=offset,
                 length=length,
@@ -324,7 +346,7 @@ class _Recovery:
             kept -= 1
         self._journal.cut(journal.HEADER_BYTES + kept * journal.RECORD_BYTES)
         self._journal.append(records[kept:].tobytes())
-        self._journal.rewrite(0, journal.encode_journal_header(self._state.dataset_id, clean=True))
+        self._journal.mark(clean=True)
         self._journal.sync()
 
 

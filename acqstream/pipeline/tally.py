@@ -24,12 +24,18 @@ class Tally:
         for entry in entries:
             if isinstance(entry, Gap):
                 self.skipped += entry.count
-                if len(self.gaps) < MAX_GAPS_NOTED:
-                    self.gaps.append(MissingFrames(entry.first_number, entry.count, entry.reason))
+                self._note(entry)
             else:
                 self.stored += entry.next_number - entry.first_number
                 self.payload_bytes += entry.payload_bytes
                 self.without_checksum += sum(one.frames.checksums.count(None) for one in entry.placements)
+
+    def _note(self, gap: Gap) -> None:
+        last = self.gaps[-1] if self.gaps else None
+        if last is not None and last.first + last.count == gap.first_number and last.reason == gap.reason:
+            self.gaps[-1] = MissingFrames(last.first, last.count + gap.count, last.reason)
+        elif len(self.gaps) < MAX_GAPS_NOTED:
+            self.gaps.append(MissingFrames(gap.first_number, gap.count, gap.reason))
 
     def missing(self, published: int, end: int, reason: str) -> tuple[MissingFrames, ...]:
         """All numbers below `end` without pixels: the declared ones, and those that were not published."""

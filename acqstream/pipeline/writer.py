@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from acqstream.errors import DiskFull, StorageError
 from acqstream.pipeline.committer import Batch, Committer
-from acqstream.pipeline.group import Gap, Group
+from acqstream.pipeline.group import Gap, Group, add_gap
 from acqstream.pipeline.intake import Intake
 from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
@@ -82,7 +82,7 @@ class Writer:
             while True:
                 if self._committer.failed is not None or self.stopped.is_set():
                     return []
-                if intake.closed:
+                if intake.has_closed:
                     return _pop(intake)
                 if self._batch or intake.has_frames:
                     wait_s = self._wait_s()
@@ -114,7 +114,9 @@ class Writer:
                 if self.stack is not None and self.stack.number != entry.stack:
                     self._disown_table()
             entry.fill(self._intake.layout)
-        self._batch.append(entry)
+            self._batch.append(entry)
+        else:
+            add_gap(self._batch, entry)
 
     def _disown_table(self) -> None:
         """Stack files are numbered otherwise from now on, because one failed."""
@@ -278,7 +280,7 @@ def _pop(intake: Intake) -> list[Group | Gap]:
     """Closed groups for about one write call."""
     entries: list[Group | Gap] = []
     size = 0
-    while intake.closed and size < WRITE_BYTES:
+    while intake.has_closed and size < WRITE_BYTES:
         entry = intake.closed.popleft()
         entries.append(entry)
         size += entry.end - entry.start if isinstance(entry, Group) else 0

@@ -14,6 +14,7 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.protocol.daemon_status import as_much_as_fits
 
+FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome does not say it
 MAX_MISSING_BYTES = 11 * 2**16
 """Of the list of missing numbers in `closed`: all of the receipt must fit into one header part."""
 
@@ -23,7 +24,7 @@ class Welcome:
     """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none.
 
     memory is the path of the socket that takes shared memory, empty where there is none. sockets identifies the files
-    of all local sockets, by path: see `socket_identity`.
+    of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
     """
 
     version: int
@@ -37,6 +38,7 @@ class Welcome:
     events: str
     memory: str = ""
     sockets: Mapping[str, str] = field(default_factory=dict)
+    max_skip: int = FIRST_MAX_SKIP
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -52,6 +54,7 @@ class Welcome:
             "events": self.events,
             "memory": self.memory,
             "sockets": dict(self.sockets),
+            "max_skip": self.max_skip,
         }
 
 
@@ -238,6 +241,7 @@ def _parse_welcome(f: Mapping[str, Any]) -> Welcome:
         str(f["events"]),
         str(f.get("memory", "")),
         {str(path): str(identity) for path, identity in (f.get("sockets") or {}).items()},
+        int(f.get("max_skip", FIRST_MAX_SKIP)),
     )
 
 

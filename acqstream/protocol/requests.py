@@ -21,7 +21,7 @@ from acqstream.model.acquisition_spec import (
     TileSpec,
 )
 from acqstream.model.axes import axes_json, check_axes
-from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
 from acqstream.protocol.fields import (
@@ -36,7 +36,6 @@ from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 
 PROTOCOL_VERSION = 1
-MAX_SKIP_COUNT = 1_000_000
 _CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
@@ -186,7 +185,7 @@ def _parse_checksum(value: object) -> int | None:
 
 
 def _parse_skip(fields: Mapping[str, Any]) -> Skip:
-    count = take_integer({"count": 1, **fields}, "count", least=1, most=MAX_SKIP_COUNT)
+    count = take_integer({"count": 1, **fields}, "count", least=1, most=MAX_NUMBER)
     return Skip(
         take_dataset_id(fields), take_integer(fields, "n"), count, take_text(fields, "reason", default="", longest=1000)
     )

@@ -166,7 +166,7 @@ REFUSED = [
     ({**FRAME, "n": True}, "bad_header", "'n'"),
     ({**FRAME, "n": 1.0}, "bad_header", "'n'"),
     ({"t": "skip", "ds": DS, "n": 0, "count": 0}, "bad_header", "'count'"),
-    ({"t": "skip", "ds": DS, "n": 0, "count": 10**6 + 1}, "bad_header", "'count'"),
+    ({"t": "skip", "ds": DS, "n": 0, "count": 2**48}, "bad_header", "'count'"),
     ({"t": "patch", "ds": DS}, "bad_header", "summary"),
     ({"t": "close", "ds": DS, "n": 0, "status": "done"}, "bad_header", "'status'"),
     ({"t": "ping", "ds": "?"}, "bad_header", "'ds'"),

@@ -33,15 +33,17 @@ class SurvivingJournal:
 
 def read_surviving_journal(content: bytes, path: str) -> SurvivingJournal:
     """All sound records of a journal's content."""
-    problem = ""
+    problem, version = "", 2
     try:
-        journal.decode_journal_header(content, path)
+        version = journal.decode_journal_header(content, path).version
     except CorruptDataset as error:
         problem = str(error).removeprefix(f"{path}: ")
     body = content[journal.HEADER_BYTES :]
     count = len(body) // journal.RECORD_BYTES
     records = np.frombuffer(body, journal.RECORD_DTYPE, count)
     sound = records["number"] == np.arange(count, dtype=np.uint64)
+    if version > 1:  # behind a damaged record numbers may go on anywhere
+        sound = journal.counts_of(records) > 0
     view, crc_at = memoryview(body), journal.RECORD_BYTES - 4
     for position in np.flatnonzero(sound).tolist():
         start = position * journal.RECORD_BYTES

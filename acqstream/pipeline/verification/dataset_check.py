@@ -131,7 +131,7 @@ class _Check:
             with self._reporting(JOURNAL_NAME) as path:
                 self._journal = read_journal(path, self._report, writing=self.growing)
         if self._journal is not None:
-            self._report.frame_numbers = np.flatnonzero(self._journal.is_frame).astype(np.uint64)
+            self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
             if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
                 text = f"is of dataset {self._journal.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
                 self._report.add_problem(self._journal.path, text)
@@ -204,7 +204,7 @@ class _Check:
         result.hashed_frames, result.hashed_bytes = pixels.frames, pixels.payload_bytes
         result.own_checksums = pixels.own_checksums
         result.root_sha256 = journal.root_sha256
-        result.skipped = int(np.count_nonzero(journal.is_skip))
+        result.skipped = journal.skipped
         frames = int(np.count_nonzero(journal.is_frame)) if limit is None else min(limit, len(columns))
         result.proved.append(_pixels_text(pixels, frames))
 

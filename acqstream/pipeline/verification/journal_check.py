@@ -16,10 +16,12 @@ from acqstream.formats.base import CheckReport, FrameColumns
 from acqstream.pipeline.journal import (
     FRAME,
     HEADER_BYTES,
-    HOLE,
+    KNOWN_FLAGS,
+    KNOWN_FLAGS_1,
     RECORD_BYTES,
     RECORD_DTYPE,
     SKIP,
+    counts_of,
     decode_journal_header,
 )
 from acqstream.storage.read_file import ReadFile
@@ -31,12 +33,17 @@ _CRC_AT = RECORD_BYTES - 4
 
 @dataclass(frozen=True, slots=True)
 class CheckedJournal:
-    """Record k is frame number k. sound: its CRC holds and its number is k; root_sha256 is that of all records."""
+    """An item per record: sound, if its CRC holds and its number is the next one; the first frame number that it stands
+    for, and how many (of a damaged one those up to the next). end is the number behind them; root_sha256 is of all.
+    """
 
     path: Path
     dataset_id: str
     records: NDArray[np.void]
     sound: NDArray[np.bool_]
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    end: int
     root_sha256: str
 
     @property
@@ -48,8 +55,13 @@ class CheckedJournal:
     @property
     def is_skip(self) -> NDArray[np.bool_]:
         """Numbers declared as never coming."""
-        is_skip: NDArray[np.bool_] = self.sound & (self.records["flags"] == SKIP)
+        is_skip: NDArray[np.bool_] = self.sound & (self.records["flags"] & SKIP > 0)
         return is_skip
+
+    @property
+    def skipped(self) -> int:
+        """How many numbers were declared as never coming."""
+        return int(self.counts[self.is_skip].sum())
 
 
 def read_journal(path: Path, report: CheckReport, *, writing: bool) -> CheckedJournal | None:
@@ -64,6 +76,7 @@ def read_journal(path: Path, report: CheckReport, *, writing: bool) -> CheckedJo
         report.add_problem(path, "is not marked as closed, but the acquisition is said to have ended", offset=80)
     size, position, bad = file.size() - HEADER_BYTES, 0, 0
     digest = hashlib.sha256()
+    order = _Order(path, report, may_jump=header.version > 1)
     parts, sound_parts = [np.empty(0, RECORD_DTYPE)], [np.empty(0, np.bool_)]
     while position < size and bad <= _MAX_BAD_RECORDS:
         data = file.read(HEADER_BYTES + position, min(_READ_RECORDS * RECORD_BYTES, size - position))
@@ -72,7 +85,7 @@ def read_journal(path: Path, report: CheckReport, *, writing: bool) -> CheckedJo
         if not data:
             break
         records = np.frombuffer(data, RECORD_DTYPE)
-        sound = _check_records(path, records, data, position // RECORD_BYTES, report)
+        sound = order.check(records, data)
         bad += int(np.count_nonzero(~sound))
         parts.append(records)
         sound_parts.append(sound)
@@ -81,33 +94,74 @@ def read_journal(path: Path, report: CheckReport, *, writing: bool) -> CheckedJo
     if position < size and not writing:
         text = "of a cut record" if size - position < RECORD_BYTES else "are not looked at: too many bad records"
         report.add_problem(path, f"the last {size - position} bytes {text}", offset=HEADER_BYTES + position)
+    records, sound = np.concatenate(parts), np.concatenate(sound_parts)
+    numbers = np.concatenate([*order.numbers, np.array([order.next], np.int64)])
     return CheckedJournal(
-        path, header.dataset_id, np.concatenate(parts), np.concatenate(sound_parts), digest.hexdigest()
+        path, header.dataset_id, records, sound, numbers[:-1], np.diff(numbers), order.next, digest.hexdigest()
     )
 
 
-def _check_records(
-    path: Path, records: NDArray[np.void], data: bytes, first: int, report: CheckReport
-) -> NDArray[np.bool_]:
-    view = memoryview(data)
-    crc32 = zlib.crc32
-    sums = np.array([crc32(view[at : at + _CRC_AT]) for at in range(0, len(data), RECORD_BYTES)], np.uint32)
-    numbers = np.arange(first, first + len(records), dtype=np.uint64)
-    whole = sums == records["crc"]
-    in_place = records["number"] == numbers
-    known = np.isin(records["flags"], (FRAME, SKIP, HOLE))
+class _Order:
+    """Follows the frame numbers from one piece of the journal to the next, and reports records that are wrong.
 
-    def tell(wrong: NDArray[np.bool_], text: str) -> None:
-        offsets = HEADER_BYTES + RECORD_BYTES * numbers.astype(np.int64)
-        none = np.full(len(records), -1)
+    may_jump: a record may stand for many numbers, so that nobody knows where they go on behind a damaged one. next is
+    the number behind the pieces so far, numbers have the first one of each of their records.
+    """
+
+    def __init__(self, path: Path, report: CheckReport, *, may_jump: bool) -> None:
+        self._path = path
+        self._report = report
+        self._may_jump = may_jump
+        self._rows = 0
+        self._is_behind_damage = False
+        self.next = 0
+        self.numbers: list[NDArray[np.int64]] = []
+
+    def check(self, records: NDArray[np.void], data: bytes) -> NDArray[np.bool_]:
+        """Which records of the next piece are sound. data: their bytes."""
+        view = memoryview(data)
+        crc32 = zlib.crc32
+        sums = np.array([crc32(view[at : at + _CRC_AT]) for at in range(0, len(data), RECORD_BYTES)], np.uint32)
+        whole = sums == records["crc"]
+        flags = KNOWN_FLAGS if self._may_jump else KNOWN_FLAGS_1
+        counts = counts_of(records).astype(np.int64)
+        known = np.isin(records["flags"], flags) & (counts > 0)
+        numbers = self._follow(records["number"], whole & known, counts)
+        in_place = records["number"] == numbers.astype(np.uint64)
+        self._tell(~whole, "a record fails its checksum")
+        self._tell(whole & ~in_place, "the frame number is not the record's position")
+        self._tell(whole & in_place & ~known, "neither frame nor skip nor hole")
+        self._rows += len(records)
+        self.numbers.append(numbers)
+        sound: NDArray[np.bool_] = whole & in_place & known
+        return sound
+
+    def _follow(
+        self, told: NDArray[np.uint64], good: NDArray[np.bool_], counts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The number that each record should have."""
+        counts = np.where(good, counts, 1) if self._may_jump else np.ones(len(told), np.int64)
+        ends = self.next + np.cumsum(counts)
+        numbers = ends - counts
+        is_plain = good.all() and not self._is_behind_damage and (told == numbers.astype(np.uint64)).all()
+        if is_plain or not self._may_jump:
+            self.next = int(ends[-1])
+            return numbers
+        for row in range(len(told)):
+            if self._is_behind_damage and good[row] and told[row] > self.next:
+                self.next = int(told[row])
+            numbers[row] = self.next
+            self._is_behind_damage = not (good[row] and told[row] == self.next)
+            self.next += 1 if self._is_behind_damage else int(counts[row])
+        return numbers
+
+    def _tell(self, wrong: NDArray[np.bool_], text: str) -> None:
+        rows = np.arange(self._rows, self._rows + len(wrong))
+        none = np.full(len(wrong), -1)
         words = text + ": record {}"
-        report.add_problems(path, wrong, none, lambda i: (words.format(numbers[i]), int(offsets[i])))
-
-    tell(~whole, "a record fails its checksum")
-    tell(whole & ~in_place, "the frame number is not the record's position")
-    tell(whole & in_place & ~known, "neither frame nor skip nor hole")
-    sound: NDArray[np.bool_] = whole & in_place & known
-    return sound
+        self._report.add_problems(
+            self._path, wrong, none, lambda i: (words.format(rows[i]), int(HEADER_BYTES + RECORD_BYTES * rows[i]))
+        )
 
 
 def compare_with_index(journal: CheckedJournal, columns: FrameColumns, report: CheckReport, *, growing: bool) -> None:

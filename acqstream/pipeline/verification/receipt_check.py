@@ -83,7 +83,7 @@ class ReceiptCheck:
             self._tell(f"root hash {receipt.root_sha256:.64}, that of the journal is {journal.root_sha256}")
         found = {
             "stored": np.count_nonzero(is_frame),
-            "skipped": np.count_nonzero(journal.is_skip),
+            "skipped": journal.skipped,
             "payload_bytes": journal.records["length"][is_frame].sum(),
             "without_checksum": np.count_nonzero(journal.records["own_checksum"][is_frame]),
         }
@@ -93,30 +93,52 @@ class ReceiptCheck:
 
     def _compare_missing(self, journal: CheckedJournal) -> MissingNumbers:
         """Declared missing is what has no pixels, and nothing else; numbers behind the journal count too."""
-        receipt, count = self._receipt, len(journal.records)
-        declared = np.zeros(count, np.bool_)
-        behind: list[MissingFrames] = []
-        for gap in receipt.missing:
-            end = gap.first + gap.count
-            taken = declared[gap.first : end]
-            if taken.any():
-                self._tell(f"numbers from {gap.first} on are listed twice as missing")
-            taken[:] = True
-            if end > count:
-                behind.append(MissingFrames(max(gap.first, count), end - max(gap.first, count), gap.reason))
-        wrong = np.flatnonzero(declared & journal.is_frame)
-        if len(wrong):
-            self._tell(f"{len(wrong)} frames are listed as missing that are there, the first is {wrong[0]}")
-        silent = ~declared & ~journal.is_frame
-        if silent.any():
-            text = f"{np.count_nonzero(silent)} numbers without pixels are not listed as missing"
-            if len(receipt.missing) >= MAX_GAPS_NOTED:
-                self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
-            else:
-                self._tell(f"{text}, the first is {np.flatnonzero(silent)[0]}")
+        receipt, count = self._receipt, journal.end
+        behind = [
+            MissingFrames(max(gap.first, count), gap.first + gap.count - max(gap.first, count), gap.reason)
+            for gap in receipt.missing
+            if gap.first + gap.count > count
+        ]
+        declared = self._declared(count)
+        frames = journal.numbers[journal.is_frame]
+        low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
+        if wrong := int((high - low).sum()):
+            first = frames[low[high > low][0]]
+            self._tell(f"{wrong} frames are listed as missing that are there, the first is {first}")
+        self._compare_silent(frames, declared, count)
         self._compare_end(count, behind)
         holes = missing_in(journal)
         return MissingNumbers(holes.count + sum(gap.count for gap in behind), (*holes.ranges, *behind))
+
+    def _declared(self, count: int) -> NDArray[np.int64]:
+        """The numbers below `count` that are listed as missing: rows of first and end, in order, each number once."""
+        ranges: list[tuple[int, int]] = []
+        end = 0
+        for gap in sorted(self._receipt.missing, key=lambda one: one.first):
+            first, stop = gap.first, min(gap.first + gap.count, count)
+            if first < min(end, stop):
+                self._tell(f"numbers from {gap.first} on are listed twice as missing")
+            if stop > max(first, end):
+                ranges.append((max(first, end), stop))
+                end = stop
+        return np.array(ranges, np.int64).reshape(-1, 2)
+
+    def _compare_silent(self, frames: NDArray[np.int64], declared: NDArray[np.int64], count: int) -> None:
+        """Numbers that are neither stored nor listed as missing."""
+        starts = np.concatenate([np.zeros(1, np.int64), declared[:, 1]])
+        ends = np.concatenate([declared[:, 0], np.array([count], np.int64)])
+        low, high = np.searchsorted(frames, starts), np.searchsorted(frames, ends)
+        lacking = ends - starts - (high - low)
+        if not lacking.any():
+            return
+        text = f"{lacking.sum()} numbers without pixels are not listed as missing"
+        if len(self._receipt.missing) >= MAX_GAPS_NOTED:
+            self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
+            return
+        place = int(np.flatnonzero(lacking)[0])
+        inside = frames[low[place] : high[place]]
+        first = starts[place] + np.count_nonzero(inside == starts[place] + np.arange(len(inside)))
+        self._tell(f"{text}, the first is {first}")
 
     def _compare_end(self, count: int, behind: Sequence[MissingFrames]) -> None:
         """Numbers that came, or that the producer says it sent, end where journal and missing ranges do."""
@@ -133,10 +155,8 @@ class ReceiptCheck:
 def missing_in(journal: CheckedJournal) -> MissingNumbers:
     """Numbers of the journal that have no pixels and were not declared as skipped."""
     lost = ~journal.is_frame & ~journal.is_skip
-    return MissingNumbers(int(np.count_nonzero(lost)), tuple(_ranges(lost, "lost")))
-
-
-def _ranges(chosen: NDArray[np.bool_], reason: str) -> list[MissingFrames]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
-    pairs = edges.reshape(-1, 2)[:MAX_GAPS_NOTED].tolist()
-    return [MissingFrames(first, end - first, reason) for first, end in pairs]
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
+    bounds = np.append(journal.numbers, journal.end)
+    pairs = bounds[edges.reshape(-1, 2)[:MAX_GAPS_NOTED]].tolist()
+    ranges = tuple(MissingFrames(first, end - first, "lost") for first, end in pairs)
+    return MissingNumbers(int(journal.counts[lost].sum()), ranges)
