@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StorageError,
         UnknownFormat,
         UnsupportedFeature,
+        WaitTimeout,
         WriterBehind,
     )
 
@@ -50,6 +51,7 @@ __all__ = [
     "StorageError",
     "UnknownFormat",
     "UnsupportedFeature",
+    "WaitTimeout",
     "WriterBehind",
     "__version__",
     "create",

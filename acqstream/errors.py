@@ -5,6 +5,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── ProtocolError               a message breaks the protocol (who sent it, which field)
 ├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
 ├── WriterBehind                the daemon takes no more frames within the patience
+├── WaitTimeout                 also a TimeoutError: what was waited for did not end within the given time
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
 │   └── FrameRefused            ... because of one frame, whose number it names
@@ -63,6 +64,12 @@ class WriterBehind(AcqStreamError):
     """The window stayed closed for longer than the patience; the text names the bound that was reached."""
 
     code = "behind"
+
+
+class WaitTimeout(AcqStreamError, TimeoutError):
+    """What was waited for did not end within the given time; it goes on."""
+
+    code = "timeout"
 
 
 class AcquisitionRefused(AcqStreamError):

@@ -11,6 +11,7 @@ from acqstream.errors import (
     DaemonUnavailable,
     DatasetLocked,
     StorageError,
+    WaitTimeout,
 )
 
 
@@ -21,6 +22,7 @@ class ExitCode(IntEnum):
     INCOMPLETE = 3  # frames are missing, or a run did not end in order
     UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h: no daemon answers
     STORAGE = 75  # EX_TEMPFAIL of sysexits.h: the disk failed, or another daemon holds the directory
+    TIMEOUT = 124  # as timeout(1): what was waited for has not ended in time
     CONFIGURATION = 78  # EX_CONFIG of sysexits.h: the service manager does not try again
 
 
@@ -32,6 +34,8 @@ def exit_code_of(error: AcqStreamError | OSError) -> ExitCode:
         return ExitCode.CONFIGURATION
     if isinstance(error, DatasetLocked | StorageError):
         return ExitCode.STORAGE
+    if isinstance(error, WaitTimeout):
+        return ExitCode.TIMEOUT
     if isinstance(error, AcquisitionFailed) and error.code == "incomplete":
         return ExitCode.INCOMPLETE
     return ExitCode.ERROR

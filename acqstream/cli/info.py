@@ -13,12 +13,13 @@ import typer
 from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info
 from acqstream.cli.output import print_json
 from acqstream.cli.units import count_text, size_text
-from acqstream.errors import DatasetError
+from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:
     from acqstream.dataset.dataset import Dataset
     from acqstream.dataset.level import Level
+    from acqstream.model.mirror_result import MirrorResult
 
 _VALUES_SHOWN = 6
 _STATES = {
@@ -36,7 +37,8 @@ class DatasetInfo:
 
     shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
     its frames or tiles that are not there, first_missing are some of them. level_shapes are the shapes of all levels.
-    state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers.
+    state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
+    levels that were asked for or made, and how they stand.
     """
 
     path: str
@@ -55,6 +57,7 @@ class DatasetInfo:
     size_bytes: int
     first: dict[str, AxisValue] | None
     last: dict[str, AxisValue] | None
+    mirrors: tuple[MirrorResult, ...]
     summary_metadata: dict[str, Any]
 
 
@@ -118,8 +121,20 @@ def describe(dataset: Dataset) -> DatasetInfo:
         size_bytes=disk_bytes(dataset.path),
         first=first,
         last=last,
+        mirrors=_mirrors_of(dataset),
         summary_metadata=dict(dataset.summary_metadata),
     )
+
+
+def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
+    from acqstream.formats.ndtiff.folders import container_of
+    from acqstream.pipeline.views.mirror_results import mirror_results
+    from acqstream.storage.remote_path import is_remote
+
+    try:
+        return () if is_remote(dataset.path) else mirror_results(container_of(dataset.path))
+    except CorruptDataset:  # of the state; `verify` says what is wrong with it
+        return ()
 
 
 def _shape_of(level: Level) -> tuple[int, ...]:
@@ -176,6 +191,8 @@ def _print_info(found: DatasetInfo) -> None:
         print(f"first   {_key_text(found.first)}")
         print(f"last    {_key_text(found.last)}")
     print(f"missing {_missing_text(found)}")
+    for mirror in found.mirrors:
+        print(f"mirror  {mirror.name}: {mirror.text}")
 
 
 def _levels_text(found: DatasetInfo) -> str:

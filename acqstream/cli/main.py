@@ -21,10 +21,12 @@ from acqstream.cli.status import status
 from acqstream.cli.stop import stop
 from acqstream.cli.verify import verify
 from acqstream.cli.view import view
+from acqstream.cli.wait import wait
 from acqstream.errors import AcqStreamError
 
 _EXIT_CODES = """Exit codes: 0 all is well; 1 an error, told on stderr; 2 wrong usage; 3 incomplete data;
-69 no daemon answers; 75 the storage is unavailable; 78 the configuration or the request cannot work."""
+69 no daemon answers or writes; 75 the storage is unavailable; 78 the configuration or the request cannot work;
+124 the time to wait is over."""
 
 # Plain text instead of boxes: what is printed is also read by scripts, and starting takes half as long.
 app = typer.Typer(
@@ -37,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (serve, simulate, receive, status, stop, info, view, verify, repair, mirror, bench, keys):
+for verb in (serve, simulate, receive, status, stop, wait, info, view, verify, repair, mirror, bench, keys):
     app.command(epilog=_EXIT_CODES)(verb)
 
 

@@ -68,6 +68,7 @@ def _print_result(result: Verification) -> None:
     _print_list("proved", result.proved)
     _print_list("not proved", result.not_proved)
     _print_list("notes", result.notes, result.note_count)
+    _print_list("mirrors", [f"{mirror.name}: {mirror.text}" for mirror in result.mirrors])
     _print_list("missing", [_range_text(gap) for gap in result.missing[:_RANGES_SHOWN]], len(result.missing))
     _print_problems(result)
 

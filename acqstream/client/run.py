@@ -21,17 +21,13 @@ from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_words import plain_words
 from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image, no_image
 from acqstream.client.local_memory import LocalMemory
+from acqstream.client.mirror_wait import wait_for_mirrors
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.session import Ending, Progress, RunWarning
 from acqstream.client.stored_frames import StoredFrames
-from acqstream.errors import (
-    AcqStreamError,
-    AcquisitionFailed,
-    ConfigError,
-    DaemonUnavailable,
-    ProtocolError,
-)
+from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.request_fields import encode_request, metadata_bytes
 from acqstream.protocol.requests import CLOSE_STATUSES
@@ -64,6 +60,7 @@ class Run:
         self.is_closing = False  # somebody has waited for the end
         self.name = connection.settings.name
         self.path = ""
+        self.mirrors: tuple[MirrorResult, ...] = ()  # how they ended, after `wait_for_mirrors`
 
     def start(self) -> None:
         """Wait until the daemon has opened the acquisition. Called by `create`; raises what that raises."""
@@ -287,6 +284,17 @@ class Run:
             self._ask_for_end(status, reason)
             raise self._session.failure or ConfigError("on_error must not wait for the end of its own run")
         return self._close(status, reason, lambda: self._end_in_time(status))
+
+    def wait_for_mirrors(self, timeout_s: float | None = None) -> tuple[MirrorResult, ...]:
+        """Wait until the run and all its mirrors, levels of tiles included, have ended; how each did.
+
+        `close` does not wait for them. The daemon is asked, and may restart meanwhile. Raises WaitTimeout after
+        timeout_s (None: never), DaemonUnavailable when none answers for the patience, ProtocolError when it is too old
+        to know the question, or has the dataset no longer.
+        """
+        self._admission.check_process()
+        self.mirrors = wait_for_mirrors(self._settings, self._connection.dataset_id, self.name, timeout_s)
+        return self.mirrors
 
     def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:
         with self._order:

@@ -17,6 +17,7 @@ from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.memory_desk import memory_of
+from acqstream.daemon.mirror_inquiry import mirrors_reply
 from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.outcome import Outcome, outcome_of
 from acqstream.daemon.resources import Resources
@@ -83,6 +84,9 @@ class Office:
                     self.find(peer, request.dataset_id).ask_keys(request.at)
                 case requests.Stop():
                     self._stop(peer, request.name)
+                case requests.Mirrors():
+                    answer = mirrors_reply(request, self.acquisitions, self._directory, self.views)
+                    self._announcer.send(peer, answer)
         except AcqStreamError as error:
             self._announcer.answer_error(peer, getattr(request, "dataset_id", None), error)
 

@@ -7,7 +7,7 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
-from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec
+from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec, TileSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline.log import Log
@@ -61,39 +61,44 @@ class Openings:
             receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
-        spec = self._with_mirrors(spec)
+        spec, left_out = self._with_mirrors(spec, spec.tiles if found is None else found[1].tiles)
         why_no_views = self._resources.views.unavailable_reason
         if why_no_views and spec.mirrors and not _is_pyramid_by_itself(spec):
             raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
             raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
         if found is not None:
-            return self._resume(peer, spec, *found)
+            return self._resume(peer, spec, *found, left_out=left_out)
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
         warnings = self._check_mirrors(spec)
         names = {one.name for one in running}
         folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
         self._check_space(spec)
-        return self._start(peer, folder, replace(spec, name=folder.name), None, warnings)
+        return self._start(peer, folder, replace(spec, name=folder.name), None, warnings=warnings, left_out=left_out)
 
-    def _with_mirrors(self, spec: AcquisitionSpec) -> AcquisitionSpec:
-        """With the mirrors of the configuration, where the request says nothing of any. Raises AcquisitionRefused."""
-        if (
-            spec.default_mirrors
-            and not spec.mirrors
-            and spec.tiles is None
-            and not self._resources.views.unavailable_reason
-        ):
+    def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, dict[str, str]]:
+        """With the mirrors of the configuration, where the request says nothing of any; those left out, and why.
+
+        tiles: of the dataset, which a request to resume need not repeat. Raises AcquisitionRefused.
+        """
+        left_out: dict[str, str] = {}
+        if spec.default_mirrors and spec.mirrors in ((), (PYRAMID_VIEW,)):
             mirrors = parse_mirrors(self._config.mirrors)
-            settings = {name: chosen for name, chosen in mirrors.items() if chosen}
-            spec = replace(spec, mirrors=tuple(mirrors), mirror_settings=settings)
+            why = self._resources.views.unavailable_reason
+            if tiles is not None and not why:
+                why = "tiles cannot be mirrored yet"
+            if why:
+                left_out = {name: why for name in mirrors if name != PYRAMID_VIEW}
+            elif tiles is None:
+                settings = {name: chosen for name, chosen in mirrors.items() if chosen}
+                spec = replace(spec, mirrors=tuple(mirrors), mirror_settings=settings)
         for name in spec.mirrors:
             try:
                 view_maker(name, spec.mirror_settings.get(name))
             except ConfigError as error:
                 raise AcquisitionRefused(str(error), code="unsupported") from error
-        return spec
+        return spec, left_out
 
     def _check_mirrors(self, spec: AcquisitionSpec) -> list[str]:
         """Whether all mirrors can be made, as far as the request tells, within the memory that one may take.
@@ -134,7 +139,15 @@ class Openings:
                 return folder, state
         return None
 
-    def _resume(self, peer: Peer, spec: AcquisitionSpec, folder: Path, state: DatasetState) -> Acquisition:
+    def _resume(
+        self,
+        peer: Peer,
+        spec: AcquisitionSpec,
+        folder: Path,
+        state: DatasetState,
+        *,
+        left_out: Mapping[str, str],
+    ) -> Acquisition:
         if not _is_resumable(state, spec):
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
@@ -157,7 +170,8 @@ class Openings:
             replace_duplicates=bool(state.request.get("replace_duplicates")),
             tiles=tiles,
         )
-        return self._start(peer, folder, stored, state)
+        left_out = {name: why for name, why in left_out.items() if name not in mirrors}
+        return self._start(peer, folder, stored, state, left_out=left_out)
 
     def _start(
         self,
@@ -165,14 +179,17 @@ class Openings:
         folder: Path,
         spec: AcquisitionSpec,
         resume: DatasetState | None,
+        *,
         warnings: Sequence[str] = (),
+        left_out: Mapping[str, str],
     ) -> Acquisition:
         with ExitStack() as undo:
             share = self._resources.budget.lend(spec.frame_bytes)
             undo.callback(share.close)  # no thread to be had, for example: the memory is for those that come later
             why_no_views = self._resources.views.unavailable_reason
             names = () if why_no_views else spec.mirrors
-            views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings)
+            all_left_out = {**left_out, **{name: why_no_views for name in spec.mirrors if why_no_views}}
+            views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings, left_out=all_left_out)
             log = Log(
                 folder,
                 spec,
@@ -192,6 +209,8 @@ class Openings:
             log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
         for text in warnings:
             log.notes.warn("no_mirror", text)
+        for name, why in left_out.items():
+            log.notes.warn("mirror_left_out", f"mirror {name!r} of the daemon's configuration is not made: {why}")
         session = Session(grace_s=self._config.grace_s)
         is_resumed = resume is not None
         return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.memory_desk import ProducersMemory
-from acqstream.errors import AcqStreamError
-from acqstream.pipeline.views.checkpoint import mark_failed
+from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
+from acqstream.model.mirror_result import MirrorResult, MirrorState
+from acqstream.pipeline.views.checkpoint import mark_failed, view_folder
 from acqstream.pipeline.views.recent_groups import GroupTable
 from acqstream.pipeline.views.registry import folder_of
+from acqstream.pipeline.views.result_record import record_result
 from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
@@ -20,6 +24,11 @@ from acqstream.storage.lock import DirectoryLock
 logger = logging.getLogger("acqstream.daemon")
 
 _ENDED = frozenset({ViewState.COMPLETE, ViewState.INTERRUPTED, ViewState.FAILED})
+_RESULT_STATES: Mapping[ViewState, MirrorState] = {
+    ViewState.COMPLETE: "complete",
+    ViewState.INTERRUPTED: "interrupted",
+    ViewState.FAILED: "failed",
+}
 _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
 
 
@@ -94,16 +103,37 @@ class ViewJob:
     def give_up(self, reason: str) -> None:
         """`fail`, because its process cannot go on with it: said in view.json too, without waiting for the disk."""
         self.fail(reason)
-        threading.Thread(target=self._mark_failed, name=f"give-up-{self.number}", daemon=True).start()
+        self.record_failure()
 
-    def _mark_failed(self) -> None:
-        path = Path(self.path)
+    def record_failure(self) -> None:
+        """Leave the reason where readers of the mirror and of the dataset look for it, without waiting for the disk."""
+        threading.Thread(target=self._record_failure, name=f"failed-view-{self.number}", daemon=True).start()
+
+    def _record_failure(self) -> None:
+        dataset, disk = Path(self.path), LocalDisk()
         try:
-            folder = folder_of(path, self.view, self.settings)
-            with DirectoryLock(str(folder)):
-                mark_failed(LocalDisk(), folder, self.reason, is_unsure=False)
+            folder = folder_of(dataset, self.view, self.settings)
+        except ConfigError:
+            folder = view_folder(dataset, self.view)
+        try:
+            with contextlib.ExitStack() as held:
+                if folder.is_dir():
+                    held.enter_context(DirectoryLock(str(folder)))
+                    mark_failed(disk, folder, self.reason, is_unsure=False)
+        except DatasetLocked:
+            return  # another program makes it now
         except AcqStreamError as error:
-            logger.warning("readers of %s are not told that view %s is given up: %s", path, self.view, error)
+            logger.warning("readers of %s are not told that view %s is given up: %s", dataset, self.view, error)
+        try:
+            record_result(disk, dataset, folder, self.result())
+        except AcqStreamError as error:
+            logger.warning("cannot record that view %s of %s has failed: %s", self.view, dataset, error)
+
+    def result(self) -> MirrorResult:
+        """How the view stands."""
+        state = _RESULT_STATES.get(self.state, "running")
+        count = max(self.count, self.cursor)
+        return MirrorResult(name=self.view, state=state, frames=self.cursor, published=count, reason=self.reason)
 
     def status(self, stored: int = 0) -> dict[str, Any]:
         """Fields for `status`. stored: frames that the log has published, where it runs."""

@@ -11,7 +11,6 @@ import itertools
 import json
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,8 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import acqstream
+from acqstream.daemon.exit_text import exit_text
 from acqstream.daemon.memory_desk import ProducersMemory
 from acqstream.daemon.view_job import ViewJob
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.pipeline.views.recent_groups import GroupTable, address_of
 from acqstream.storage.memory import PageMemory
 
@@ -201,6 +202,10 @@ class ViewProcess:
             child.process.wait()
         self._release(child)
 
+    def results(self, path: str) -> dict[str, MirrorResult]:
+        """By name, how the views of the dataset in this folder stand that were made lately."""
+        return {job.view: job.result() for job in (*self._ended, *self._jobs.values()) if job.path == path}
+
     def _all_jobs(self) -> list[ViewJob]:
         return [*self._jobs.values(), *(job for job in self._ended if job.is_failed)]
 
@@ -331,6 +336,7 @@ class ViewProcess:
             self._deaths = 0
         if job.is_failed:
             logger.error("view %s of %s failed %s", job.view, job.path, job.reason)
+            job.record_failure()  # where the process could not
         elif job.is_ended:
             logger.info("view %s of %s is %s", job.view, job.path, job.state)
         if job.is_ended:
@@ -346,7 +352,7 @@ class ViewProcess:
         self._restarts += 1
         pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), LONGEST_PAUSE_S)
         self._deaths += 1
-        how = _how(code)
+        how = exit_text(code)
         logger.error("the views' process died (%s); %d views go on in %.1f s", how, len(self._jobs), pause_s)
         for job in list(self._jobs.values()):
             job.note_death()
@@ -385,13 +391,3 @@ def _environment() -> dict[str, str]:
     root = os.path.dirname(os.path.dirname(acqstream.__file__))
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def _how(code: int) -> str:
-    """What a return code of `subprocess` says."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

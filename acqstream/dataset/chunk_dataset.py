@@ -14,6 +14,7 @@ from acqstream.dataset.dataset import DEFAULT_POLL_S, AskedValue, Dataset
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.model.axes import AxisValue
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.storage.boundary import following_links, links_asked_for
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class ChunkDataset(Dataset):
     def writing(self) -> bool:
         """The opposite: a chunk format tells no more."""
         return not self.complete
+
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """None: they are recorded beside the frames."""
+        return ()
 
     @property
     def state(self) -> None:

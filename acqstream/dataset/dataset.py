@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from acqstream.dataset.follow import follow_keys
 from acqstream.dataset.level import Level, ordered_axis_values
 from acqstream.formats.base import FrameFormat, FrameReader
+from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.registry import find_format, find_frame_format
 from acqstream.model.axes import AxisValue
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.boundary import following_links
 from acqstream.storage.remote_path import as_path
@@ -106,6 +108,14 @@ class Dataset:
     def state(self) -> AcquisitionState | None:
         """What the daemon noted about the acquisition; None in a dataset of another writer."""
         return self._full.state
+
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """How its mirrors, and the levels of tiles, have ended: what the dataset's folder records now.
+
+        Empty where nothing was recorded, for example while they are made the first time, and over http.
+        """
+        return tuple(read_records(self._full.container).values())
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:

@@ -11,7 +11,9 @@ from typing import Any
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
 from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.state import AcquisitionState
 from acqstream.protocol.daemon_status import as_much_as_fits
 
 FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome does not say it
@@ -183,7 +185,20 @@ class StatusReply:
         return {"t": "status", "ds": self.dataset_id, **self.values}
 
 
-Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply
+@dataclass(frozen=True, slots=True)
+class MirrorsReply:
+    """How the mirrors of a dataset stand; state is that of the acquisition."""
+
+    dataset_id: str
+    state: AcquisitionState
+    mirrors: tuple[MirrorResult, ...]
+
+    def fields(self) -> dict[str, Any]:
+        mirrors = [mirror.as_dict() for mirror in self.mirrors]
+        return {"t": "mirrors", "ds": self.dataset_id, "state": str(self.state), "mirrors": mirrors}
+
+
+Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply
 
 
 def _as_many_as_fit(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
@@ -287,6 +302,12 @@ def _parse_status(f: Mapping[str, Any]) -> StatusReply:
     return StatusReply({k: v for k, v in f.items() if k not in ("t", "ds")}, f.get("ds"))
 
 
+def _parse_mirrors(f: Mapping[str, Any]) -> MirrorsReply:
+    return MirrorsReply(
+        str(f["ds"]), AcquisitionState(f["state"]), tuple(MirrorResult.from_dict(one) for one in f["mirrors"])
+    )
+
+
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
     "welcome": _parse_welcome,
     "opened": _parse_opened,
@@ -296,4 +317,5 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
     "error": _parse_error,
     "closed": _parse_closed,
     "status": _parse_status,
+    "mirrors": _parse_mirrors,
 }

@@ -109,7 +109,15 @@ class Stop:
     name: str
 
 
-Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stored | Stop
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """How do the mirrors of this dataset stand? Of a running acquisition, or of one that has ended."""
+
+    dataset_id: str
+    name: str
+
+
+Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stored | Stop | Mirrors
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
@@ -324,4 +332,5 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "ping": _parse_ping,
     "stored": lambda fields: Stored(take_dataset_id(fields), take_integer({"at": 0, **fields}, "at")),
     "stop": lambda fields: Stop(take_text(fields, "name", longest=1000)),
+    "mirrors": lambda fields: Mirrors(take_dataset_id(fields), take_text(fields, "name", longest=1000)),
 }

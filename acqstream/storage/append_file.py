@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from acqstream.errors import DatasetLocked, StorageError
 from acqstream.storage.disk import Disk, write_all
-from acqstream.storage.lock import try_lock
+from acqstream.storage.lock import try_lock_repeatedly
 
 
 class AppendFile:
@@ -56,7 +56,7 @@ class AppendFile:
 
     def lock(self) -> None:
         """Hold the file against other writers until it is closed. Raises DatasetLocked."""
-        if not try_lock(self._fd):
+        if not try_lock_repeatedly(self._fd):
             raise DatasetLocked(f"{self.path} is being written by another process")
 
     def close(self) -> None:

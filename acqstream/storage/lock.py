@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from types import TracebackType
 
 from acqstream.errors import DatasetLocked, StorageError
 
 LOCK_NAME = ".acqstream.lock"
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe: no wait
+_ATTEMPTS = 5
+_PAUSE_S = 0.01  # a program that asks `is_locked` has the lock for less than that
 
 
 class DirectoryLock:
@@ -24,7 +27,7 @@ class DirectoryLock:
             self._fd = os.open(self.path, _FLAGS | os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
-        if not try_lock(self._fd):
+        if not try_lock_repeatedly(self._fd):
             holder = _read_name(self._fd).decode("utf-8", "replace").strip() or "an unknown process"
             os.close(self._fd)
             raise DatasetLocked(
@@ -50,10 +53,21 @@ class DirectoryLock:
         self.close()
 
 
+def try_lock_repeatedly(fd: int) -> bool:
+    """`try_lock`, again where somebody else has the lock: it may be `is_locked`, which gives it back at once."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE_S)
+        if try_lock(fd):
+            return True
+    return False
+
+
 def is_locked(path: str) -> bool:
     """Whether some writer holds the file. Raises OSError where that cannot be told.
 
-    Asking holds the lock for a moment: only to be asked of files that are said to be written.
+    Asking holds the lock for a moment: only to be asked of files that are said to be written, and of the lock files of
+    `DirectoryLock`, which tries again.
     """
     fd = os.open(path, os.O_RDONLY | _FLAGS)
     try:

@@ -11,10 +11,10 @@ from acqstream.cli.main import main
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "verb",
-    ["serve", "simulate", "receive", "status", "stop", "info", "view", "mirror", "verify", "repair", "keys", "bench"],
-)
+VERBS = "serve simulate receive status stop wait info view mirror verify repair keys bench"
+
+
+@pytest.mark.parametrize("verb", VERBS.split())
 def test_the_page_names_every_option(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([verb, "--help"])

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.base import CheckReport, FrameColumns, Problem
+from acqstream.formats.ndtiff.mirror_records import read_records, record_path
 from acqstream.formats.registry import find_frame_format
+from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.pipeline.journal import JOURNAL_NAME
 from acqstream.pipeline.recovery import KEPT_SUFFIX
@@ -29,6 +31,7 @@ from acqstream.pipeline.verification.receipt_check import (
     missing_in,
     read_receipt,
 )
+from acqstream.pipeline.views.mirror_results import mirror_results
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.lock import is_locked
 from acqstream.storage.stack_file import PRIVATE_SUFFIX
@@ -50,7 +53,8 @@ class Verification:
 
     state is "" for other writers; writing: it was being written meanwhile. hashed frames and bytes are those whose
     pixels agree with the recorded checksum; own_checksums of them had theirs taken in the daemon, the rest in the
-    producer. missing are numbers that nobody declared as skipped. problems are the first ones of problem_count.
+    producer. missing are numbers that nobody declared as skipped. problems are the first ones of problem_count. mirrors
+    tells how mirrors and levels stand: it proves nothing of them, and they are no problem of the dataset.
     """
 
     path: str
@@ -73,6 +77,7 @@ class Verification:
     note_count: int = 0
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
+    mirrors: tuple[MirrorResult, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -95,6 +100,7 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
     if report.problem_count == before:
         result.proved.append(_structure_text(found.name, columns, growing=check.growing))
     check.join(columns, result)
+    result.mirrors = check.mirrors()
     check.look_around()
     result.problems, result.problem_count = report.problems, report.problem_count
     result.notes, result.note_count = report.notes, report.note_count
@@ -224,6 +230,15 @@ class _Check:
         if receipt.sent is None:
             result.not_proved.append("how many frames were sent: the producer never said")
         return missing
+
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """How they stand, as their files say; a damaged record says so."""
+        try:
+            self._report.own_files.update(record_path(self.folder, key) for key in read_records(self.folder))
+            return mirror_results(self.folder, self._state) if self._state is not None else ()
+        except StorageError as error:
+            self._report.add_note(f"how its mirrors ended cannot be read: {error}")
+            return ()
 
     def look_around(self) -> None:
         """Files that are no part of the dataset, and links."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import FileMissing, StorageError
+from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
@@ -77,6 +77,15 @@ def _checkpoint_in(values: Mapping[str, Any]) -> Checkpoint:
         str(values.get("failed", "")),
         values.get("unsure") is True,
     )
+
+
+def is_complete(folder: Path, dataset_id: str = "") -> bool:
+    """Whether the view in this folder has all frames, of the dataset with this id unless that is not known."""
+    try:
+        saved = read_checkpoint(folder)
+    except (CorruptDataset, StorageError):
+        return False  # it begins anew, or says what is wrong
+    return saved is not None and saved.is_complete and dataset_id in ("", saved.dataset_id)
 
 
 def write_checkpoint(disk: Disk, folder: Path, checkpoint: Checkpoint) -> None:

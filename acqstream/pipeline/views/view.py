@@ -27,11 +27,13 @@ from acqstream.errors import (
 )
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.model.mirror_result import MirrorResult, MirrorState
 from acqstream.pipeline.state_file import DatasetState, read_state
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,
+    is_complete,
     mark_failed,
     read_checkpoint,
     view_folder,
@@ -40,6 +42,7 @@ from acqstream.pipeline.views.checkpoint import (
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
 from acqstream.pipeline.views.recent_groups import RecentGroups
+from acqstream.pipeline.views.result_record import record_result, reopen_record
 from acqstream.pipeline.views.view_progress import ViewProgress, ViewState
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk, LocalDisk
@@ -147,6 +150,11 @@ class ViewRun:
     def _fail(self, error: Exception) -> None:
         """Tell readers that they need not wait."""
         self._state = ViewState.FAILED
+        try:
+            if not is_complete(self.folder, self._dataset_id):  # else it stays as it is
+                record_result(self._disk, self.path, self.folder, self._result("failed", self.failure_text(error)))
+        except (AcqStreamError, OSError) as again:
+            error.add_note(f"and that could not be recorded in {self.path}: {again}")
         if self._lock is None or not self._is_ours:
             return
         try:
@@ -186,7 +194,13 @@ class ViewRun:
             return HELD_POLL_S
         self._state = ViewState.COMPLETE if feed.reader.complete else ViewState.INTERRUPTED
         self.save()
+        is_whole = self._state is ViewState.COMPLETE
+        record_result(self._disk, self.path, self.folder, self._result("complete" if is_whole else "interrupted"))
         return None
+
+    def _result(self, state: MirrorState, reason: str = "") -> MirrorResult:
+        count = self.progress().count
+        return MirrorResult(name=self.name, state=state, frames=self._cursor, published=count, reason=reason)
 
     def _go_on_running(self, now_s: float) -> None:
         self._state = ViewState.RUNNING
@@ -207,12 +221,12 @@ class ViewRun:
             self._save(self._feed)
 
     def _save(self, feed: FrameFeed) -> None:
-        is_complete = self._state is ViewState.COMPLETE
+        is_whole = self._state is ViewState.COMPLETE
         place = _place(feed.reader, self._cursor - 1)
-        checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_complete, self.view.save())
+        checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_whole, self.view.save())
         write_checkpoint(self._disk, self.folder, checkpoint)
         self._is_ours = True
-        self._saved = (self._cursor, self.view.taken_ahead, is_complete)
+        self._saved = (self._cursor, self.view.taken_ahead, is_whole)
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -292,13 +306,15 @@ class ViewRun:
         levels = open_readers(self.path)
         for lower in levels[1:]:
             lower.close()
-        reader = levels[0]
+        reader, self._count = levels[0], len(levels[0])
         self._dataset_id = state.dataset_id if state is not None else _id_of_summary(reader.summary_metadata)
         feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:
             had_failed = self._go_on(reader)
             if had_failed or (self.view.marks_first and self._saved is None):
                 self._save(feed)
+            if self._saved is None or not self._saved[2]:
+                reopen_record(self._disk, self.path, self.folder, self._result("running"))
         except BaseException:
             reader.close()
             raise

@@ -89,10 +89,14 @@ def test_a_finished_dataset(cells: Path) -> None:
     assert {path.name for path in (cells.with_name("cells.null")).iterdir()} == {CHECKPOINT_NAME, LOCK_NAME}
 
 
-def test_nothing_but_the_log_s_own_files_lies_in_the_dataset(cells: Path) -> None:
+def test_nothing_but_the_log_s_own_files_and_how_it_ended_lies_in_the_dataset(cells: Path) -> None:
     before = {path.name: path.read_bytes() for path in cells.iterdir()}
     finish(run_of(cells))
-    assert {path.name: path.read_bytes() for path in cells.iterdir()} == before
+    after = {path.name: path.read_bytes() for path in cells.iterdir()}
+    record = json.loads(after.pop("acqstream.mirror.null.json"))
+    assert after == before
+    assert (record["name"], record["state"], record["path"]) == ("null", "complete", "../cells.null")
+    assert record["frames"] == record["published"] == 40
 
 
 def test_a_complete_view_has_nothing_to_do(cells: Path) -> None:

@@ -1,0 +1,105 @@
+"""Waiting for the mirrors of a run: a daemon is asked over and over until all have ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import zmq
+
+from acqstream.client.link import Link, no_daemon
+from acqstream.errors import AcqStreamError, DaemonUnavailable, ProtocolError, WaitTimeout
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.protocol.replies import Error, MirrorsReply
+from acqstream.protocol.request_fields import encode_request
+
+if TYPE_CHECKING:
+    from acqstream.client.connection import ConnectionSettings
+
+POLL_S, LONGEST_POLL_S = 0.05, 1.0
+FIRST_CONTACT_S = 0.25  # for a connection to stand; doubled each time, as one that was refused is not tried again
+ANSWER_S = 3.0  # a daemon that says nothing for so long is contacted anew
+_PASSING_CODES = frozenset({"shutting_down", "internal"})
+
+
+def wait_for_mirrors(
+    settings: ConnectionSettings, dataset_id: str, name: str, timeout_s: float | None
+) -> tuple[MirrorResult, ...]:
+    """As `Run.wait_for_mirrors`, of the dataset with this id in the folder `name`."""
+    return _MirrorWait(settings, dataset_id, name).wait(timeout_s)
+
+
+class _MirrorWait:
+    """Asks for the mirrors of one dataset.
+
+    A daemon that does not answer has the patience of the settings to come back, counted from its last answer.
+    """
+
+    def __init__(self, settings: ConnectionSettings, dataset_id: str, name: str) -> None:
+        self.endpoint = settings.endpoint
+        self._name = name
+        self._question = encode_request("mirrors", ds=dataset_id, name=name)
+        self._patience_s = settings.patience_s
+        self._keys = settings.keys
+        self._answered_s = time.monotonic()
+        self._contact_s = FIRST_CONTACT_S
+
+    def wait(self, timeout_s: float | None) -> tuple[MirrorResult, ...]:
+        """How all have ended, once the run and they have. Raises as `Run.wait_for_mirrors`."""
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        self._answered_s = time.monotonic()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            while True:
+                reply = self._ask_until(context, deadline)
+                if reply is not None:
+                    return reply.mirrors
+                if time.monotonic() >= deadline:
+                    raise WaitTimeout(f"the mirrors of {self._name} have not ended within {timeout_s:g} s")
+                if time.monotonic() - self._answered_s >= self._patience_s:
+                    raise self._unavailable()
+                time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+        finally:
+            context.destroy(linger=0)
+
+    def _ask_until(self, context: zmq.Context[zmq.Socket[bytes]], deadline: float) -> MirrorsReply | None:
+        """Over one connection, until all have ended; None when it is of no more use, or the time is over."""
+        link = Link(context, self.endpoint, keys=self._keys)
+        pause_s = POLL_S
+        try:
+            if not link.wait_writable(max(0.0, min(self._contact_s, self._left_s(), deadline - time.monotonic()))):
+                self._contact_s = min(ANSWER_S, 2 * self._contact_s)
+                return None
+            while time.monotonic() < deadline:
+                reply = self._ask(link, deadline)
+                if reply is None:
+                    return None
+                self._answered_s, self._contact_s = time.monotonic(), FIRST_CONTACT_S
+                if not reply.state.writing and all(mirror.ended for mirror in reply.mirrors):
+                    return reply
+                time.sleep(max(0.0, min(pause_s, deadline - time.monotonic())))
+                pause_s = min(LONGEST_POLL_S, 1.5 * pause_s)
+            return None
+        finally:
+            link.close()
+
+    def _ask(self, link: Link, deadline: float) -> MirrorsReply | None:
+        if not link.send(self._question):
+            return None
+        until = min(deadline, time.monotonic() + min(ANSWER_S, self._left_s()))
+        while (reply := link.wait_reply(until)) is not None:
+            if isinstance(reply, MirrorsReply):
+                return reply
+            if isinstance(reply, Error) and reply.code in _PASSING_CODES:
+                return None
+            if isinstance(reply, Error):
+                text = f"the daemon at {self.endpoint} cannot tell how the mirrors of {self._name} stand: {reply.text}"
+                raise ProtocolError(text, code=reply.code)
+        return None
+
+    def _left_s(self) -> float:
+        return max(0.0, self._answered_s + self._patience_s - time.monotonic())
+
+    def _unavailable(self) -> AcqStreamError:
+        error = no_daemon(self.endpoint)
+        return DaemonUnavailable(f"{error}; the mirrors of {self._name} had not ended")

@@ -1,0 +1,76 @@
+"""How a mirror, or another view of a dataset, stands or has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+MirrorState = Literal["running", "complete", "interrupted", "failed", "left_out", "unfinished"]
+MIRROR_STATES: tuple[MirrorState, ...] = get_args(MirrorState)
+MAX_REASON_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorResult:
+    """One mirror, or the levels of a tiled dataset.
+
+    name is that of the request, e.g. "n5". path is the mirror's folder; relative paths start at the dataset's folder.
+    frames is how many frames it has, of that many published. reason says why it is not complete. changed_at is
+    ISO 8601 in UTC, empty where no time was recorded.
+
+    state is one of
+    running: the mirror is being made, or a daemon or another program will make it;
+    complete: it has all frames, and they survive a power cut;
+    interrupted: it has all frames of an acquisition that was interrupted and can be resumed;
+    failed: an error ended it;
+    left_out: the daemon is configured for it, and did not make it;
+    unfinished: it has not all frames, and no process makes it.
+    """
+
+    name: str
+    state: MirrorState
+    frames: int = 0
+    published: int = 0
+    path: str = ""
+    reason: str = ""
+    changed_at: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """True when it has all frames of a dataset that will not grow."""
+        return self.state == "complete"
+
+    @property
+    def ended(self) -> bool:
+        """True when no process goes on with it by itself."""
+        return self.state != "running"
+
+    @property
+    def text(self) -> str:
+        """For people: "complete, 240 frames"."""
+        state = self.state.replace("_", " ")
+        if self.state == "left_out":
+            return f"{state}: {self.reason}"
+        count = f"{self.frames:,} frames" if self.complete else f"{self.frames:,} of {self.published:,} frames"
+        return f"{state}, {count}" + (f": {self.reason}" if self.reason else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as in files and messages."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> MirrorResult:
+        """The inverse of `as_dict`; unknown keys are ignored. Raises KeyError, TypeError or ValueError."""
+        state = values["state"]
+        if state not in MIRROR_STATES:
+            raise ValueError(f"unknown state {state!r:.40}, expected one of {', '.join(MIRROR_STATES)}")
+        return MirrorResult(
+            name=str(values["name"]),
+            state=state,
+            frames=int(values.get("frames", 0)),
+            published=int(values.get("published", 0)),
+            path=str(values.get("path", "")),
+            reason=str(values.get("reason", "")),
+            changed_at=str(values.get("changed_at", "")),
+        )

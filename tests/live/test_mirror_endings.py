@@ -1,0 +1,307 @@
+"""How mirrors of a real daemon ended, by the dataset's folder, `acqstream wait` and `run.wait_for_mirrors`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import acqstream
+from acqstream.cli.exit_code import ExitCode
+from acqstream.client.run import Run
+from acqstream.client.status import fetch_status
+from acqstream.pipeline.dataset_end import DatasetEnd, wait_for_end
+from acqstream.pipeline.verification.dataset_check import verify
+from acqstream.pipeline.views.mirror_results import mirror_results
+from tests.live.daemon_process import DaemonProcess
+from tests.live.mirror_pair import mirror
+from tests.live.stored import image_of, unstalled
+from tests.live.test_mirrors import PLAIN
+from tests.waiting import until
+
+SHAPE = (64, 64)
+COUNT = 24
+NEVER_S = 1e6  # no test takes so long
+WAIT_S = 55.0  # a test that hangs is ended after this
+RECORD = "acqstream.mirror.n5.json"
+
+
+def put(run: Run, first: int = 0, stop: int = COUNT) -> None:
+    for number in range(first, stop):
+        run.put(image_of(number, SHAPE), time=number)
+
+
+def record_of(dataset: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((dataset / RECORD).read_bytes())
+    return content
+
+
+@contextlib.contextmanager
+def views_stopped(daemon: DaemonProcess) -> Iterator[None]:
+    """The process of the views is alive, and does nothing."""
+    pid: int = until(lambda: fetch_status(daemon.endpoint).views["pid"], "the process of the views runs")
+    process = psutil.Process(pid)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: process.status() == psutil.STATUS_STOPPED, "the process of the views stands still")
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it died with its daemon
+            process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def recorded(daemon: DaemonProcess, name: str) -> Iterator[Run]:
+    """A run that has ended, with a mirror that has not: no frame of it was taken."""
+    with acqstream.create("first", endpoint=daemon.endpoint, on_exists="number", mirrors=["null"]):
+        with views_stopped(daemon):
+            with acqstream.create(name, endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
+                put(run)
+            yield run
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+def waiting(pool: ThreadPoolExecutor, path: Path, **more: Any) -> Future[DatasetEnd]:
+    """`wait_for_end` in a thread, once it has looked."""
+    looks: list[DatasetEnd] = []
+    future = pool.submit(wait_for_end, path, timeout_s=WAIT_S, on_look=looks.append, **more)
+    until(lambda: looks or future.done(), "it has looked")
+    return future
+
+
+def test_a_mirror_that_is_complete_after_the_run(
+    daemon: DaemonProcess, pool: ThreadPoolExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = daemon.data / "cells"
+    with recorded(daemon, "cells") as run:
+        waited = waiting(pool, dataset)
+        assert run.receipt is not None
+        assert run.receipt.mirrors == {"n5": f"under way: 0 of {COUNT} frames"}
+        receipt = (dataset / "receipt.json").read_bytes()
+        assert not (dataset / RECORD).exists()
+        assert wait_for_end(dataset, timeout_s=0.0).outcome == "timeout"
+        with pytest.raises(acqstream.WaitTimeout, match="the mirrors of cells have not ended within"):
+            run.wait_for_mirrors(timeout_s=0.01)
+        assert not run.mirrors
+    (result,) = run.wait_for_mirrors(WAIT_S)
+    assert (result.name, result.state, result.frames, result.published) == ("n5", "complete", COUNT, COUNT)
+    assert run.mirrors == (result,)
+    until((dataset / RECORD).exists, "it is recorded")  # the mirror's own checkpoint comes before that
+    (result,) = mirror_results(dataset)
+    end = waited.result()
+    assert end.ok
+    assert [(one.name, one.state, one.frames) for one in end.mirrors] == [("n5", "complete", COUNT)]
+    assert (end.stored, end.missing) == (COUNT, 0)
+    assert (dataset / "receipt.json").read_bytes() == receipt
+    with acqstream.open(dataset) as found:
+        assert found.mirrors == (result,)
+    proof = verify(dataset)
+    assert proof.ok
+    assert proof.mirrors == (result,)
+    assert proof.notes == []
+    with acqstream.open(dataset / result.path) as mirrored:
+        assert np.array_equal(
+            np.squeeze(mirrored.levels[0].read()), np.stack([image_of(n, SHAPE) for n in range(COUNT)])
+        )
+    assert verb("info", str(dataset)) == 0
+    assert f"mirror  n5: complete, {COUNT} frames" in capsys.readouterr().out
+
+
+def verb(*arguments: str) -> int:
+    from acqstream.cli.main import main
+
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return int(end.value.code or 0)
+
+
+def test_a_mirror_that_fails_and_is_made_by_hand(daemon: DaemonProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, place = daemon.data / "cells", daemon.data / "cells.n5"
+    place.mkdir()
+    (place / "mine").write_text("something else")
+    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
+        put(run)
+    (result,) = run.wait_for_mirrors(WAIT_S)
+    assert result.state == "failed"
+    assert "is no mirror of cells" in result.reason
+    assert verb("wait", str(dataset)) == ExitCode.INCOMPLETE
+    assert f"n5  failed, 0 of {COUNT} frames: {result.reason}" in " ".join(capsys.readouterr().out.split("\n"))
+    proof = verify(dataset)
+    assert proof.ok
+    assert [one.state for one in proof.mirrors] == ["failed"]
+    shutil.rmtree(place)
+    assert mirror(str(dataset), "--to", "n5") == 0
+    assert verb("wait", str(dataset)) == ExitCode.OK
+    (result,) = run.wait_for_mirrors(WAIT_S)
+    assert (result.state, result.frames, result.reason) == ("complete", COUNT, "")
+
+
+def test_the_daemon_is_killed_before_the_mirror_has_ended(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    daemon = DaemonProcess(tmp_path / "data").start()
+    dataset = daemon.data / "cells"
+    try:
+        with recorded(daemon, "cells") as run:
+            waited = waiting(pool, dataset, patience_s=NEVER_S)
+            daemon.kill()
+            end = wait_for_end(dataset, patience_s=0.0)
+            assert (end.outcome, end.complete, end.state) == ("abandoned", True, "COMPLETE")
+            (mirrored,) = end.mirrors
+            assert (mirrored.state, "no process makes it" in mirrored.reason) == ("unfinished", True)
+            told = pool.submit(run.wait_for_mirrors, WAIT_S)
+            daemon.start()
+            (result,) = told.result()
+            assert (result.state, result.frames) == ("complete", COUNT)
+            assert waited.result().ok
+    except acqstream.AcqStreamError:
+        pass  # of the first run, whose daemon was killed
+    finally:
+        daemon.kill_if_running()
+
+
+def test_the_daemon_is_killed_before_the_mirror_s_end_is_recorded(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        dataset = daemon.data / "cells"
+        with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
+            put(run)
+        (result,) = run.wait_for_mirrors(WAIT_S)
+        daemon.kill()
+        (dataset / RECORD).unlink()
+        end = wait_for_end(dataset, patience_s=0.0)
+        assert end.ok  # by the mirror's own checkpoint
+        assert (end.mirrors[0].frames, end.mirrors[0].changed_at) == (COUNT, "")
+        daemon.start()
+        until((dataset / RECORD).exists, "it is recorded")
+        again = record_of(dataset)
+        assert (again["state"], again["frames"], again["path"]) == ("complete", COUNT, result.path)
+
+
+def test_a_run_whose_daemon_died_is_not_waited_for_without_end(
+    tmp_path: Path, pool: ThreadPoolExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        run = acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN], patience_s=NEVER_S)
+        put(run, 0, 4)
+        waited = waiting(pool, daemon.data / "cells", patience_s=NEVER_S)
+        daemon.kill()
+        path = str(daemon.data / "cells")
+        assert verb("wait", path, "--patience", "0", "--json") == ExitCode.UNAVAILABLE
+        told = json.loads(capsys.readouterr().out)
+        assert (told["outcome"], told["state"], told["ok"]) == ("abandoned", "RUNNING", False)
+        assert verb("wait", path, "--patience", "0") == ExitCode.UNAVAILABLE
+        assert "no process goes on with it; start the daemon" in capsys.readouterr().out
+        daemon.start()
+        put(run, 4)
+        run.close()
+        end = waited.result()
+        assert end.ok
+        assert end.stored == COUNT
+
+
+def test_a_run_that_is_resumed_has_its_mirrors_recorded_anew(daemon: DaemonProcess) -> None:
+    dataset = daemon.data / "cells"
+    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
+        put(run, 0, 10)
+        until(lambda: run.progress.durable == 10, "all frames are durable")
+        assert daemon.stop() == 0
+        daemon.start()
+        until(lambda: run.progress.published == 10 and daemon_has(daemon, "cells"), "the producer is back")
+        with views_stopped(daemon):
+            assert [one.state for one in mirror_results(dataset)] == ["running"]
+            put(run, 10)
+    (result,) = run.wait_for_mirrors(WAIT_S)
+    assert (result.state, result.frames) == ("complete", COUNT)
+
+
+def daemon_has(daemon: DaemonProcess, name: str) -> bool:
+    return any(one.name == name for one in fetch_status(daemon.endpoint).acquisitions)
+
+
+def test_a_producer_that_is_lost_leaves_an_interrupted_mirror(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", grace_s=0.0) as daemon:
+        dataset = daemon.data / "cells"
+        run = acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN])
+        put(run, 0, 10)
+        until(lambda: run.progress.durable == 10, "all frames are durable")
+        run._connection.stop()
+        run._leave()
+        until((dataset / RECORD).exists, "its mirror has ended")
+        assert record_of(dataset)["state"] == "interrupted"
+        end = wait_for_end(dataset, patience_s=0.0)
+        assert (end.outcome, end.ok) == ("interrupted", False)
+        with acqstream.create("cells", endpoint=daemon.endpoint, resume=True, mirrors=[PLAIN]) as again:
+            assert not (dataset / RECORD).exists()
+            put(again, 10)
+        (result,) = again.wait_for_mirrors(WAIT_S)
+        assert (result.state, result.frames) == ("complete", COUNT)
+        assert wait_for_end(dataset, timeout_s=WAIT_S).ok
+
+
+def test_no_daemon_that_answers(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN], patience_s=1.0) as run:
+            put(run)
+    with pytest.raises(acqstream.DaemonUnavailable, match="the mirrors of cells had not ended"):
+        run.wait_for_mirrors(WAIT_S)
+
+
+def test_a_dataset_that_is_gone(daemon: DaemonProcess) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[]) as run:
+        put(run)
+    assert run.wait_for_mirrors(WAIT_S) == ()
+    shutil.rmtree(daemon.data / "cells")
+    with pytest.raises(acqstream.ProtocolError, match="is not in this data directory as 'cells'") as caught:
+        run.wait_for_mirrors(WAIT_S)
+    assert caught.value.code == "unknown_ds"
+
+
+@pytest.mark.parametrize("tiles", [{"overlap": (4, 4)}, {"overlap": (4, 4), "levels": 0}])
+def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run(tmp_path: Path, tiles: dict[str, Any]) -> None:
+    levels = tiles.pop("levels", "auto")
+    with DaemonProcess(tmp_path / "data", mirrors=["n5", "wkw"]) as daemon:
+        with acqstream.create("scan", endpoint=daemon.endpoint, tiles=tiles, levels=levels) as run:
+            for column in range(4):
+                run.put(image_of(column, SHAPE), row=0, column=column)
+        with acqstream.create("plain", endpoint=daemon.endpoint, tiles=tiles, levels=levels, mirrors=[]) as plain:
+            plain.put(image_of(0, SHAPE), row=0, column=0)
+        results = {one.name: one for one in run.wait_for_mirrors(WAIT_S)}
+        assert plain.wait_for_mirrors(WAIT_S) == tuple(one for one in plain.mirrors if one.name == "pyramid")
+        assert unstalled(plain.warnings) == []
+    warnings = unstalled(run.warnings)
+    assert [one.code for one in warnings] == ["mirror_left_out"] * 2
+    assert "mirror 'n5' of the daemon's configuration is not made: tiles cannot be mirrored yet" in warnings[0].text
+    assert "mirror_left_out: mirror 'wkw'" in daemon.output()
+    assert run.receipt is not None
+    assert run.receipt.mirrors["n5"] == run.receipt.mirrors["wkw"] == "left out: tiles cannot be mirrored yet"
+    assert [results.pop(name).state for name in ("n5", "wkw")] == ["left_out", "left_out"]
+    assert [(one.name, one.state) for one in results.values()] == ([] if levels == 0 else [("pyramid", "complete")])
+    assert record_of(daemon.data / "scan")["state"] == "left_out"
+    assert verb("wait", str(daemon.data / "scan")) == ExitCode.INCOMPLETE
+    assert verb("wait", str(daemon.data / "plain")) == ExitCode.OK
+
+
+def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run_that_is_resumed(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", mirrors=["n5"], grace_s=0.0) as daemon:
+        run = acqstream.create("scan", endpoint=daemon.endpoint, tiles={"overlap": (4, 4)}, levels=0)
+        run.put(image_of(0, SHAPE), row=0, column=0)
+        until(lambda: run.progress.durable == 1, "the tile is durable")
+        run._connection.stop()
+        run._leave()
+        until(lambda: not daemon_has(daemon, "scan"), "the producer is given up")
+        with acqstream.create("scan", endpoint=daemon.endpoint, resume=True) as again:
+            again.put(image_of(1, SHAPE), row=0, column=1)
+        assert [one.state for one in again.wait_for_mirrors(WAIT_S)] == ["left_out"]
+    assert [one.code for one in unstalled(again.warnings)] == ["mirror_left_out"]
