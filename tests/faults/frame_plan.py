@@ -19,7 +19,8 @@ SHAPES = {
     "mixed": [(48, 64), (700, 600), (256, 256), (9, 11)],
 }
 INTERVALS_S = {"small": 0.0005, "medium": 0.001, "large": 0.01, "mixed": 0.003}  # bounds what must be read again
-SKIP_EVERY = 37  # numbers declared as never coming, where the plan has any
+SKIP_EVERY = 37  # from one gap to the next, where the plan has any
+GAPS = [1, 2, 60]  # how many numbers never come: the last ones share a record of the journal
 
 
 class FramePlan:
@@ -34,9 +35,15 @@ class FramePlan:
         self.durability: DurabilityMode = chance.choice(["batch", "batch", 0.1, 1.0, "close"])
         self._skips = chance.random() < 0.5
         self._first_skip = chance.randrange(1, SKIP_EVERY)
+        self._gap = chance.choice(GAPS)
+
+    def gap_at(self, number: int) -> int:
+        """How many numbers from this one on never come."""
+        behind = (number - self._first_skip) % (SKIP_EVERY + self._gap - 1)
+        return max(0, self._gap - behind) if self._skips and number >= self._first_skip else 0
 
     def is_skipped(self, number: int) -> bool:
-        return self._skips and number % SKIP_EVERY == self._first_skip
+        return self.gap_at(number) > 0
 
     def image(self, number: int) -> NDArray[Any]:
         shapes = SHAPES[self.kind]
@@ -72,6 +79,7 @@ class StackPlan(FramePlan):
         super().__init__(seed)
         chance = random.Random(f"stacks {seed}")
         self.kind = "small"
+        self._gap = 1
         self.interval_s = 0.02  # each block of a mirror is forced
         self.depth = chance.randrange(30, 70)  # WKW has a folder for each time point
 

@@ -51,13 +51,13 @@ def send(run: Run, plan: FramePlan, board: ProgressBoard, given: dict[str, Any])
     while not board.stop:
         number = run.next
         given["called_s"] = time.monotonic()
-        if plan.is_skipped(number):
-            run.skip(1, reason="planned")
-            given["skipped"] += 1
+        if gap := plan.gap_at(number):
+            run.skip(gap, reason="planned")
+            given["skipped"] += gap
         else:
             run.put(plan.image(number), plan.axes(number), meta=plan.metadata(number))
             given["put"] += 1
-        board.set(next=number + 1)
+        board.set(next=run.next)
         time.sleep(plan.interval_s)
 
 

@@ -39,7 +39,7 @@ def small_steps() -> list[Step]:
 
 def large_steps() -> list[Step]:
     """Two roll-overs are not needed: nine of these fill one stack file and begin another."""
-    return [1, *(frame_of(number, (320, 512)) for number in range(1, 10)), 2, frame_of(12)]
+    return [1, *(frame_of(number, (320, 512)) for number in range(1, 10)), 40, frame_of(50)]
 
 
 def mid_batch(folder: Path, chance: random.Random) -> int:
