@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, DiskFull, StorageError
+from acqstream.storage import lock
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock, is_locked
 
 HOLD = """
@@ -81,3 +82,11 @@ def test_a_held_file_is_seen_and_left_alone(tmp_path: Path) -> None:
     DirectoryLock(str(tmp_path)).close()  # asking left no lock behind
     with pytest.raises(FileNotFoundError):
         is_locked(str(tmp_path / "absent"))
+
+
+def test_whoever_asks_does_not_keep_a_holder_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`is_locked` has the lock for an instant, and the holder happens to come just then."""
+    answers = iter([False, False, True])
+    monkeypatch.setattr(lock, "try_lock", lambda _: next(answers))
+    DirectoryLock(str(tmp_path)).close()
+    assert next(answers, None) is None
