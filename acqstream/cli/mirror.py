@@ -91,7 +91,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         result = {"path": str(run.folder), "state": str(done.state), "frames": done.cursor, "of": done.count}
         if compared is not None:
             result |= {"compared": compared.frames, "different": compared.different}
-        print_json({**result, "reason": run.reason, "result": run.view.summary()})
+        print_json({**result, "reason": run.reason, "warning": done.warning, "result": run.view.summary()})
     else:
         _print_result(run, compared)
     if compared is not None and compared.different:
@@ -235,6 +235,8 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     if run.reason:
         print(run.reason)
     print(f"{run.folder}: {done.state}, {count_text(done.cursor, 'frame')}")
+    if done.warning:
+        print(f"warning: {done.warning}")
     lines = run.view.summary()
     width = max(map(len, ("stored_chunks", *lines))) + 1
     for name, value in lines.items():

@@ -37,7 +37,7 @@ class SpaceWitnesses:
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
         self._stack_rows = self._position_rows = 0  # rows in which stacks and positions were looked for
         self._rows: dict[tuple[object, ...], int] = {}  # of frames that were found
-        self._positions: dict[AxisValue | None, int] = {}
+        self._positions: dict[AxisValue | None, tuple[int, StageReading]] = {}
         self._readings: dict[int, StageReading] = {}
 
     def look(self, *, has_places: bool = True) -> SpaceEvidence:
@@ -55,11 +55,7 @@ class SpaceWitnesses:
         stacks = [[*self._along(Z, values[Z][:MAX_PLANES], stack)] for stack in self._stacks.values()]
         times = [*self._along(TIME, values[TIME][:MAX_TIMES], key)] if TIME in key else []
         self._find_positions(key, values.get(POSITION, [])[:MAX_POSITIONS] if has_places else [], count)
-        positions: dict[AxisValue | None, tuple[int, StageReading]] = {}
-        for value, row in self._positions.items():
-            index = self._index_of(Z, self._reader.key(row).get(Z, 0))
-            positions[value] = (index or 0, self._reading(row))
-        return SpaceEvidence(self._first, stacks, times, positions)
+        return SpaceEvidence(self._first, stacks, times, self._positions)
 
     def _find_stacks(self, count: int) -> None:
         for row in range(self._stack_rows, min(count, _MAX_SCANNED_ROWS)):
@@ -85,7 +81,8 @@ class SpaceWitnesses:
 
     def _find_positions(self, first: Axes, values: Sequence[AxisValue], count: int) -> None:
         """A frame of each position: the one with the other axes of the first frame, else its first one."""
-        self._positions.setdefault(first.get(POSITION), 0)
+        if not self._positions:
+            self._note_position(first.get(POSITION), self._reader.find(first) or 0)
         missing: set[AxisValue | None] = set()
         for value in values:
             if value not in self._positions:
@@ -93,15 +90,19 @@ class SpaceWitnesses:
                 if row is None:
                     missing.add(value)
                 else:
-                    self._positions[value] = row
+                    self._note_position(value, row)
         if not missing:
             return
         for row in range(self._position_rows, count):
             found = self._reader.key(row).get(POSITION)
             if found in missing:
                 missing.discard(found)
-                self._positions[found] = row
+                self._note_position(found, row)
         self._position_rows = count
+
+    def _note_position(self, value: AxisValue | None, row: int) -> None:
+        index = self._index_of(Z, self._reader.key(row).get(Z, 0))
+        self._positions[value] = (index or 0, stage_reading(self._metadata(row)))
 
     def _reading(self, row: int) -> StageReading:
         if row not in self._readings:

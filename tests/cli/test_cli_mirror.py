@@ -41,6 +41,7 @@ def test_the_view_lies_beside_the_dataset(data: Path, capsys: pytest.CaptureFixt
         "frames": 3,
         "of": 3,
         "reason": "",
+        "warning": "",
         "result": sums,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -53,6 +53,11 @@ def plan_of(daemon: DaemonProcess, name: str, axes: str, shape: tuple[int, int],
     )
 
 
+def harmful(warnings: Iterable[Any]) -> list[Any]:
+    """Those that are not about the simulated camera, which has no pixel size."""
+    return [one for one in unstalled(warnings) if not str(one).startswith("uncalibrated")]
+
+
 def right_array(plan: CameraPlan) -> NDArray[Any]:
     """What the camera sends."""
     frames = [pattern.frame(number, plan.shape, plan.dtype) for number in range(plan.frames)]
@@ -65,7 +70,7 @@ def test_at_full_speed(shared: DaemonProcess, axes: str) -> None:
     plan = plan_of(shared, f"fast-{axes[0]}", axes, (200, 250), None)
     result = run_camera(plan, threading.Event())
     assert result.receipt.complete
-    assert unstalled(result.warnings) == []
+    assert harmful(result.warnings) == []
     dataset = shared.data / plan.name
     wait_until_complete(shared, dataset)
     log = check_pair(dataset)
@@ -90,5 +95,5 @@ def test_what_happens_to_the_mirrors_disks_the_log_never_notices(shared: DaemonP
 
 def record(plan: CameraPlan, gates: Gates) -> Receipt:
     result = run_camera(plan, threading.Event(), gates)
-    assert unstalled(result.warnings) == []
+    assert harmful(result.warnings) == []
     return result.receipt

@@ -33,6 +33,7 @@ SIZES = {"time": 3, "channel": 2, "z": 8}
 AXES = [{"name": name, "size": size} for name, size in SIZES.items()]
 PLAIN: Mapping[str, Any] = {"format": "n5", "layout": "array", "compression": "raw", "blocks": [4, 64, 64]}
 WKW: Mapping[str, Any] = {"format": "wkw", "cube": 64, "levels": 1}
+SPACE = {"PixelSizeUm": 0.1, "z-step_um": 0.3}  # else there is a warning
 BOTH: Mapping[str, Mapping[str, Any]] = {"n5": PLAIN, "wkw": WKW}
 
 
@@ -114,7 +115,9 @@ def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
     name = f"gone-{how}-{victim}"
     container = shared.data / f"{name}.{victim}"
     with small_disk(container, 32) as place:
-        with acqstream.create(name, endpoint=shared.endpoint, axes=AXES, mirrors=[*BOTH.values()]) as run:
+        with acqstream.create(
+            name, endpoint=shared.endpoint, axes=AXES, summary=SPACE, mirrors=[*BOTH.values()]
+        ) as run:
             put(run, 0, 16)
             until(lambda: any(path.is_dir() and any(path.rglob("*0")) for path in place.iterdir()), "chunks are stored")
             if how == "removed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from acqstream.model.frame_space import UM, Distance, FrameSpace, Place, frame_s
 from acqstream.pipeline.mirroring.array_plan import ArrayPlan, Z
 from acqstream.pipeline.mirroring.log_frames import values_in_order
 
+_MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writing take long
+
 
 class MirrorSpace:
     """Levels with the space of the frames of `reader`, which is a function of the dataset alone.
@@ -23,6 +26,7 @@ class MirrorSpace:
     def __init__(self, reader: NDTiffReader, plan: ArrayPlan, container: str = "") -> None:
         self.warning = ""
         self._container = container
+        self._next_s = 0.0
         self._is_shown = False  # the frames have shown what they can show of distances along z, y and x
         self._reader = reader
         self._named = [axis for axis in plan.axes if axis.is_named]
@@ -34,16 +38,22 @@ class MirrorSpace:
     def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
 
-        is_final: no frame will come. All frames are read again: of those that came twice the last one counts.
+        is_final: no frame is waited for. All frames are read again: of those that came twice the last one counts.
         """
+        began_s = time.monotonic()
         if is_final:
             self._witnesses = SpaceWitnesses(self._reader, self._index_of)
+        elif began_s < self._next_s:
+            return levels
         spaced = self.look(levels)
         if spaced != levels and isinstance(writer, SpaceWriter):
             writer.set_space(spaced)
-        unknown = spaced[0].unknown_distances
+        has_depth = len(self._reader.axis_values().get(Z, ())) > 1  # one plane has no distance
+        unknown = [axis for axis in spaced[0].unknown_distances if axis != Z or has_depth]
         if unknown and self._container and (is_final or self._is_shown) and not self.warning:
             self.warning = _warning(self._container, unknown)
+        now_s = time.monotonic()
+        self._next_s = now_s + (now_s - began_s) / _MAX_SHARE
         return spaced
 
     def look(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:

@@ -242,7 +242,7 @@ class MirrorView(View):
         if not self._assembly.settle():
             return False
         self._workers.check()
-        self._renew_space()
+        self._renew_space(is_final=True)
         self._grow()
         self._writer.sync()
         return True
@@ -258,7 +258,6 @@ class MirrorView(View):
             assembly.end(sizes)
         if not self.settle():
             return False
-        self._renew_space(is_final=True)
         labels = {**self._levels[0].labels, **self._frames.positions.labels()}
         self._writer.finish(
             [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]

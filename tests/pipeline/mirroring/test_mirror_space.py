@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.model.stage_affine import StageAffine
-from acqstream.pipeline.mirroring import mirror_view
+from acqstream.pipeline.mirroring import mirror_view, parts
+from acqstream.pipeline.mirroring.part_runner import PartRunner
 from acqstream.pipeline.views.view import ViewRun
 from tests.pipeline.make_frames import Axes, Frame, frame_of, start_log, write_log
 from tests.pipeline.mirroring.mirror_cases import finish, places_of, run_of
 from tests.pipeline.mirroring.test_foreign_datasets import GOLDEN, SETS, dataset_in
+from tests.pipeline.mirroring.test_parts import Threads
 
 BDV: Mapping[str, Any] = {"format": "n5", "compression": "raw", "levels": 2}
 WKW: Mapping[str, Any] = {"format": "wkw", "cube": 32, "levels": 1}
@@ -201,6 +203,14 @@ def test_a_single_plane_has_no_thickness_and_needs_none(tmp_path: Path) -> None:
         assert ds.levels[0].units == ("", "", "um", "um")
 
 
+def test_a_stack_of_one_plane_needs_no_distance(tmp_path: Path) -> None:
+    write_log(tmp_path / "cells", [frame_of(0, SHAPE, axes={"z": 0})], summary={"PixelSizeUm": 0.1})
+    for settings in (BDV, WKW):
+        run = finish(run_of(tmp_path / "cells", settings, name=settings["format"]))
+        assert run.progress().warning == ""
+    assert json.loads((tmp_path / "cells.n5" / "attributes.json").read_text())["acqstream"]["calibrated"] is True
+
+
 @pytest.mark.parametrize("layout", ["array", "multiscale"])
 def test_layouts_that_can_leave_it_out_do_not_warn(tmp_path: Path, layout: str) -> None:
     write_log(tmp_path / "cells", UNKNOWN["nothing"][0])
@@ -301,3 +311,26 @@ def test_levels_of_log_and_mirror_lie_over_each_other(tmp_path: Path) -> None:
             assert np.allclose(ours[axis].values, theirs[axis].values)
             half = mirror.to_xarray(1).coords[axis].values
             assert half == pytest.approx((ours[axis].values[0::2] + ours[axis].values[1::2]) / 2)
+
+
+def test_made_in_parts_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    frames = placed(places_of(("position", "z"), {"position": 4, "z": 3}), AFFINES["mirrored"])
+    whole, split = tmp_path / "whole" / "cells", tmp_path / "split" / "cells"
+    for folder in (whole, split):
+        folder.parent.mkdir()
+        write_log(folder, frames)
+    finish(run_of(whole, BDV))
+    with PartRunner(Threads, 1) as runner:
+        finish(run_of(split, BDV, runner=runner))
+    assert everything(whole.with_suffix(".n5")) == everything(split.with_suffix(".n5"))
+
+
+def test_frames_that_come_again_count_as_they_are_in_the_end(tmp_path: Path) -> None:
+    frames = placed(places_of(("position",), {"position": 2}), AFFINES["as the stage"])
+    again = placed(places_of(("position",), {"position": 2}), AFFINES["as the stage"], drift_um=8)
+    again = [frame_of(n + 2, SHAPE, axes=frame.axes, metadata=frame.metadata) for n, frame in enumerate(again)]
+    write_log(tmp_path / "cells", [*frames, *again], replace_duplicates=True)
+    finish(run_of(tmp_path / "cells", BDV))
+    views = views_of(tmp_path / "cells.xml")
+    assert [views[0, setup][0, 3] for setup in range(2)] == [1000.0, 1020.5]
