@@ -130,6 +130,10 @@ class Office:
             raise ProtocolError(f"acquisition {dataset_id!r} belongs to another connection", code="denied")
         return acquisition
 
+    def has_producer(self, identity: bytes) -> bool:
+        """An acquisition of this connection is open."""
+        return any(one.peer.identity == identity for one in self.acquisitions.values())
+
     def acknowledge(self, acquisition: Acquisition) -> None:
         """Tell the producer again where it stands."""
         self._announcer.tell_cursors(acquisition, time.monotonic(), force=True)

@@ -37,7 +37,7 @@ from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.replies import Reply
-from acqstream.protocol.requests import Frame, parse_request
+from acqstream.protocol.requests import Frame, Open, parse_request
 from acqstream.storage.allocator import keep_large_blocks
 from acqstream.storage.disk import Disk, LocalDisk
 
@@ -78,6 +78,7 @@ class Server:
             max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
         )
         resources = Resources(config, disk, self._wakeup.wake)
+        self._budget = resources.budget
         undo.callback(resources.space.close, is_disk_well=True)
         resources.space.start()
         go_on_with_views(resources.views, self.directory.folders())
@@ -117,7 +118,7 @@ class Server:
                 if desk is not None:
                     desk.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self._socket not in ready or self._receive_turn()
-                self._guard.check(time.monotonic(), is_drained=is_drained)
+                self._guard.check(time.monotonic(), is_drained=is_drained, lent_bytes=self._budget.used_bytes)
                 if self.endpoints.events in ready:
                     self.endpoints.events.recv()  # a subscription
                 if self._is_stopping:
@@ -180,6 +181,8 @@ class Server:
             if part.more:
                 raise ProtocolError(f"{fields['t']!r} is one part; more came")
             self._office.handle(Peer(identity, encoding), request)
+            if isinstance(request, Open) and self._office.has_producer(identity):
+                self._guard.note_opened(part)
         except (ProtocolError, FrameRefused) as error:
             self._reception.drain()
             self._office.refuse(Peer(identity, encoding), fields, error)

@@ -98,6 +98,25 @@ def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None
         assert guarded.guard.cut_off == 1
 
 
+def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_guard, "UNOPENED_BYTES", MIB // 2)
+    with RawPeer(guarded.port) as producer, RawPeer(guarded.port) as stranger:
+        wait_for_connections(guarded, 2)
+        producer.send_part(b"open", more=False)
+        assert guarded.router.poll(10_000)
+        guarded.router.recv()
+        part = guarded.router.recv(copy=False)
+        guarded.guard.note(part)
+        guarded.guard.note_opened(part)
+        for peer in (producer, stranger):
+            peer.send_part(bytes(MIB), more=True)
+        turn_until(guarded, lambda: guarded.guard.cut_off == 1, "the stranger is cut off")
+        stranger.wait_until_closed()
+        producer.send_part(b"", more=False)
+        turn_until(guarded, lambda: guarded.messages == 1, "the message of the producer")
+    assert guarded.guard.cut_off == 1
+
+
 def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Guarded) -> None:
     with RawPeer(guarded.port) as peer:
         wait_for_connections(guarded, 1)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import zmq
 
+import acqstream
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
 from tests.live.daemon_process import DaemonProcess
@@ -30,7 +36,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="connections are
 @pytest.fixture(scope="module")
 def small_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     folder: Path = tmp_path_factory.mktemp("connections") / "data"
-    with DaemonProcess(folder, max_payload_mb=16, max_connections=MAX_CONNECTIONS) as process:
+    limits: dict[str, Any] = {"max_payload_mb": 16, "max_connections": MAX_CONNECTIONS, "memory_mb": 512}
+    with DaemonProcess(folder, grace_s=0.5, **limits) as process:  # those that were cut off do not come back
         victim = Victim(process.endpoint)
         yield process
         victim.finish()
@@ -53,9 +60,99 @@ def test_a_message_without_end_is_cut_off(small_daemon: DaemonProcess) -> None:
     assert fetch_status(small_daemon.endpoint).acquisitions[0].name == "victim"
 
 
+TINY = b"\x01\x00" * 2**15  # parts without content
+ALONE = b"\x01\x23" + bytes(35)  # one that is too long for the message structure of libzmq
+
+
+def open_one(peer: RawPeer, name: str) -> None:
+    """From now on the daemon expects frames of this peer."""
+    request = {"t": "open", "ds": new_dataset_id(), "name": name, "on_exists": "number"}
+    peer.send_part(json.dumps(request).encode(), more=False)
+    heard = b""
+    while b'"opened"' not in heard:
+        heard += peer.socket.recv(65536)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("is_opened", [False, True], ids=["before open", "after open"])
+@pytest.mark.parametrize("parts", [TINY, ALONE], ids=["tiny", "alone"])
+def test_small_parts_without_end_take_little_memory(
+    small_daemon: DaemonProcess, transport: str, is_opened: bool, parts: bytes
+) -> None:
+    """libzmq needs 64 bytes for a part of 2, and up to 18 KiB for one that it reads alone."""
+    sent, most, before = 0, 0, small_daemon.rss_bytes()
+    with RawPeer(small_daemon.port if transport == "tcp" else small_daemon.ipc.removeprefix("ipc://")) as peer:
+        if transport == "tcp":
+            peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if is_opened:
+            open_one(peer, "parts")
+        with contextlib.suppress(ConnectionError):
+            while sent < 64 * MIB:
+                for _ in range(max(1, 2**16 // len(parts))):
+                    peer.socket.sendall(parts)
+                    sent += len(parts)
+                most = max(most, small_daemon.rss_bytes())
+    assert sent < 64 * MIB, "it was not cut off"
+    assert most - before < 600 * MIB
+    assert "cut off" in small_daemon.output()
+    assert "victim" in [one.name for one in fetch_status(small_daemon.endpoint).acquisitions]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_honest_producers_beside_one_that_sends_small_parts_are_not_cut_off(
+    small_daemon: DaemonProcess, transport: Literal["tcp", "ipc"], caplog: pytest.LogCaptureFixture
+) -> None:
+    image = np.zeros((2048, 2048), np.uint16)  # as the parts without content, if read as parts
+    place = small_daemon.port if transport == "tcp" else small_daemon.ipc.removeprefix("ipc://")
+    with RawPeer(place) as peer:
+        open_one(peer, "parts")
+
+        def flood() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    peer.socket.sendall(TINY)
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        with acqstream.create(
+            "honest", endpoint=small_daemon.endpoint, transport=transport, on_exists="number", buffer_mb=32
+        ) as run:
+            number = 0
+            while thread.is_alive() or number < 10:
+                run.put(image, time=number)
+                number += 1
+        thread.join()
+    assert run.receipt is not None
+    assert run.receipt.complete
+    assert "contact with" not in caplog.text  # "is lost; connecting again"
+
+
+def test_large_and_many_messages_are_not_cut_off(tmp_path: Path) -> None:
+    """Producers at full rate, by tcp and ipc at the same time: frames of 24 MiB, and 20,000 small ones."""
+    large, small = np.zeros((3072, 4096), np.uint16), np.zeros((64, 64), np.uint16)
+    with DaemonProcess(tmp_path / "data", memory_mb=1024) as daemon:
+
+        def record(name: str, transport: Literal["tcp", "ipc"], image: np.ndarray, count: int) -> None:
+            with acqstream.create(name, endpoint=daemon.endpoint, transport=transport, buffer_mb=64) as run:
+                for number in range(count):
+                    run.put(image, time=number)
+
+        with ThreadPoolExecutor(4) as pool:
+            work = [
+                pool.submit(record, f"{transport}-{count}", transport, image, count)
+                for transport in ("tcp", "ipc")
+                for image, count in ((large, 16), (small, 20_000))
+            ]
+            for one in work:
+                one.result()
+        assert "cut off" not in daemon.output()
+        assert "lost" not in daemon.output()
+
+
 def test_a_long_message_that_comes_slowly_is_no_such_thing(small_daemon: DaemonProcess) -> None:
     """As large as it may be, in pieces, with pauses longer than the guard looks apart."""
     with RawPeer(small_daemon.port) as peer:
+        open_one(peer, "slow")
         peer.send_part(b'{"t":"ping"}', more=True)
         peer.announce(16 * MIB)
         for _ in range(16):

@@ -1,0 +1,55 @@
+"""Memory in use by this process, cheap enough to be measured 100 times a second (2 us)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+
+
+class _HeapInfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33: ten numbers; fordblks is the bytes of free blocks that the heap keeps."""
+
+    _fields_ = [
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+    ]
+
+
+class ProcessMemory:
+    """Measures memory in use. Linux with glibc 2.33 or newer; elsewhere `is_possible` is False.
+
+    In use are resident pages that belong to no file and to no shared memory, without free blocks of the heap. Memory
+    that was announced and not touched does not count, nor what the heap keeps for reuse (allocator.py).
+    """
+
+    def __init__(self) -> None:
+        self._heap_info = None
+        self._pages = -1
+        if sys.platform != "linux":
+            return
+        heap_info = getattr(ctypes.CDLL(None), "mallinfo2", None)
+        if heap_info is None:
+            return
+        heap_info.restype = _HeapInfo
+        self._heap_info = heap_info
+        self._pages = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def is_possible(self) -> bool:
+        return self._heap_info is not None
+
+    def used_bytes(self) -> int:
+        """Bytes in use now; 0 where that is not possible."""
+        if self._heap_info is None:
+            return 0
+        _, resident, shared = os.pread(self._pages, 128, 0).split()[:3]
+        free: int = self._heap_info().fordblks
+        return (int(resident) - int(shared)) * mmap.PAGESIZE - free
+
+    def close(self) -> None:
+        self._heap_info = None
+        if self._pages >= 0:
+            os.close(self._pages)
+            self._pages = -1
