@@ -73,6 +73,7 @@ class Connection:
         self.condition = threading.Condition(self.lock)
         self.welcome: Welcome | None = None
         self.endpoint = settings.endpoint  # the one in use: tcp may have become ipc
+        self.daemon_endpoint = settings.endpoint  # the one to ask at first: where the daemon was found
         self.transport_why = ""  # why frames go as messages; empty where they lie in shared memory
         self._memory = memory
         self._generation: int | None = None  # of the memory as the daemon has mapped it
@@ -177,6 +178,7 @@ class Connection:
             locate=self.settings.locate,
         )
         link = self._open_first(joiner)
+        self.daemon_endpoint = joiner.endpoint
         while link is not None:
             try:
                 self._converse(link)
@@ -205,19 +207,15 @@ class Connection:
     def _open_again(self, joiner: Joiner) -> Link | None:
         log.warning("run %s: contact with %s is lost; connecting again", self.settings.name, self.settings.endpoint)
         deadline = self.session.last_word + self.settings.patience_s
-        joined = self._join_again(joiner, deadline)
+        again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
+        answer_s = max(self.settings.silence_s, 0.1)
+        joined = joiner.join_patiently({**self.settings.request, **again}, deadline=deadline, answer_s=answer_s)
         if joined is None:
             if not self._stopped:
                 raise self._out_of_contact()
             return None
         path = self.session.opened.path if self.session.opened else ""
         return self._admit(joined, lambda error: failure(error, path))
-
-    def _join_again(self, joiner: Joiner, deadline: float) -> Joined | None:
-        """Come back to the acquisition."""
-        again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
-        request = {**self.settings.request, **again}
-        return joiner.join_patiently(request, deadline=deadline, answer_s=max(self.settings.silence_s, 0.1))
 
     def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
         answer, warning = joined.answer, None

@@ -14,7 +14,7 @@ from acqstream.protocol.replies import Error, MirrorsReply
 from acqstream.protocol.request_fields import encode_request
 
 if TYPE_CHECKING:
-    from acqstream.client.connection import ConnectionSettings
+    from acqstream.client.connection import Connection
 
 POLL_S, LONGEST_POLL_S = 0.05, 1.0
 FIRST_CONTACT_S = 0.25  # for a connection to stand; doubled each time, as one that was refused is not tried again
@@ -22,11 +22,9 @@ ANSWER_S = 3.0  # a daemon that says nothing for so long is contacted anew
 _PASSING_CODES = frozenset({"shutting_down", "internal"})
 
 
-def wait_for_mirrors(
-    settings: ConnectionSettings, dataset_id: str, name: str, timeout_s: float | None
-) -> tuple[MirrorResult, ...]:
-    """As `Run.wait_for_mirrors`, of the dataset with this id in the folder `name`."""
-    return _MirrorWait(settings, dataset_id, name).wait(timeout_s)
+def wait_for_mirrors(connection: Connection, name: str, timeout_s: float | None) -> tuple[MirrorResult, ...]:
+    """As `Run.wait_for_mirrors`, of the run with this connection, whose dataset is in the folder `name`."""
+    return _MirrorWait(connection, name).wait(timeout_s)
 
 
 class _MirrorWait:
@@ -35,10 +33,11 @@ class _MirrorWait:
     A daemon that does not answer has the patience of the settings to come back, counted from its last answer.
     """
 
-    def __init__(self, settings: ConnectionSettings, dataset_id: str, name: str) -> None:
-        self.endpoint = settings.endpoint
+    def __init__(self, connection: Connection, name: str) -> None:
+        settings = connection.settings
+        self.endpoint = connection.daemon_endpoint
         self._name = name
-        self._question = encode_request("mirrors", ds=dataset_id, name=name)
+        self._question = encode_request("mirrors", ds=connection.dataset_id, name=name)
         self._patience_s = settings.patience_s
         self._keys = settings.keys
         self._answered_s = time.monotonic()

@@ -293,7 +293,7 @@ class Run:
         to know the question, or has the dataset no longer.
         """
         self._admission.check_process()
-        self.mirrors = wait_for_mirrors(self._settings, self._connection.dataset_id, self.name, timeout_s)
+        self.mirrors = wait_for_mirrors(self._connection, self.name, timeout_s)
         return self.mirrors
 
     def _close(self, status: str, reason: str, wait: Callable[[], None]) -> Receipt:

@@ -22,13 +22,13 @@ from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.outcome import Outcome, outcome_of
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
+from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
-from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
+from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
 from acqstream.protocol import requests
-from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply, Welcome
+from acqstream.protocol.replies import Closed, Error, Opened, Reply, StatusReply
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
@@ -69,7 +69,7 @@ class Office:
         try:
             match request:
                 case requests.Hello():
-                    self._announcer.send(peer, self._welcome())
+                    self._announcer.send(peer, welcome(self._config, self._endpoints))
                 case requests.Open():
                     self._open(peer, request)
                 case requests.Ping():
@@ -146,22 +146,6 @@ class Office:
             acquisition.is_shape_change_told = True  # one that alternates would fill every status with warnings
             text = f"frame {header.number} has shape {header.shape}, before it was {acquisition.shape}"
             acquisition.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
-
-    def _welcome(self) -> Welcome:
-        return Welcome(
-            version=requests.PROTOCOL_VERSION,
-            server=f"acqstream {__version__}",
-            formats=("ndtiff",),
-            dtypes=("|u1", "<u2"),
-            max_header=MAX_HEADER_BYTES,
-            max_payload=self._config.max_payload_mb * 2**20,
-            boot=boot_id(),
-            ipc=self._endpoints.ipc,
-            events=self._endpoints.events_endpoint,
-            memory=str(self._endpoints.desk.path) if self._endpoints.desk is not None else "",
-            sockets=self._endpoints.identities(),
-            max_skip=MAX_NUMBER,
-        )
 
     def _open(self, peer: Peer, request: requests.Open) -> None:
         spec = request.spec

@@ -7,7 +7,8 @@ from pathlib import Path
 import acqstream
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirrors_of
-from tests.live.stored import image_of, until
+from tests.live.stored import image_of
+from tests.waiting import until
 
 SHAPE = (40, 60)
 

@@ -8,8 +8,6 @@ atomically, so that a killed view goes on where it was, and takes no frame twice
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -22,13 +20,11 @@ from acqstream.errors import (
     DatasetError,
     DatasetLocked,
     DiskFull,
-    FileMissing,
     StorageError,
 )
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.model.mirror_result import MirrorResult, MirrorState
-from acqstream.pipeline.state_file import DatasetState, read_state
 from acqstream.pipeline.views.base import View, ViewSource
 from acqstream.pipeline.views.checkpoint import (
     CHECKPOINT_NAME,
@@ -41,6 +37,7 @@ from acqstream.pipeline.views.checkpoint import (
 )
 from acqstream.pipeline.views.disk_allowance import DiskAllowance
 from acqstream.pipeline.views.feed import FrameFeed
+from acqstream.pipeline.views.mirrored_dataset import id_of_summary, place, state_of
 from acqstream.pipeline.views.recent_groups import RecentGroups
 from acqstream.pipeline.views.result_record import record_result, reopen_record
 from acqstream.pipeline.views.view_progress import ViewProgress, ViewState
@@ -222,8 +219,8 @@ class ViewRun:
 
     def _save(self, feed: FrameFeed) -> None:
         is_whole = self._state is ViewState.COMPLETE
-        place = _place(feed.reader, self._cursor - 1)
-        checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, place, is_whole, self.view.save())
+        last = place(feed.reader, self._cursor - 1)
+        checkpoint = Checkpoint(self.name, self._dataset_id, self._cursor, last, is_whole, self.view.save())
         write_checkpoint(self._disk, self.folder, checkpoint)
         self._is_ours = True
         self._saved = (self._cursor, self.view.taken_ahead, is_whole)
@@ -300,14 +297,14 @@ class ViewRun:
             raise
 
     def _open_feed(self) -> FrameFeed:
-        state = _state_of(self.path)
+        state = state_of(self.path)
         self._is_foreign = state is None
         self._request = state.request if state is not None else {}
         levels = open_readers(self.path)
         for lower in levels[1:]:
             lower.close()
         reader, self._count = levels[0], len(levels[0])
-        self._dataset_id = state.dataset_id if state is not None else _id_of_summary(reader.summary_metadata)
+        self._dataset_id = state.dataset_id if state is not None else id_of_summary(reader.summary_metadata)
         feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:
             had_failed = self._go_on(reader)
@@ -372,7 +369,7 @@ class ViewRun:
         """Whether what the checkpoint tells of was made from this dataset; of other writers' the place tells, too."""
         if (saved.view, saved.dataset_id) != (self.name, self._dataset_id):
             return False
-        is_same = saved.cursor <= len(reader) and saved.last == _place(reader, saved.cursor - 1)
+        is_same = saved.cursor <= len(reader) and saved.last == place(reader, saved.cursor - 1)
         return is_same or not self._is_foreign
 
     def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
@@ -381,28 +378,8 @@ class ViewRun:
             return "what was there is of another dataset"
         if saved.cursor > len(reader):
             return f"it had {saved.cursor} frames, {len(reader)} are published: a power cut took the others"
-        if saved.last != _place(reader, saved.cursor - 1):
+        if saved.last != place(reader, saved.cursor - 1):
             return f"frame {saved.cursor - 1} is another one now"
         if saved.is_unsure:
             return f"it had failed {saved.failed}"
         return ""
-
-
-def _place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
-    if row < 0:
-        return None
-    name, frame = reader.stored_frame(row)
-    return name, frame.pixels
-
-
-def _id_of_summary(summary: Mapping[str, Any]) -> str:
-    """For a dataset that has no id: most programs note in the summary when it was begun."""
-    return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _state_of(container: Path) -> DatasetState | None:
-    """Of a dataset of ours; None for those of other writers."""
-    try:
-        return read_state(os.fspath(container))
-    except (FileMissing, CorruptDataset):
-        return None
