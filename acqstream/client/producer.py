@@ -64,8 +64,9 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with "format" and its options,
     such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}; None: what the daemon is configured for.
     micromanager=True gives integer axes, for Micro-Manager Studio; channels given by name are looked up in
-    summary["ChNames"]. resume=True goes on with the interrupted dataset of this name (`run.next` is the first frame
-    number it needs), or starts one if there is none.
+    summary["ChNames"]. resume=True continues the dataset of this name that was interrupted or ended with an error, or
+    starts one if there is none. `run.next` is the first frame number it needs; `run.is_stored(time=0)` and `run.stored`
+    tell which frames need not come again.
 
     tiles={"overlap": (y, x)} says that frames are tiles of larger images, that neighbours overlap by so many pixels,
     and that every frame has the axes `row` and `column`, integers. levels is the number of lower resolution levels to

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acqstream.client.pycromanager.forwarding import forward
+from acqstream.client.pycromanager.pending_events import PendingEvents
 
 if TYPE_CHECKING:
     from acqstream.client.pycromanager.acquisition import Acquisition
 
-__all__ = ["Acquisition", "forward"]
+__all__ = ["Acquisition", "PendingEvents", "forward"]
 
 
 def __getattr__(name: str) -> object:

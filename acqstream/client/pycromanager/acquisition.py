@@ -12,6 +12,7 @@ from typing import Any
 try:
     from pycromanager.acquisition.acq_eng_py.internal.engine import Engine
     from pycromanager.acquisition.acq_eng_py.main.acq_eng_metadata import AcqEngMetadata
+    from pycromanager.acquisition.acq_future import AcquisitionFuture
     from pycromanager.acquisition.python_backend_acquisitions import PythonBackendAcquisition
 except ImportError as error:
     raise ImportError(
@@ -21,6 +22,8 @@ except ImportError as error:
 
 from acqstream.client import producer
 from acqstream.client.plain_values import plain
+from acqstream.client.pycromanager.event_queue import PendingEventQueue
+from acqstream.client.pycromanager.pending_events import PendingEvents
 from acqstream.client.pycromanager.refused_arguments import refuse_directory
 from acqstream.client.pycromanager.run_storage import RunStorage
 from acqstream.client.pycromanager.tile_options import with_tiles
@@ -67,6 +70,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
         # Before anything of the engine: its threads keep the interpreter from ending when its set-up fails.
         self.run: Run = producer.create(name, on_error=self._end_with, **options)
         self._storage = RunStorage(self.run, self._verdict, self._fail)
+        self._pending = PendingEvents(self.run)
         try:
             super().__init__(name=name, debug=debug, **callbacks)
         except BaseException as error:
@@ -91,10 +95,28 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
         return self._storage.receipt
 
     def acquire(self, event_or_events: Any) -> Any:
-        """As in Pycro-Manager; raises the acquisition's first error, if there is one."""
+        """As in Pycro-Manager; raises the acquisition's first error, if there is one.
+
+        With resume=True events whose frames are stored are left out; the future that is returned does not know them.
+        """
         if self._failure is not None:
             raise self._failure
-        return super().acquire(event_or_events)
+        if not self.run.stored or event_or_events is None:
+            return super().acquire(event_or_events)
+        left = self._pending(event_or_events)
+        if isinstance(left, list) and not left:
+            return AcquisitionFuture(self, left)
+        with self._event_queue.unfiltered():
+            return super().acquire(left)
+
+    @property
+    def skipped(self) -> int:
+        """Events that were left out because their frames were stored before, see resume=True."""
+        return self._pending.skipped
+
+    def _create_event_queue(self) -> None:
+        """Hooks put events into it as well."""
+        self._event_queue = PendingEventQueue(self._pending)
 
     def abort(self, exception: BaseException | None = None) -> None:
         """As in Pycro-Manager. With an exception the dataset ends as an error, otherwise as canceled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +12,7 @@ from acqstream.client.pycromanager.frame_record import FrameRecorder
 if TYPE_CHECKING:
     from acqstream.client.run import Run
 
+logger = logging.getLogger(__name__)
 ABORT_S = 1.0
 """How long after the hook raised Pycro-Manager has surely emptied its queue of events."""
 
@@ -28,15 +30,25 @@ def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
 
     The frames are not stored by Pycro-Manager (the function returns None), unless keep_local asks for both. What `put`
     raises ends the acquisition; Pycro-Manager raises it again as an `Exception` with its text.
+
+    Frames that were stored before a run with resume=True was opened are dropped; `PendingEvents` leaves their events
+    out, so that they are not acquired at all.
     """
     recorder = FrameRecorder()
+    has_dropped = False
 
     def forward_frame(
         image: Any, metadata: dict[str, Any], event_queue: EventQueue | None
     ) -> tuple[Any, dict[str, Any]] | None:
+        nonlocal has_dropped
         try:
             frame = recorder.record(image, metadata)
-            run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
+            if frame.axes in run.stored:
+                if not has_dropped:
+                    logger.warning("%s: frames that are stored come again; they are dropped", run.name)
+                has_dropped = True
+            else:
+                run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
         except BaseException:
             if event_queue is not None:
                 _mark_end(event_queue)

@@ -27,6 +27,7 @@ class RunStorage:
         self._verdict = verdict
         self._fail = fail
         self._recorder = FrameRecorder()
+        self._dropped = 0  # frames that came although they are stored
         self._finishing = False
         self._finished = threading.Event()
 
@@ -37,6 +38,9 @@ class RunStorage:
         """Send one frame. Waiting here slows the engine down; what is raised comes out of `await_completion`."""
         try:
             frame = self._recorder.record(pixels, {**metadata, AXES_KEY: axes})
+            if frame.axes in self.run.stored:
+                self._dropped += 1
+                return
             self.run.put(frame.image, frame.axes, meta=frame.metadata, bits=frame.bits, time_ns=frame.time_ns)
         except BaseException as error:
             self._fail(error)
@@ -47,6 +51,8 @@ class RunStorage:
         if self._finishing:
             return
         self._finishing = True
+        if self._dropped:
+            logger.warning("%s: %d frames came again that are stored; they were dropped", self.run.name, self._dropped)
         try:
             self.receipt = self.run.close(*self._verdict())
         except AcqStreamError as error:

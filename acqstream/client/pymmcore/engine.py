@@ -75,16 +75,16 @@ class StreamingEngine(PMDAEngine):
 
     def setup_event(self, event: MDAEvent) -> None:
         sink = self._acqstream_streamer.sink
-        if sink is not None and (pending := sink.unfiltered) is not None:  # from an iterator: the runner takes its own
-            if pending.is_stored(event):
-                raise SkipEvent(reason="its frames are stored", num_frames=0)
-            event = pending.with_settings(event)
         try:
+            if sink is not None and (pending := sink.unfiltered) is not None:  # the runner reads iterators itself
+                if pending.is_stored(event):
+                    raise SkipEvent(reason="its frames are stored", num_frames=0)
+                event = pending.with_settings(event)
             self._acqstream_inner.setup_event(event)
         except SkipEvent as skipped:
-            if self._acqstream_streamer.sink is not None:
+            if sink is not None:
                 frames = skipped.num_frames * self._cameras()
-                self._acqstream_streamer.sink.skip(frames, reason=skipped.reason or "skipped by the engine")
+                sink.skip(frames, reason=skipped.reason or "skipped by the engine")
             raise
         except Exception as error:
             self._acqstream_streamer.keep(error)

@@ -18,10 +18,13 @@ METADATA = {"Axes": {"time": 3, "channel": "DAPI"}, "Camera": "Camera"}
 
 
 class Taker:
-    """Stands for a run."""
+    """Stands for a run that has stored frames with these axes before."""
 
-    def __init__(self, error=None):
+    name = "cells"
+
+    def __init__(self, error=None, stored=()):
         self.error = error
+        self.stored = stored
         self.frames = []
 
     def put(self, image, axes, *, meta, bits, time_ns):
@@ -43,6 +46,16 @@ def test_a_frame_kept_locally_goes_on_as_it_came():
     assert passed_on is metadata
     assert metadata == METADATA
     assert len(run.frames) == 1
+
+
+def test_frames_that_are_stored_are_dropped_and_said_once(caplog):
+    run = Taker(stored=[METADATA["Axes"]])
+    take = forward(run, keep_local=True)
+    for time in (3, 3, 4):
+        metadata = {**METADATA, "Axes": {**METADATA["Axes"], "time": time}}
+        assert take(IMAGE, metadata, None)[1] is metadata
+    assert [axes["time"] for _, axes, _ in run.frames] == [4]
+    assert len(caplog.records) == 1
 
 
 def test_an_error_is_raised_and_the_queue_of_events_ends_after_the_abort(monkeypatch):

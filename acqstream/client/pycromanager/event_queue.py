@@ -1,0 +1,38 @@
+"""Pycro-Manager's queue of events without those whose frames are stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pycromanager.acquisition.acquisition_superclass import EventQueue
+
+from acqstream.client.pycromanager.pending_events import PendingEvents
+
+
+class PendingEventQueue(EventQueue):  # type: ignore[misc]
+    """Takes events from `acquire`, which has filtered them (`unfiltered`), and from hooks, which have not."""
+
+    def __init__(self, pending: PendingEvents) -> None:
+        super().__init__()
+        self._pending = pending
+        self._filtered_by: int | None = None  # the thread whose events are filtered
+
+    @contextmanager
+    def unfiltered(self) -> Iterator[None]:
+        """What this thread puts inside the block goes in as it is."""
+        self._filtered_by = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._filtered_by = None
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add events; None marks their end."""
+        if item is not None and self._filtered_by != threading.get_ident():
+            item = self._pending(item)
+            if isinstance(item, list) and not item:
+                return
+        super().put(item, block, timeout)
