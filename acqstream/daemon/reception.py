@@ -16,6 +16,7 @@ from acqstream.protocol.session import Verdict
 from acqstream.protocol.shared_memory import MemoryPlace
 
 _SCRAP_BYTES = 64 * 2**10
+MAX_PARTS_AT_ONCE = 2000  # dropped before the loop looks after others: a message of 1 MB can have 500,000, for over 1 s
 
 
 class Reception:
@@ -26,6 +27,7 @@ class Reception:
         self._max_payload_bytes = max_payload_bytes
         self._office = office
         self._scrap = memoryview(bytearray(_SCRAP_BYTES))
+        self.is_draining = False  # parts of the message are left: `drain` comes before anything is received
 
     def receive(self, peer: Peer, request: Frame | Frames, *, has_payload: bool) -> None:
         """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
@@ -44,10 +46,15 @@ class Reception:
                 raise
             self.drain()  # the log has ended: looking after it tells the producer why
 
-    def drain(self) -> None:
-        """Drop what is left of the message."""
-        while self._socket.get(zmq.RCVMORE):
+    def drain(self) -> bool:
+        """Drop parts of the message, a limited number; True if none is left."""
+        self.is_draining = True
+        for _ in range(MAX_PARTS_AT_ONCE):
+            if not self._socket.get(zmq.RCVMORE):
+                self.is_draining = False
+                return True
             self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
+        return False
 
     def _receive_one(self, acquisition: Acquisition, frame: Frame) -> None:
         header = frame.header

@@ -159,6 +159,8 @@ class Server:
         """Take messages for a while; True if none is left."""
         until = time.monotonic() + TURN_S
         while time.monotonic() < until:
+            if self._reception.is_draining and not self._reception.drain():
+                continue
             try:
                 identity = self._socket.recv(zmq.DONTWAIT)
             except zmq.Again:

@@ -60,3 +60,26 @@ def test_large_frames_of_one_message_take_the_memory_of_the_log(
     assert isinstance(log, Log)
     assert log.memory_peak_bytes >= sum(image.nbytes for image in images)
     assert len(stack_paths(tmp_path / "cells")) == 1
+
+
+def test_a_message_of_many_parts_is_dropped_in_pieces() -> None:
+    """Others are looked after in between, and the message behind it is received as it is."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        router.bind("inproc://parts")
+        dealer.connect("inproc://parts")
+        dealer.send_multipart([b"header", *[b""] * 10_000])
+        dealer.send_multipart([b"next", b"payload"])
+        office: Any = None
+        one = Reception(router, office, max_payload_bytes=2**20)
+        assert router.poll(10_000)
+        assert (len(router.recv()), router.recv()) == (5, b"header")
+        turns = 0
+        while not one.drain():
+            assert one.is_draining
+            turns += 1
+        assert (turns, one.is_draining) == (5, False)
+        assert router.recv_multipart()[1:] == [b"next", b"payload"]
+    finally:
+        context.destroy(linger=0)
