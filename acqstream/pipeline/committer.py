@@ -19,12 +19,13 @@ from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.pipeline import journal
 from acqstream.pipeline.group import Gap, Group
 from acqstream.pipeline.growing_journal import GrowingJournal
+from acqstream.pipeline.index_check import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
 from acqstream.pipeline.space_gate import SpaceGate
 from acqstream.pipeline.stacks import Stack, Stacks
 from acqstream.storage.append_file import AppendFile
 
-MAX_UNFORCED_ENTRIES = 2**17  # of the index: what recovery compares with the stacks, a few seconds' work
 _FORCE_AT_ENTRIES = MAX_UNFORCED_ENTRIES // 2  # the rest is for one batch
+_FORCE_AT_BYTES = MAX_UNFORCED_BYTES // 2
 PREPARE_AT_SHARE = 0.7  # of a stack file's limit
 
 
@@ -90,7 +91,7 @@ class Committer:
         self._durable = 0
         self._forced_at_s = time.monotonic()
         self._has_unforced_gap = False  # in the journal
-        self._unforced_entries = 0  # of the index
+        self._unforced_entries = self._unforced_bytes = 0  # of the index, and of the pixels of their frames
         self.failed: tuple[Batch, StorageError] | None = None
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
@@ -198,7 +199,9 @@ class Committer:
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
         self._unforced_entries += sum(map(len, pages))
-        if self._durability == "batch" or self._unforced_entries >= _FORCE_AT_ENTRIES:
+        self._unforced_bytes += sum(some.frames.payload_bytes for some in pages)
+        is_much = self._unforced_entries >= _FORCE_AT_ENTRIES or self._unforced_bytes >= _FORCE_AT_BYTES
+        if self._durability == "batch" or is_much:
             self._force()
 
     def _finish(self, stack: Stack) -> None:
@@ -212,7 +215,7 @@ class Committer:
         published = self.published
         self._force_journal()
         self._index.sync()
-        self._unforced_entries = 0
+        self._unforced_entries = self._unforced_bytes = 0
         self._forced_at_s = time.monotonic()
         self._durable = published
         self._events.durable(published)

@@ -26,12 +26,11 @@ from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
-from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.model.state import AcquisitionState
 from acqstream.pipeline import journal
-from acqstream.pipeline.committer import MAX_UNFORCED_ENTRIES
 from acqstream.pipeline.growing_journal import GrowingJournal
+from acqstream.pipeline.index_check import count_confirmed, is_entry_of, payload_bytes
 from acqstream.pipeline.index_entry import entry_of_page
 from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.state_file import DatasetState, read_state, write_state
@@ -102,7 +101,9 @@ class _Recovery:
             ]
             frames = records[records["flags"] == journal.FRAME]
             indexed = min(_count_matching(frames, entries, names, self._layout), self._count_whole(entries, names))
-            indexed = self._count_confirmed(entries, frames, indexed)
+            indexed = count_confirmed(
+                frames[:indexed], entries.numbers[:indexed], lambda stack: self._stack(self._layout.stack_name(stack))
+            )
             new_entries = b""
             if indexed == len(frames) and indexed < len(names):
                 records = self._records_for(entries, names, indexed, records)
@@ -154,7 +155,7 @@ class _Recovery:
             with contextlib.suppress(StorageError):
                 sizes[name] = self._stack(name).size()
         numbers = entries.numbers
-        pixels_end = numbers["pixel_offset"].astype(np.int64) + _payload_bytes(numbers)
+        pixels_end = numbers["pixel_offset"].astype(np.int64) + payload_bytes(numbers)
         metadata_end = numbers["metadata_offset"].astype(np.int64) + numbers["metadata_length"]
         bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
         whole = np.maximum(pixels_end, metadata_end) <= bounds
@@ -171,13 +172,6 @@ class _Recovery:
             return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
         finally:
             file.close()
-
-    def _count_confirmed(self, entries: EntryBatch, frames: NDArray[np.void], indexed: int) -> int:
-        """How many of these entries hold: where the index was not forced any of them may have lost its end."""
-        for position in range(max(0, indexed - MAX_UNFORCED_ENTRIES), indexed):
-            if not self._agrees_with_page(entries, position, frames[position]):
-                return position
-        return indexed
 
     def _roll_forward(self, records: NDArray[np.void], indexed: int) -> tuple[bytes, NDArray[np.void]]:
         """Entries for frames that have a record but no entry, as long as their pixels match."""
@@ -222,10 +216,10 @@ class _Recovery:
         added: list[bytes] = []
         for position in range(matching, len(names)):
             numbers = entries.numbers[position]
-            length = int(_payload_bytes(entries.numbers[position : position + 1])[0])
+            length = int(payload_bytes(entries.numbers[position : position + 1])[0])
             offset = int(numbers["pixel_offset"])
             page = self._pages(names[position]).get(offset)
-            if page is None or not _is_entry_of(page, numbers):
+            if page is None or not is_entry_of(page, numbers):
                 break
             file = self._stack(names[position])
             pixels = file.read(offset, length)
@@ -246,15 +240,6 @@ class _Recovery:
             added.append(record)
         self.report.records_added = len(added)
         return journal.decode_records(kept.tobytes() + b"".join(added))
-
-    def _agrees_with_page(self, entries: EntryBatch, position: int, record: np.void) -> bool:
-        name = self._layout.stack_name(int(record["stack"]))
-        try:
-            file = self._stack(name)
-        except StorageError:
-            return False
-        page = read_page(file.read, file.size(), int(record["directory"]))
-        return page is not None and _is_entry_of(page, entries.numbers[position])
 
     def _pages(self, name: str) -> dict[int, StackPage]:
         """The pages of a stack by pixel offset; none if it is missing."""
@@ -358,7 +343,7 @@ def _count_matching(
     numbers = entries.numbers[:count]
     same = frames["offset"][:count] == numbers["pixel_offset"]
     same &= frames["pixel_type"][:count] == numbers["pixel_type"]
-    same &= frames["length"][:count] == _payload_bytes(numbers)
+    same &= frames["length"][:count] == payload_bytes(numbers)
     stack_names = {int(stack): layout.stack_name(int(stack)) for stack in np.unique(frames["stack"][:count])}
     same &= np.array([stack_names[int(s)] for s in frames["stack"][:count]], dtype=object) == np.array(
         names[:count], dtype=object
@@ -372,22 +357,6 @@ def _records_of_first_frames(records: NDArray[np.void], count: int) -> NDArray[n
     if count >= len(frames):
         return records
     return records[: frames[count]]
-
-
-def _payload_bytes(numbers: NDArray[np.void]) -> NDArray[np.int64]:
-    """Pixel bytes of index entries."""
-    bytes_per_pixel = np.select([numbers["pixel_type"] == 0, numbers["pixel_type"] == 2], [1, 3], 2)
-    payload: NDArray[np.int64] = numbers["width"].astype(np.int64) * numbers["height"] * bytes_per_pixel
-    return payload
-
-
-def _is_entry_of(page: StackPage, numbers: np.void) -> bool:
-    """Whether a page says what an index entry says. Our pages count a NUL at the end of the metadata."""
-    kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
-    if kind is None or page.pixel_bytes != page.width * page.height * kind.pixel_bytes:
-        return False  # damaged
-    told = [int(numbers[name]) for name in ("pixel_offset", "width", "height", "metadata_offset", "metadata_length")]
-    return told == [page.pixels, page.width, page.height, page.metadata, page.metadata_bytes - 1]
 
 
 def _stack_number(name: str) -> int:
