@@ -12,6 +12,7 @@ import typer
 from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json
+from acqstream.cli.typed_text import typed_text
 from acqstream.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def receive(
 
     settings = StreamSettings(
         stream=stream,
-        name=name,
+        name=typed_text(name),
         daemon=endpoint,
         pattern=pattern.value,
         format=stream_format.value,

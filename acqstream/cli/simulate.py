@@ -14,6 +14,7 @@ import typer
 from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.typed_text import typed_text
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
 
@@ -84,7 +85,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     if scan is None and levels is not None:
         raise typer.BadParameter("only tiles have levels: add --tiles 5x7", param_hint="--levels")
     plan = CameraPlan(
-        name=name or "simulated",
+        name=typed_text(name or "simulated"),
         endpoint=endpoint,
         frames=_frame_count(frames, counter) if scan is None else _tile_count(frames, counter, scan),
         shape=sides,

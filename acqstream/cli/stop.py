@@ -8,6 +8,7 @@ import typer
 
 from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.output import print_json
+from acqstream.cli.typed_text import typed_text
 from acqstream.cli.units import count_text
 
 
@@ -24,7 +25,7 @@ def stop(
     """
     from acqstream.client.stopping import stop_acquisition
 
-    receipt = stop_acquisition(name, endpoint, timeout_s=timeout_s)
+    receipt = stop_acquisition(typed_text(name), endpoint, timeout_s=timeout_s)
     if as_json:
         print_json(receipt.as_dict())
     else:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists
+from acqstream.model.dataset_name import name_key, name_problem, normal_name
 from acqstream.storage.lock import DirectoryLock
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+_UNICODE = ("utf-8", "utf8")
 
 
 def check_name(name: str) -> None:
-    """Raise AcquisitionRefused (bad_name) unless `name` is a plain folder name on every system."""
-    if not _NAME.fullmatch(name) or name.endswith(".") or _DEVICE_NAME.fullmatch(name):
+    """Raise AcquisitionRefused (bad_name) unless a folder of this name, in composed form, can be made everywhere."""
+    problem = name_problem(name)
+    if not problem and not name.isascii() and sys.getfilesystemencoding().lower() not in _UNICODE:
+        problem = f"file names here are in {sys.getfilesystemencoding()}; start the daemon in a UTF-8 locale"
+    if problem:
         raise AcquisitionRefused(
-            f"dataset name {name!r:.120} is not allowed: 1 to 100 letters, digits, '.', '_' or '-', starting with a "
-            "letter, digit or '_', not ending with '.', and no device name",
+            f"dataset name {name!r:.120} is not allowed: {problem}. Names are letters of any script, digits, '.', '_', "
+            "'-' and spaces inside, and are no device of Windows",
             code="bad_name",
         )
 
@@ -51,23 +54,31 @@ class DataDirectory:
             if entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
 
+    def find(self, name: str) -> Path:
+        """The folder that a name means: the entry in any form of Unicode, else where it would be made."""
+        path = self.path / name
+        if name.isascii() or path.exists():
+            return path
+        same = [entry for entry in os.listdir(self.path) if normal_name(entry) == name]
+        return self.path / same[0] if same else path  # copied from a system that takes letters apart
+
     def choose(self, name: str, *, number_if_taken: bool, in_use: set[str]) -> Path:
-        """The folder for a new dataset; it does not exist yet. Names are compared without regard to case.
+        """The folder for a new dataset; it does not exist yet. Compared without regard to case and form of Unicode.
 
         An empty folder of this name is removed: a daemon that was killed between making it and its first file leaves
         it, and its producer asks for the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
         """
         check_name(name)
-        if name.lower() not in {one.lower() for one in in_use}:
+        if name_key(name) not in {name_key(one) for one in in_use}:
             with contextlib.suppress(OSError):  # it is missing, has content, or is no folder
                 (self.path / name).rmdir()
-        taken = {entry.name.lower() for entry in os.scandir(self.path)} | {one.lower() for one in in_use}
-        if name.lower() not in taken:
+        taken = {name_key(entry.name) for entry in os.scandir(self.path)} | {name_key(one) for one in in_use}
+        if name_key(name) not in taken:
             return self.path / name
         if not number_if_taken:
             raise DatasetExists(f'{self.path / name} exists already; choose another name or on_exists="number"')
         number = 1
-        while f"{name}_{number}".lower() in taken:
+        while name_key(f"{name}_{number}") in taken:
             number += 1
         numbered = f"{name}_{number}"
         check_name(numbered)

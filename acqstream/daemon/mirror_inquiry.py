@@ -31,7 +31,7 @@ def mirrors_reply(
         in_progress = _short(views.results(acquisition.log.folder).values())
         return MirrorsReply(request.dataset_id, acquisition.session.state, in_progress)
     check_name(request.name)
-    folder = directory.path / request.name
+    folder = directory.find(request.name)
     state = _state_of(os.fspath(folder))
     if state is None or state.dataset_id != request.dataset_id:
         text = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"

@@ -24,6 +24,7 @@ from acqstream.daemon.resources import Resources
 from acqstream.daemon.space import Level
 from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
+from acqstream.model.dataset_name import normal_name
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Receipt, Status
 from acqstream.model.state import AcquisitionState
@@ -151,7 +152,7 @@ class Office:
         spec = request.spec
         known = self.acquisitions.get(spec.dataset_id)
         if known is None and spec.resume and spec.epoch == 0:
-            known = next((one for one in self.acquisitions.values() if one.name == spec.name), None)
+            known = next((one for one in self.acquisitions.values() if normal_name(one.name) == spec.name), None)
         if known is not None:
             self._reopen(peer, known, request)
             return
@@ -269,7 +270,7 @@ class Office:
 
     def _stop(self, peer: Peer, name: str) -> None:
         """An operator ends an acquisition; who asks gets its receipt when it is finished."""
-        acquisition = next((one for one in self.acquisitions.values() if one.name == name), None)
+        acquisition = next((one for one in self.acquisitions.values() if normal_name(one.name) == name), None)
         if acquisition is None:
             raise ProtocolError(f"no acquisition called {name!r:.120} is running here", code="unknown_ds")
         if peer not in acquisition.stop_askers:

@@ -122,7 +122,7 @@ class Openings:
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
         """By dataset id for a producer that comes back; by name for one that was started again."""
         check_name(spec.name)
-        named = self._directory.path / spec.name
+        named = self._directory.find(spec.name)
         state = _state_of(named)
         if state is not None and state.dataset_id == spec.dataset_id:
             return named, state

@@ -70,7 +70,8 @@ class ServiceManager:
         if self._socket is None:
             return False
         try:
-            self._socket.sendto("\n".join(assignments).encode(), self._address)
+            lines = "\n".join(map(_one_line, assignments))
+            self._socket.sendto(lines.encode("utf-8", "backslashreplace"), self._address)
         except OSError as error:
             if not self._is_failure_told:
                 logger.warning("cannot tell the service manager %s: %s", assignments[0], error)
@@ -190,3 +191,8 @@ def status_line(datasets: int, bytes_per_s: float, free: int | None) -> str:
     elif free is not None:
         parts.append(f"{free / 1e9:.0f} GB of disk left")
     return ", ".join(parts)
+
+
+def _one_line(assignment: str) -> str:
+    """A folder of a stranger may have a line break in its name, and would tell the service manager more than we do."""
+    return " ".join(assignment.splitlines())

@@ -21,6 +21,7 @@ from acqstream.model.acquisition_spec import (
     TileSpec,
 )
 from acqstream.model.axes import axes_json, check_axes
+from acqstream.model.dataset_name import normal_name
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
@@ -225,7 +226,7 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
     duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
-        name=take_text(fields, "name", longest=1000),
+        name=normal_name(take_text(fields, "name", longest=1000)),
         summary=_checked_json(take_map(fields, "summary"), "summary"),
         frame=_parse_frame_hint(fields.get("frame")),
         axes=_parse_axes(fields.get("axes")),
@@ -321,6 +322,10 @@ def _parse_choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...])
     return str(value)
 
 
+def _take_name(fields: Mapping[str, Any]) -> str:
+    return normal_name(take_text(fields, "name", longest=1000))
+
+
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "hello": _parse_hello,
     "open": _parse_open,
@@ -331,6 +336,6 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "close": _parse_close,
     "ping": _parse_ping,
     "stored": lambda fields: Stored(take_dataset_id(fields), take_integer({"at": 0, **fields}, "at")),
-    "stop": lambda fields: Stop(take_text(fields, "name", longest=1000)),
-    "mirrors": lambda fields: Mirrors(take_dataset_id(fields), take_text(fields, "name", longest=1000)),
+    "stop": lambda fields: Stop(_take_name(fields)),
+    "mirrors": lambda fields: Mirrors(take_dataset_id(fields), _take_name(fields)),
 }

@@ -20,7 +20,10 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
     opened.close()
 
 
-@pytest.mark.parametrize("name", ["a", "_a", "9", "cells.n5", "a-b_c.d", "A" * 100, "concert", "com", "nul_"])
+@pytest.mark.parametrize(
+    "name",
+    ["a", "_a", "9", "cells.n5", "a-b_c.d", "A" * 100, "concert", "com", "nul_", "a b", "é", "Zellen am Rand 細胞 é"],
+)
 def test_plain_names(name: str) -> None:
     check_name(name)
 
@@ -36,10 +39,10 @@ def test_plain_names(name: str) -> None:
         "a/b",
         "/etc",
         "a\\b",
-        "a b",
+        " a",
+        "a ",
         "a\n",
         "a\0",
-        "é",
         "a:",
         "a.",
         "x" * 101,
@@ -65,6 +68,26 @@ def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> 
         with pytest.raises(DatasetExists, match=name):
             directory.choose(name, number_if_taken=False, in_use=in_use)
     assert directory.choose("cells2", number_if_taken=False, in_use={"a"}) == directory.path / "cells2"
+
+
+def test_names_are_compared_without_regard_to_the_form_of_unicode(directory: DataDirectory) -> None:
+    composed, apart = "Zellen \u00e9", "Zellen e\u0301"
+    (directory.path / apart).mkdir()
+    with pytest.raises(DatasetExists):
+        directory.choose(composed, number_if_taken=False, in_use=set())
+    assert directory.choose(composed, number_if_taken=True, in_use=set()).name == f"{composed}_1"
+    assert directory.find(composed) == directory.path / apart
+    assert directory.find("other \u00e9") == directory.path / "other \u00e9"
+    for upper in ("ZELLEN \u00c9", "ZELLEN E\u0301"):
+        with pytest.raises(DatasetExists):
+            directory.choose(upper, number_if_taken=False, in_use=set())
+
+
+def test_a_locale_that_cannot_name_files_is_told(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso8859-1")
+    assert directory.choose("cells", number_if_taken=False, in_use=set()).name == "cells"
+    with pytest.raises(AcquisitionRefused, match="are in iso8859-1; start the daemon in a UTF-8 locale"):
+        directory.choose("細胞", number_if_taken=False, in_use=set())
 
 
 def test_a_taken_name_gets_the_next_free_number(directory: DataDirectory) -> None:

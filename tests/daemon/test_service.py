@@ -105,6 +105,14 @@ def test_time_for_recovery_is_asked_for_folder_by_folder(service: Service, manag
     assert list(folders) == [Path("/data/b")]
 
 
+def test_the_name_of_a_folder_tells_the_service_manager_nothing_else(service: Service, manager: Manager) -> None:
+    strangers = [Path("/data/a\nWATCHDOG=trigger\r"), Path("/data/\udcff"), Path("/data/Zellen am Rand 細胞 é")]
+    assert list(service.starting(strangers)) == strangers
+    lines = manager.heard()
+    assert [line.partition("=")[0] for line in lines] == ["EXTEND_TIMEOUT_USEC", "STATUS"] * 3
+    assert lines[-1] == "STATUS=looking at /data/Zellen am Rand 細胞 é"
+
+
 def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, first_s: int, last_s: int) -> list[int]:
     """At which of these seconds the watchdog was fed."""
     times = []

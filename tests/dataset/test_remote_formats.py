@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -82,3 +84,11 @@ def test_nothing_lies_above_a_host(url: str) -> None:
     assert seen[-1].parent == seen[-1]
     assert list(place.parents) == seen[1:]
     assert all(str(one).startswith(url.partition("://")[0]) for one in seen)
+
+
+@pytest.mark.parametrize("name", ["n5/multiscale_bdv.n5", "wkw/raw_u16_b8_f2", "ndtiff/py_uint16/data"])
+def test_names_of_any_script_with_spaces_in_a_url(tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(GOLDEN / name, tmp_path / "Zellen am Rand 細胞 é"))
+    with serving(tmp_path) as (url, _):
+        for inside in (folder.name, quote(folder.name)):
+            assert_same(f"{url}/{inside}", folder)

@@ -85,9 +85,9 @@ _BITS_OFFSET = 2 + 2 * 12 + 8
 class NDTiffLayout:
     """`FrameLayout` of one NDTiff dataset.
 
-    prefix is the start of all stack file names (ASCII). The summary's pixel size sets the TIFF resolution, default
-    1 um. overlap is (y, x) in pixels for the full resolution of a tiled dataset, None for a flat one.
-    stack_limit_bytes is lowered in tests only.
+    prefix is the start of all stack file names; one that is not ASCII is left out, because Java readers take the names
+    in their platform's charset. The summary's pixel size sets the TIFF resolution, default 1 um. overlap is (y, x) in
+    pixels for the full resolution of a tiled dataset, None for a flat one. stack_limit_bytes is lowered in tests only.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class NDTiffLayout:
         overlap: tuple[int, int] | None = None,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
     ) -> None:
-        self._prefix = prefix
+        self._prefix = prefix if prefix.isascii() else ""
         self._summary = summary
         self._overlap = overlap
         self._resolution = resolution(pixel_size_of(summary))

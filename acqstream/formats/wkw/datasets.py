@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import StoredArray
+from acqstream.formats.wkw.axis_roles import plain_name
 from acqstream.formats.wkw.datasource import (
     OWN_UNIT,
     DatasourceProperties,
@@ -33,7 +34,7 @@ def dataset_properties(
         for layer, depth in enumerate(depths)
         if depth
     )
-    name = "_".join(part for part in (container, roles.folder(dataset)) if part)
+    name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
     return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
 
 

@@ -275,7 +275,7 @@ class PyramidView(View):
         shape = TileShape(frame.height, frame.width, overlap, frame.pixel_type)
         summary |= {"TiledImageStorage": True, "GridPixelOverlapX": overlap[1], "GridPixelOverlapY": overlap[0]}
         prefix = name.rpartition("_NDTiffStack")[0]
-        layout = NDTiffLayout(prefix if prefix.isascii() else "", summary, stack_limit_bytes=self._limit_bytes)
+        layout = NDTiffLayout(prefix, summary, stack_limit_bytes=self._limit_bytes)
         try:
             stack_header = stack_header_bytes(summary)
         except ValueError as error:  # text that no reader of another language could take

@@ -1,0 +1,11 @@
+"""Text from the command line, in a locale that is not UTF-8."""
+
+from __future__ import annotations
+
+
+def typed_text(argument: str) -> str:
+    """The argument as it was typed: what Python could not decode in a plain locale is UTF-8 nearly everywhere."""
+    try:
+        return argument.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return argument  # whoever takes it says what is wrong
