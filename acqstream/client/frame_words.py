@@ -1,9 +1,9 @@
-"""What a frame carries beside its pixels, in plain values that can be sent."""
+"""What comes with the pixels of one frame: axes, metadata and capture time, as callers have them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.plain_metadata import plain_metadata
@@ -11,18 +11,37 @@ from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 
 
-def plain_words(
+class FrameWords(NamedTuple):
+    """Plain values; replaced counts the numbers of the metadata that became null."""
+
+    axes: Mapping[str, AxisValue]
+    metadata: Mapping[str, Any] | None
+    time_ns: int | None
+    replaced: int
+
+
+def words_of(
     axes: Mapping[Any, Any] | None,
     axis_values: Mapping[str, Any],
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
-) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
-    """Axes, metadata and capture time of a frame; how many numbers in them became null. Raises ProtocolError."""
+) -> FrameWords:
+    """From the arguments of `put`. Raises ProtocolError, and ConfigError for axes that Micro-Manager cannot have."""
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:
         plain = micromanager.convert(plain)
-    metadata, replaced = plain_metadata(meta) if meta else (None, 0)
-    if time_ns is not None and not 0 <= (time_ns := int(time_ns)) < 2**63:
-        raise ProtocolError(f"time_ns={time_ns} must be nanoseconds since 1970, below 2**63")
-    return plain, metadata, time_ns, replaced
+    metadata, replaced = plain_metadata(meta) if meta is not None else (None, 0)
+    if time_ns is not None:
+        time_ns = _checked_time(time_ns)
+    return FrameWords(plain, metadata or None, time_ns, replaced)
+
+
+def _checked_time(value: object) -> int:
+    try:
+        time_ns = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        time_ns = -1
+    if isinstance(value, str | bytes | bool) or not 0 <= time_ns < 2**63:
+        raise ProtocolError(f"time_ns={value!r:.60} must be nanoseconds since 1970, below 2**63")
+    return int(time_ns)

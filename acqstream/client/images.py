@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +21,32 @@ _PIECE_BYTES = 256 * 2**10
 
 
 def as_image(image: object) -> NDArray[Any]:
-    """`image` as an array (Y, X) or (Y, X, 3), without a copy where it is one or offers its memory."""
-    return image if type(image) is np.ndarray else np.asarray(image)
+    """`image` as an array (Y, X) or (Y, X, 3), without a copy where it is one or offers its memory.
+
+    Raises ValueError for what is no array, and for masked pixels: no stack holds the mask.
+    """
+    if type(image) is np.ndarray:
+        return image
+    if isinstance(image, np.ndarray):  # numpy's masked arrays, and those of astropy
+        masked = np.count_nonzero(getattr(image, "mask", False))
+        if masked:
+            text = f"{masked} pixels are masked, and a mask cannot be stored"
+            raise ValueError(f"{text}; pass image.filled(value), or image.data to store what is below the mask")
+    try:
+        return np.asarray(image)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{type(image).__name__} is no image: {error}") from error
+
+
+def significant_bits(bits: object) -> int:
+    """The argument `bits` of `put`. Raises ValueError."""
+    try:
+        return operator.index(bits)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    if isinstance(bits, float | np.floating) and float(bits).is_integer():
+        return int(bits)
+    raise ValueError(f"bits={bits!r:.60} must be a number of significant bits")
 
 
 @functools.lru_cache(maxsize=256)  # asked for with every frame
@@ -40,7 +65,7 @@ def kind_of_buffer(shape: Sequence[int], dtype: object, axes: tuple[str, ...], b
     try:
         sides = tuple(int(side) for side in shape)
         return _kind(pixel_type_of(np.dtype(dtype).str, sides, bits), sides, axes)  # type: ignore[call-overload]
-    except TypeError as error:
+    except (TypeError, OverflowError, SyntaxError) as error:  # the last of numpy's texts for dtypes
         raise ValueError(f"shape {shape!r:.60} and dtype {dtype!r:.60} are those of no image: {error}") from error
 
 

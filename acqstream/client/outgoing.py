@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.client.plain_metadata import plain_metadata, plain_scalar
+from acqstream.client.arguments import checked_list, checked_metadata, checked_text, refuse
+from acqstream.client.plain_metadata import plain_scalar
 from acqstream.client.plain_values import plain
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
@@ -44,29 +45,37 @@ def frame_hint(frame: object) -> dict[str, Any] | None:
     elif isinstance(frame, tuple) and len(frame) == 2:
         shape, dtype = frame
     else:
-        array = np.asarray(frame)
-        shape, dtype = array.shape, array.dtype
+        shape, dtype = None, None
     try:
+        if shape is None and dtype is None:
+            array = np.asarray(frame)
+            shape, dtype = array.shape, array.dtype
         sides = tuple(int(side) for side in shape)  # type: ignore[union-attr]
         pixel_type = pixel_type_of(np.dtype(dtype).newbyteorder("<").str, sides)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, SyntaxError) as error:  # the last of numpy's texts for dtypes
         raise ConfigError(f"frame={frame!r:.80}: {error}; pass ((Y, X), dtype)") from error
     return {"dt": pixel_type.dtype, "sh": list(sides)}
 
 
 def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list[dict[str, Any]]:
-    """The field `axes` of `open` from specs, maps as on the wire, or bare names."""
+    """The field `axes` of `open` from specs, maps as on the wire, or bare names. Raises ConfigError."""
+    if axes is None:
+        return []
     entries = []
-    for axis in axes or ():
+    for position, axis in enumerate(checked_list("axes", axes, "a list of names, AxisSpecs or maps with 'name'")):
+        place = f"axes[{position}]"
         if isinstance(axis, AxisSpec):
-            known = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": list(axis.labels)}
-            entries.append({"name": axis.name, **{key: value for key, value in known.items() if value}})
+            labels = [plain_scalar(label) for label in checked_list(f"{place}.labels", axis.labels, "a tuple of texts")]
+            known = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
+            entry = checked_metadata(place, {key: value for key, value in known.items() if value})[0]
+            entries.append({**entry, "name": axis.name})
         elif isinstance(axis, Mapping):
-            entries.append(plain_metadata(axis)[0])
+            entries.append(checked_metadata(place, axis)[0])
         elif isinstance(axis, str):
             entries.append({"name": axis})
         else:
-            raise ConfigError(f"axes: {axis!r:.60} must be a name, an AxisSpec or a map with 'name'")
+            refuse(place, axis, "a name, an AxisSpec or a map with 'name'")
+        entries[-1]["name"] = checked_text(f"{place}: name", entries[-1].get("name"))
     return entries
 
 
@@ -76,25 +85,31 @@ def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, 
     Raises ConfigError for what cannot be.
     """
     if tiles is None:
-        if levels != "auto":
+        if not (isinstance(levels, str) and levels == "auto"):
             raise ConfigError(
                 f'levels={levels!r:.40}: there are levels of tiles only; pass tiles={{"overlap": (y, x)}}'
             )
         return None
+    if not isinstance(tiles, Mapping):
+        refuse("tiles", tiles, 'a map such as {"overlap": (y, x)}')
+    if not isinstance(levels, str | int | np.integer) or isinstance(levels, bool):
+        refuse("levels", levels, "'auto' or a number of levels")
     try:
         unknown = set(tiles) - {"overlap", "wait_s"}
         if unknown:
             raise ValueError(f"unknown key {min(map(str, unknown))!r:.60}; there are 'overlap' and 'wait_s'")
-        spec = TileSpec.of({**plain_metadata(tiles)[0], "levels": plain_scalar(levels)})
+        spec = TileSpec.of({**checked_metadata("tiles", tiles)[0], "levels": plain_scalar(levels)})
     except (ValueError, TypeError) as error:
         raise ConfigError(f"tiles={tiles!r:.80}: {error}") from error
     return {"overlap": list(spec.overlap), "levels": spec.levels, "wait_s": spec.wait_s}
 
 
 def mirrors_request(mirrors: Sequence[str | Mapping[str, Any]] | None) -> list[Any] | None:
-    """As it goes over the wire. Raises ConfigError for what is no list."""
+    """As it goes over the wire. Raises ConfigError for what is no list of names and maps."""
     if mirrors is None:
         return None
-    if isinstance(mirrors, str | Mapping):
-        raise ConfigError(f"mirrors={mirrors!r:.60} must be a list, of names of formats or of maps")
-    return [plain(entry) for entry in mirrors]
+    entries = checked_list("mirrors", mirrors, "a list, of names of formats or of maps")
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, str | Mapping):
+            refuse(f"mirrors[{position}]", entry, "the name of a format or a map with 'format'")
+    return [plain(entry) for entry in entries]

@@ -13,6 +13,7 @@ import numpy as np
 MAX_DEPTH = 24
 MAX_ARRAY_VALUES = 256  # an image for a light modulator is not metadata
 _PLAIN = frozenset({str, float, bool, type(None)})
+_MAX_REASON_CHARACTERS = 1000
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -57,3 +58,8 @@ def _scalar(value: Any, depth: int) -> Any:
     if hasattr(value, "model_dump"):
         return plain(value.model_dump(exclude_unset=True), depth)
     return str(value)
+
+
+def sendable_reason(reason: str) -> str:
+    """Names of files, which errors quote, may hold half surrogates: nothing can send or store them."""
+    return reason[:_MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode()

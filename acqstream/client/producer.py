@@ -8,8 +8,20 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from acqstream.client import outgoing
+from acqstream.client.arguments import (
+    checked_callback,
+    checked_choice,
+    checked_count,
+    checked_durability,
+    checked_flag,
+    checked_metadata,
+    checked_number,
+    checked_path,
+    checked_text,
+)
 from acqstream.client.connection import Connection, ConnectionSettings
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.frame_axes import MicroManagerAxes
@@ -18,7 +30,6 @@ from acqstream.client.keys import curve_keys
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.machine import is_local
 from acqstream.client.outbox import Outbox
-from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.run import Run
 from acqstream.client.session import Progress, RunWarning, Session
 from acqstream.errors import AcqStreamError, ConfigError
@@ -85,30 +96,31 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     it must not wait.
 
     Raises DaemonUnavailable when no daemon answers within patience_s, DatasetExists, DiskFull or AcquisitionRefused
-    when it says no, ConfigError and ProtocolError for arguments that cannot work; then nothing was created. A daemon
+    when it says no, ConfigError for arguments that cannot work; then nothing was created. A daemon
     that was asked, and has not opened it within patience_s, is DaemonUnavailable too, and says so: a dataset without
     frames may come of that.
     """
-    capacity = _checked_capacity(buffer_mb, patience_s)
-    if transport not in TRANSPORTS:
-        raise ConfigError(f"transport={transport!r} must be one of {', '.join(TRANSPORTS)}")
-    summary_fields, replaced = plain_metadata(summary or {})
+    patience_s = checked_number("patience_s", patience_s, "a positive number of seconds")
+    capacity = _checked_capacity(buffer_mb)
+    name, is_named = checked_text("name", name, "the name of a dataset"), endpoint is not None
+    endpoint = _checked_endpoint(find_endpoint() if endpoint is None else endpoint)
+    transport = checked_choice("transport", transport, TRANSPORTS)
+    checked_callback("on_error", on_error)
+    summary_fields, replaced = checked_metadata("summary", summary)
     request = {
         "name": name,
         "summary": summary_fields,
         "frame": outgoing.frame_hint(frame),
         "axes": outgoing.axes_hint(axes),
-        "expect": None if expect is None else int(expect),
+        "expect": checked_count("expect", expect),
         "mirrors": outgoing.mirrors_request(mirrors),
-        "durability": durability,
-        "duplicates": duplicates,
+        "durability": checked_durability(durability),
+        "duplicates": checked_choice("duplicates", duplicates, (None, "error", "replace")),
         "tiles": outgoing.tiles_request(tiles, levels),
-        "on_exists": on_exists,
-        "resume": resume,
+        "on_exists": checked_choice("on_exists", on_exists, ("error", "number")),
+        "resume": checked_flag("resume", resume),
     }
-    is_named = endpoint is not None
-    endpoint = endpoint if endpoint is not None else find_endpoint()
-    integer_axes = MicroManagerAxes(summary_fields) if micromanager else None
+    integer_axes = MicroManagerAxes(summary_fields) if checked_flag("micromanager", micromanager) else None
     settings = ConnectionSettings(
         endpoint=endpoint,
         transport=transport,
@@ -117,7 +129,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         request=request,
         patience_s=patience_s,
         on_error=on_error,
-        keys=curve_keys(endpoint, server_key, keys),
+        keys=curve_keys(endpoint, checked_path("server_key", server_key), checked_path("keys", keys)),
         locate=None if is_named else find_endpoint,
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
@@ -129,10 +141,16 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     return run
 
 
-def _checked_capacity(buffer_mb: float, patience_s: float) -> int:
-    """The local buffer in bytes, after checking both numbers."""
-    if not patience_s > 0 or not math.isfinite(patience_s):
-        raise ConfigError(f"patience_s={patience_s!r} must be a positive number of seconds")
-    if not 0 < buffer_mb < 1e6:
-        raise ConfigError(f"buffer_mb={buffer_mb!r} must be a positive number of megabytes below 1,000,000")
-    return math.ceil(buffer_mb * 1_000_000 / 4096) * 4096
+def _checked_capacity(buffer_mb: object) -> int:
+    """The local buffer in bytes."""
+    wanted = "a positive number of megabytes below 1,000,000"
+    return math.ceil(checked_number("buffer_mb", buffer_mb, wanted, below=1e6) * 1_000_000 / 4096) * 4096
+
+
+def _checked_endpoint(endpoint: object) -> str:
+    text = checked_text("endpoint", endpoint, "an endpoint such as tcp://127.0.0.1:5271")
+    try:
+        urlsplit(text)
+    except ValueError as error:  # brackets that do not match
+        raise ConfigError(f"endpoint={text!r:.80} is none: {error}") from error
+    return text

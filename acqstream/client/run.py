@@ -18,11 +18,12 @@ from acqstream.client.admission import Admission
 from acqstream.client.completeness import DeclaredGaps, what_is_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.frame_words import plain_words
-from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.frame_words import words_of
+from acqstream.client.images import as_image, copy_pixels, kind_of_buffer, kind_of_image, no_image, significant_bits
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
 from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_values import sendable_reason
 from acqstream.client.session import Ending, Progress, RunWarning
 from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable, ProtocolError
@@ -31,8 +32,6 @@ from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.request_fields import encode_request, metadata_bytes
 from acqstream.protocol.requests import CLOSE_STATUSES
-
-_MOST_REASON_CHARACTERS = 1000
 
 
 class Run:
@@ -137,8 +136,9 @@ class Run:
     ) -> None:
         """Send one frame: an array (Y, X) of uint8 or uint16, or (Y, X, 3) of uint8, with its axes and metadata.
 
-        The pixels are copied once; the array may be reused when this returns. bits are the significant bits (10, 11,
-        12 or 14 of uint16), time_ns the capture time in nanoseconds since 1970. Waits while the local buffer is full.
+        The pixels are copied once; the array may be reused when this returns. Masked pixels are refused: no stack holds
+        a mask. bits are the significant bits (10, 11, 12 or 14 of uint16), time_ns the capture time in nanoseconds
+        since 1970. Waits while the local buffer is full.
 
         Raises the run's first error, at once and for ever after. FrameRefused and ProtocolError for arguments that
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
@@ -146,13 +146,17 @@ class Run:
         """
         admission = self._admission
         admission.check_caller()
-        plain, metadata, time_ns, replaced = plain_words(axes, axis_values, meta, time_ns, self._micromanager)
-        array = as_image(image)
+        plain, metadata, time_ns, replaced = words_of(axes, axis_values, meta, time_ns, self._micromanager)
+        try:
+            array = as_image(image)
+            bits = None if bits is None else significant_bits(bits)
+        except ValueError as error:
+            raise no_image(self.next, error) from error
         with self._order:
             try:
                 admission.active_thread = threading.get_ident()
                 try:
-                    kind = kind_of_image(array.dtype, array.shape, tuple(plain), None if bits is None else int(bits))
+                    kind = kind_of_image(array.dtype, array.shape, tuple(plain), bits)
                 except ValueError as error:
                     raise no_image(self.next, error) from error
                 size = metadata_bytes(self.next, metadata) if metadata else 0
@@ -186,7 +190,7 @@ class Run:
         Raises as `put` does.
         """
         self._admission.check_caller()
-        plain, metadata, time_ns, replaced = plain_words(axes, axis_values, meta, time_ns, self._micromanager)
+        plain, metadata, time_ns, replaced = words_of(axes, axis_values, meta, time_ns, self._micromanager)
         holder = threading.get_ident()
         try:  # before the place is held: also what interrupts the way to the caller's block lets it go
             with self._order:
@@ -194,7 +198,8 @@ class Run:
                     self._admission.active_thread = holder
                     number = self.next
                     try:
-                        kind = kind_of_buffer(shape, dtype, tuple(plain), None if bits is None else int(bits))
+                        bits = None if bits is None else significant_bits(bits)
+                        kind = kind_of_buffer(shape, dtype, tuple(plain), bits)
                     except ValueError as error:
                         raise no_image(self.next, error) from error
                     size = metadata_bytes(number, metadata) if metadata else 0
@@ -222,7 +227,7 @@ class Run:
         if type(count) is not int or not 0 <= count <= MAX_NUMBER:
             raise ProtocolError(f"skip: count {count!r:.40} must be a number of frames, at most {MAX_NUMBER}")
         self._admission.check_caller()
-        text = _sendable(str(reason))
+        text = sendable_reason(str(reason))
         with self._order:
             if self.next + count > MAX_NUMBER:
                 raise ProtocolError(f"skip: {count} numbers from {self.next} on; frame numbers end at {MAX_NUMBER}")
@@ -277,8 +282,8 @@ class Run:
         Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
         missing that were not declared by `skip`. `receipt` is set wherever it arrived.
         """
-        if status not in CLOSE_STATUSES:
-            raise ConfigError(f"status={status!r} must be one of {', '.join(CLOSE_STATUSES)}")
+        if not isinstance(status, str) or status not in CLOSE_STATUSES:
+            raise ConfigError(f"status={status!r:.60} must be one of {', '.join(CLOSE_STATUSES)}")
         self._admission.check_closer()
         if self._connection.inside:
             self._ask_for_end(status, reason)
@@ -317,7 +322,7 @@ class Run:
         with self._lock:
             if self._session.ending is None:
                 drops_unsent = status != "completed" and bool(self._session.paused_why)
-                self._session.ending = Ending(status, _sendable(reason), drops_unsent)
+                self._session.ending = Ending(status, sendable_reason(str(reason)), drops_unsent)
             self._connection.wake()
             self._condition.notify_all()  # a waiting put
 
@@ -390,8 +395,3 @@ class Run:
         except AcqStreamError as close_error:
             if close_error is not error:
                 error.add_note(f"closing the run {self.name!r} failed too: {close_error}")
-
-
-def _sendable(reason: str) -> str:
-    """Names of files, which errors quote, may hold half surrogates: nothing can send or store them."""
-    return reason[:_MOST_REASON_CHARACTERS].encode("utf-8", "replace").decode()

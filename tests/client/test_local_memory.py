@@ -110,28 +110,91 @@ def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is
 
 
 FORKS = """
-import faulthandler, os, sys, numpy, acqstream
+import faulthandler, os, sys, threading, numpy, acqstream
 import acqstream.client.open_runs
 from acqstream.errors import ProtocolError
 image = numpy.full((600, 600), 7, "u2")
 with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
     run.put(image, time=0)
-    if os.fork() == 0:
+    locked, forked = threading.Event(), threading.Event()
+    def keep_lock():  # as the run's own thread may at that moment: in the child nobody gives it back
+        with run._lock:
+            locked.set()
+            forked.wait()
+    keeper = threading.Thread(target=keep_lock)
+    keeper.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
         acqstream.client.open_runs.EXIT_PATIENCE_S = 3600.0
         faulthandler.dump_traceback_later(50, exit=True)  # with 1
         def again():
             with run.reserve((600, 600), "u2", time=1):
                 pass
-        for what in (lambda: run.put(image + 1, time=1), again, lambda: run.skip(1, reason="x"), run.close):
+        def leave():
+            with run:
+                pass
+        for what in (
+            lambda: run.put(image + 1, time=1), again, lambda: run.skip(1, reason="x"), run.close, leave,
+            lambda: run.patch(display={"lut": 1}), lambda: run.progress, lambda: run.warnings,
+        ):
             try:
                 what()
             except ProtocolError as error:
                 print(error, flush=True)
+        assert "1 frames put" in repr(run) and (run.next, run.receipt, run.name) == (1, None, "cells")
+        assert run.transport and run.path
         sys.exit(3)
+    forked.set()
+    keeper.join()
     print("child", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
     run.put(image, time=1)
 print("stored", run.receipt.stored, flush=True)
 """
+
+
+FORK_IN_RESERVE = """
+import faulthandler, os, sys, threading, numpy, acqstream
+from acqstream.errors import ProtocolError
+with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
+    locked, forked = threading.Event(), threading.Event()
+    def keep_lock():
+        with run._lock:
+            locked.set()
+            forked.wait()
+    keeper = threading.Thread(target=keep_lock)
+    keeper.start()
+    locked.wait()
+    try:
+        with run.reserve((4, 5), "u2", time=0) as image:
+            child = os.fork()
+            if child == 0:
+                faulthandler.dump_traceback_later(50, exit=True)  # with 1
+                image[:] = 1
+            else:
+                forked.set()
+                keeper.join()
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+                image[:] = 2
+    except ProtocolError as error:
+        assert child == 0, error
+        os._exit(3)
+assert run.receipt.stored == 1
+"""
+
+
+def test_a_frame_that_is_being_filled_is_the_parents(daemon):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_IN_RESERVE, daemon.endpoint],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(daemon.frames) == [0]
 
 
 def test_a_forked_process_cannot_write_into_the_buffer_of_its_parent(daemon):
@@ -149,5 +212,5 @@ def test_a_forked_process_cannot_write_into_the_buffer_of_its_parent(daemon):
     *refused, child, stored = done.stdout.splitlines()
     assert [text.endswith("belongs to the process that made it, not to one forked from it") for text in refused] == [
         True
-    ] * 4
+    ] * 8
     assert (child, stored) == ("child 3", "stored 2")

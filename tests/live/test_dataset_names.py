@@ -21,7 +21,8 @@ from acqstream.errors import AcquisitionFailed, AcquisitionRefused
 from acqstream.model.state import AcquisitionState
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirrors_of
-from tests.live.stored import image_of, state_of, until
+from tests.live.stored import image_of, state_of
+from tests.waiting import until
 
 NAME = "Zellen am Rand 細胞 é"
 APART = unicodedata.normalize("NFD", NAME)

@@ -16,7 +16,8 @@ import acqstream
 from acqstream.client.status import fetch_status
 from tests.client.pycromanager import microscope
 from tests.live.daemon_process import DaemonProcess
-from tests.live.stored import state_of, until
+from tests.live.stored import state_of
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,0 +1,138 @@
+"""Checks of the arguments of `create`. They raise ConfigError with the name, what is wanted, and what was found."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from acqstream.client.plain_metadata import plain_metadata
+from acqstream.errors import ConfigError, ProtocolError
+
+_MAX_COUNT = 2**63 - 1
+_MAX_DURABILITY_S = 3600
+_SHOWN_CHARACTERS = 60
+
+
+def refuse(name: str, value: object, wanted: str) -> NoReturn:
+    """Raise the ConfigError."""
+    raise ConfigError(f"{name}={_shown(value)} must be {wanted}; its type is {type(value).__name__}")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - an object that cannot even be shown
+        return "..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def checked_text(name: str, value: object, wanted: str = "text") -> str:
+    """A str; of subclasses, such as those of enumerations, the plain text."""
+    if not isinstance(value, str):
+        refuse(name, value, wanted)
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, as in names of files that are no Unicode
+        refuse(name, value, f"{wanted} without surrogates")
+    return text
+
+
+def checked_choice(name: str, value: object, choices: Sequence[str | None]) -> Any:
+    """One of these, as plain text or None."""
+    if value is None or isinstance(value, str):
+        text = None if value is None else str.__str__(value)
+        if text in choices:
+            return text
+    refuse(name, value, "one of " + ", ".join(map(repr, choices)))
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """True or False, also from numpy; 0 and 1 stand for them."""
+    if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    refuse(name, value, "True or False")
+
+
+def checked_number(name: str, value: object, wanted: str, *, below: float = math.inf) -> float:
+    """A finite number above 0 and below `below`."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        refuse(name, value, wanted)
+    try:
+        number = float(value)
+    except OverflowError:  # an int of hundreds of digits
+        refuse(name, value, wanted)
+    if not 0 < number < below:  # neither is NaN
+        refuse(name, value, wanted)
+    return number
+
+
+def checked_count(name: str, value: object) -> int | None:
+    """A number of things, or None."""
+    if value is None:
+        return None
+    wanted = "None or a whole number, 0 or more"
+    if isinstance(value, bool | np.bool_):
+        refuse(name, value, wanted)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        refuse(name, value, wanted)
+    if not 0 <= count <= _MAX_COUNT:
+        refuse(name, value, wanted)
+    return count
+
+
+def checked_metadata(name: str, value: object) -> tuple[dict[str, Any], int]:
+    """As `plain_metadata`; nothing for None."""
+    if value is None:
+        return {}, 0
+    if not isinstance(value, Mapping):
+        refuse(name, value, "a mapping")
+    try:
+        return plain_metadata(value)
+    except ProtocolError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def checked_list(name: str, value: object, wanted: str) -> list[Any]:
+    """What a list, or anything else that can be gone through, holds; texts and mappings are refused."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+        refuse(name, value, wanted)
+    try:
+        return list(value)
+    except TypeError:  # an array without axes
+        refuse(name, value, wanted)
+
+
+def checked_durability(value: object) -> str | float | None:
+    """The argument `durability`; None for the default."""
+    wanted = f"'close', 'batch' or a number of seconds above 0, at most {_MAX_DURABILITY_S}"
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = str.__str__(value)
+        return text if text in ("close", "batch") else refuse("durability", value, wanted)
+    seconds = checked_number("durability", value, wanted)
+    return seconds if seconds <= _MAX_DURABILITY_S else refuse("durability", value, wanted)
+
+
+def checked_path(name: str, value: object) -> str | None:
+    """A path, or a key as text, or None."""
+    if value is None:
+        return None
+    text = checked_text(name, os.fspath(value) if isinstance(value, os.PathLike) else value, "a path or None")
+    return refuse(name, value, "a path without NUL") if "\0" in text else text
+
+
+def checked_callback(name: str, value: object) -> None:
+    """A function, or None."""
+    if value is not None and not callable(value):
+        refuse(name, value, "a function or None")
