@@ -26,6 +26,7 @@ from tests.pipeline.mirroring.mirror_cases import finish, places_of, run_of
 from tests.pipeline.mirroring.test_foreign_datasets import GOLDEN, SETS, dataset_in
 from tests.pipeline.mirroring.test_parts import Threads
 
+NOT_WHOLE = ("pyramid", "stitched", "lost", "short", "torn", "tail")  # tiles, and what damage left of others
 BDV: Mapping[str, Any] = {"format": "n5", "compression": "raw", "levels": 2}
 WKW: Mapping[str, Any] = {"format": "wkw", "cube": 32, "levels": 1}
 SHAPE = (20, 30)
@@ -227,6 +228,11 @@ def test_hints_reach_mirrors_and_log_alike(tmp_path: Path) -> None:
         assert log.levels[0].z_step_um == 0.7
 
 
+def places_in(xml: Path) -> int:
+    """How many views of an XML file lie elsewhere than at the origin."""
+    return sum(bool(matrix[:3, 3].any()) for matrix in views_of(xml).values()) if xml.exists() else 0
+
+
 def everything(container: Path) -> dict[str, bytes]:
     """All metadata files of a mirror, and its XML file."""
     found = {str(path.relative_to(container)): path.read_bytes() for path in container.rglob("*.json")}
@@ -241,9 +247,10 @@ def step_until(run: ViewRun, condition: Any) -> None:
         time.sleep(min(run.step() or 0.0, 0.01))
 
 
+@pytest.mark.parametrize("positions", [None, 4], ids=["growing", "declared"])
 @pytest.mark.parametrize("settings", [BDV, WKW], ids=["n5", "wkw"])
 def test_places_come_with_their_positions_also_after_a_kill(
-    tmp_path: Path, settings: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: Mapping[str, Any], positions: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_view, "SHOW_INTERVAL_S", 0.0)
     frames = placed(places_of(("position", "z"), {"position": 4, "z": 3}), AFFINES["rotated by 90 degrees"])
@@ -252,11 +259,12 @@ def test_places_come_with_their_positions_also_after_a_kill(
     def places() -> int:
         try:
             with opened(container) as ds:
-                return len(ds.levels[0].places)
+                noted = len(ds.levels[0].places)
+                return noted if settings is WKW else min(noted, places_in(container.with_suffix(".xml")))
         except acqstream.DatasetError:
             return 0
 
-    with start_log(folder, axes=(AxisSpec("position"), AxisSpec("z", 3))) as log:
+    with start_log(folder, axes=(AxisSpec("position", positions), AxisSpec("z", 3))) as log:
         log.wait_until_open()
         run = run_of(folder, settings, name=settings["format"])
         for number, frame in enumerate(frames):
@@ -275,16 +283,12 @@ def test_places_come_with_their_positions_also_after_a_kill(
     assert everything(container) == everything(tmp_path / "other" / container.name)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", [name for name in SETS if not any(word in name for word in NOT_WHOLE)])
 def test_coordinates_of_log_and_mirror_agree(tmp_path: Path, name: str) -> None:
     pytest.importorskip("xarray")
     source = dataset_in(GOLDEN / name)
-    if source is None or "pyramid" in name or "stitched" in name:
-        pytest.skip("tiles, or cannot be read whole")
+    assert source is not None
     path = Path(shutil.copytree(source, tmp_path / "data"))
-    with opened(path) as log:
-        if log.writing:
-            pytest.skip("looks as if it would grow")
     finish(run_of(path, BDV))
     with opened(path) as log, opened(tmp_path / "data.n5") as mirror:
         ours, theirs = log.to_xarray().coords, mirror.to_xarray().coords
