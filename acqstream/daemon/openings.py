@@ -189,7 +189,9 @@ class Openings:
             why_no_views = self._resources.views.unavailable_reason
             names = () if why_no_views else spec.mirrors
             all_left_out = {**left_out, **{name: why_no_views for name in spec.mirrors if why_no_views}}
-            views = AcquisitionViews(self._resources.views, names, share, spec.mirror_settings, left_out=all_left_out)
+            configured = parse_mirrors(self._config.mirrors) if left_out else {}
+            settings = {**{name: configured.get(name, {}) for name in left_out}, **spec.mirror_settings}
+            views = AcquisitionViews(self._resources.views, names, share, settings, left_out=all_left_out)
             log = Log(
                 folder,
                 spec,

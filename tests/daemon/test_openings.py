@@ -18,9 +18,10 @@ from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
+from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameKind, TileSpec
 from acqstream.model.receipt import Receipt, Status
-from acqstream.pipeline.state_file import RECEIPT_NAME
+from acqstream.pipeline.state_file import RECEIPT_NAME, read_receipt
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.disk import LocalDisk
 from tests.live.stored import unstalled
@@ -257,6 +258,32 @@ def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
     frame = FrameKind("<u2", (64, 64))
     code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
     assert (code, "tiles make up larger images" in text) == ("unsupported", True)
+
+
+def test_mirrors_of_the_configuration_are_left_out_of_tiles_and_where_none_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"format": "wkw", "name": "small"}
+    desk = Desk(tmp_path / "data", mirrors=["n5", named, "pyramid"])
+    one = desk.open("scan", tiles=TileSpec((4, 4), 0))
+    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["mirror_left_out"] * 2
+    desk.open("levels", "levels", tiles=TileSpec((4, 4)), mirrors=("pyramid",))
+    desk.end("completed")
+    assert (desk.data / "levels.pyramid" / "view.json").exists()
+    monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
+    flat = desk.open("flat", OTHER)
+    assert [text.partition(": ")[2] for _, text, _ in unstalled(flat.log.warnings)] == ["no sockets"] * 2
+    desk.end("completed")
+    for name, why in (("scan", "tiles cannot be mirrored yet"), ("flat", "no sockets")):
+        found = read_records(desk.data / name)
+        assert {key: (result.state, result.reason) for key, result in found.items()} == {
+            "n5": ("left_out", why),
+            "small.wkw": ("left_out", why),
+        }
+        receipt = read_receipt(str(desk.data / name))
+        assert receipt is not None
+        assert receipt.mirrors == dict.fromkeys(("n5", "small"), f"left out: {why}")
+    desk.close()
 
 
 def test_an_opening_that_breaks_off_gives_its_memory_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
