@@ -19,18 +19,19 @@ _OWN_SOCKETS = {SYSTEM_SOCKET.name: "", f"{_ADDRESS[1]}.sock": DEFAULT_ENDPOINT}
 _PROBE_S = 0.2
 
 
-def find_endpoint() -> str:
+def find_endpoint(transport: str = "auto") -> str:
     """The endpoint to use, without waiting: the first of these that exists.
 
     1. ACQSTREAM_ENDPOINT. 2. The daemon of this user, known by its socket in this user's runtime folder. 3. The
-    socket of the system service. 4. tcp://127.0.0.1:5271, whether or not a daemon listens there.
+    socket of the system service. 4. tcp://127.0.0.1:5271, whether or not a daemon listens there. With transport "tcp",
+    local sockets are passed over.
 
     Raises DaemonUnavailable if only the system service could be meant, and this user may not reach it.
     """
     named = os.environ.get(ENDPOINT_VARIABLE)
     if named:
         return named
-    if not hasattr(socket, "AF_UNIX"):
+    if transport == "tcp" or not hasattr(socket, "AF_UNIX"):
         return DEFAULT_ENDPOINT
     folders = list(_own_folders())
     for folder in folders:

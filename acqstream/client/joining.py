@@ -227,8 +227,8 @@ def _no_way_to(welcome: Welcome) -> Handover:
     if not has_equal_boot(welcome):
         return Handover(why="the daemon is on another machine")
     is_other = os.path.exists(welcome.memory)  # or the daemon is being replaced
-    what = "is the socket of another daemon" if is_other else "does not exist here"
-    why = f"{welcome.memory} {what}; the daemon has another view of the file system (a container, PrivateTmp)"
+    what = "the socket there is of another daemon" if is_other else "the socket is not there"
+    why = f"{welcome.memory}: {what}; the daemon has another view of the file system (a container, PrivateTmp)"
     return Handover(why=why, is_broken=is_other)
 
 

@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -102,9 +103,10 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     """
     patience_s = checked_number("patience_s", patience_s, "a positive number of seconds")
     capacity = _checked_capacity(buffer_mb)
-    name, is_named = checked_text("name", name, "the name of a dataset"), endpoint is not None
-    endpoint = _checked_endpoint(find_endpoint() if endpoint is None else endpoint)
+    name = checked_text("name", name, "the name of a dataset")
     transport = checked_choice("transport", transport, TRANSPORTS)
+    locate = partial(find_endpoint, transport) if endpoint is None else None
+    endpoint = _checked_endpoint(locate() if locate is not None else endpoint)
     checked_callback("on_error", on_error)
     summary_fields, replaced = checked_metadata("summary", summary)
     request = {
@@ -130,7 +132,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         patience_s=patience_s,
         on_error=on_error,
         keys=curve_keys(endpoint, checked_path("server_key", server_key), checked_path("keys", keys)),
-        locate=None if is_named else find_endpoint,
+        locate=locate,
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
     connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)

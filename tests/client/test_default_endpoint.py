@@ -87,6 +87,12 @@ def test_a_folder_of_another_user_is_not_ours(places: Places, monkeypatch: pytes
     assert find_endpoint() == DEFAULT_ENDPOINT
 
 
+def test_insisting_on_tcp_passes_over_local_sockets(places: Places) -> None:
+    places.listen(places.own / "acqstream.sock")
+    places.listen(places.system)
+    assert find_endpoint("tcp") == DEFAULT_ENDPOINT
+
+
 # --- who is not in the group -----------------------------------------------------------------------------------------
 
 
@@ -160,7 +166,8 @@ def test_a_service_that_comes_while_create_waits_is_found(places: Places, monkey
     nobody = "tcp://127.0.0.1:9"
     calls: list[str] = []
 
-    def find() -> str:
+    def find(transport: str) -> str:
+        assert transport == "auto"
         calls.append(nobody)
         if len(calls) == 3:
             daemons.append(FakeDaemon(f"ipc://{places.system}"))

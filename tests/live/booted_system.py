@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-BOOT_S = 90.0
-COMMAND_S = 120.0
-WAIT_S = 90.0
+# Only ever reached by something that hangs.
+BOOT_S = 300.0
+COMMAND_S = 600.0
+WAIT_S = 300.0
 _POLL_S = 0.1
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAM = "/opt/acqstream/bin/acqstream"
@@ -46,26 +48,25 @@ class BootedSystem:
 
     def reboot(self) -> None:
         """Shut it down in order, and boot it again."""
-        self._shut_down()
+        assert self._container is not None
+        self._container.terminate()  # asks its first process to power off
+        self._container.wait(BOOT_S)
         self.boot()
 
     def power_off(self) -> None:
-        """End it, however that is, and remove its files."""
+        """End it at once, without forcing anything to the disk, and remove its files."""
+        container = self._container
         try:
-            self._shut_down()
+            if container is not None and container.poll() is None:
+                first = self._first_process()
+                if first is not None:
+                    os.kill(first, signal.SIGKILL)  # and so all others; killing systemd-nspawn alone would leave them
+                else:
+                    container.kill()
+                container.wait(BOOT_S)
         finally:
+            self._container = None
             shutil.rmtree(self.root, ignore_errors=True)
-
-    def _shut_down(self) -> None:
-        container, self._container = self._container, None
-        if container is None:
-            return
-        container.terminate()  # asks its first process to power off
-        try:
-            container.wait(BOOT_S)
-        except subprocess.TimeoutExpired:
-            container.kill()
-            container.wait()
 
     def _first_process(self) -> int | None:
         """The number here of the process that has number 1 inside."""
@@ -91,7 +92,7 @@ class BootedSystem:
     def command(self, *arguments: str, user: str = "root") -> list[str]:
         """What runs a program inside from here."""
         first = self._first_process()
-        assert first is not None
+        assert first is not None, f"the system has no first process: {self.console()}"
         home = "/root" if user == "root" else f"/home/{user}"
         environment = [f"PATH={_PATH}", f"HOME={home}", f"USER={user}", "LANG=C.UTF-8"]
         enter = ["nsenter", "--target", str(first), "--all", "env", "-i", *environment]
@@ -148,7 +149,7 @@ import acqstream
 name, options = sys.argv[1], dict(one.split("=") for one in sys.argv[2:])
 end = threading.Event()
 run = acqstream.create(
-    name, buffer_mb=16, patience_s=float(options.get("patience_s", 60)), resume="resume" in options,
+    name, buffer_mb=16, patience_s=float(options.get("patience_s", 300)), resume="resume" in options,
     endpoint=options.get("endpoint"), transport=options.get("transport", "auto"),
 )
 print(run.transport, flush=True)

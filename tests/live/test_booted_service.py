@@ -14,13 +14,13 @@ from tests.live.booted_root import CHECKOUT_INSIDE, ROOTS_VARIABLE, make_root, s
 from tests.live.booted_system import PROGRAM, BootedSystem, Producer
 from tests.live.service_page import commands
 
-pytestmark = [pytest.mark.slow(is_always_run=True), pytest.mark.timeout_s(420)]
+pytestmark = [pytest.mark.slow(is_always_run=True), pytest.mark.timeout_s(1200)]
 
 MEMBER, STRANGER, OWNER = "alice", "mallory", "bob"  # in the group; outside of it; has a service of his own
 DATA = "/srv/acqstream"
 SOCKET = "/run/acqstream/acqstream.sock"
 EXPOSURE = 20  # as in test_service_units
-DROP_IN = "/etc/systemd/system/acqstream.service.d"
+DROP_IN = "etc/systemd/system/acqstream.service.d"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,10 @@ def installed(system: BootedSystem) -> BootedSystem:
 @pytest.fixture
 def service(installed: BootedSystem) -> Iterator[BootedSystem]:
     """The system service, running as it was installed, whatever the test before has done to it."""
-    installed.run("systemctl reset-failed acqstream; systemctl start acqstream")
+    installed.run(f"rm -rf {DATA}/*; systemctl reset-failed acqstream; systemctl start acqstream")
     yield installed
-    installed.run(f"rm -rf {DROP_IN}; systemctl daemon-reload; systemctl stop acqstream", check=False)
-    installed.run(f"rm -rf {DATA}/*")
+    if (installed.root / DROP_IN).exists():
+        installed.run(f"rm -r /{DROP_IN}; systemctl daemon-reload; systemctl stop acqstream")
 
 
 def is_listening_on_tcp(system: BootedSystem) -> bool:
@@ -184,7 +184,7 @@ def test_after_a_kill_the_service_starts_again_and_the_producer_continues(servic
 
 
 def test_the_watchdog_replaces_a_process_that_stands_still(service: BootedSystem) -> None:
-    service.run(f"mkdir -p {DROP_IN}; printf '[Service]\\nWatchdogSec=4s\\n' > {DROP_IN}/short.conf")
+    service.run(f"mkdir /{DROP_IN}; printf '[Service]\\nWatchdogSec=4s\\n' > /{DROP_IN}/short.conf")
     service.run("systemctl daemon-reload; systemctl restart acqstream")
     with Producer(service, "cells", user=MEMBER) as producer:
         producer.wait_for_more()
@@ -213,14 +213,14 @@ def test_an_upgrade_while_a_program_records_loses_nothing(service: BootedSystem)
 
 
 def test_stop_finishes_runs_in_order_and_they_can_be_resumed(service: BootedSystem) -> None:
-    with Producer(service, "cells", "patience_s=3", user=MEMBER) as producer:
+    with Producer(service, "cells", "patience_s=10", user=MEMBER) as producer:
         producer.wait_for_more()
         service.run("systemctl stop acqstream")
         assert "DaemonUnavailable" in producer.wait()
     assert service.unit("Result") == "success"
     assert service.run("ls /run").stdout.split().count("acqstream") == 0
     verify(service, "cells")
-    assert '"interrupted"' in service.run(f"cat {DATA}/cells/receipt.json").stdout
+    assert "interrupted; nothing is being written" in service.acqstream(f"info {DATA}/cells", user=MEMBER).stdout
     service.run("systemctl start acqstream")
     with Producer(service, "cells", "resume=1", user=MEMBER) as producer:
         producer.wait_for_more()
@@ -244,7 +244,7 @@ def test_a_full_disk_pauses_and_is_reported(service: BootedSystem) -> None:
                 return str(one["paused"])
 
             service.wait_until(lambda: why() != "", "the run is paused")
-            assert "space" in why()
+            assert "reserve_mb" in why()
             assert "PAUSED" in service.acqstream("status", user=MEMBER).stdout
             service.run(f"rm {DATA}/filler")
             service.wait_until(lambda: why() == "", "the run goes on")
@@ -256,21 +256,31 @@ def test_a_full_disk_pauses_and_is_reported(service: BootedSystem) -> None:
         service.run(f"systemctl stop acqstream; umount {DATA}; mv /root/kept.toml {config}", check=False)
 
 
-def test_without_its_disk_the_system_boots_and_the_service_does_not(service: BootedSystem) -> None:
-    """Comes last: the system is booted again, twice."""
-    fstab = service.root / "etc" / "fstab"
-    options = "nofail,x-systemd.device-timeout=2s"
-    fstab.write_text(f"/dev/disk/by-label/data {DATA} ext4 {options} 0 2\n", encoding="utf-8")
-    service.run(f"systemctl stop acqstream; find {DATA} -mindepth 1 -delete")
-    service.reboot()
-    assert service.run("systemctl is-active acqstream", check=False).stdout.strip() in ("inactive", "failed")
-    failed = service.run("systemctl start acqstream", check=False)
-    assert failed.returncode != 0
-    assert "dependency" in failed.stderr.lower()
+@pytest.fixture(scope="module")
+def without_disk(installed: BootedSystem) -> BootedSystem:
+    """Booted again, without the disk that fstab names: an image in a file, as containers have no disks."""
+    installed.run(f"systemctl stop acqstream; find {DATA} -mindepth 1 -delete")
+    (installed.root / "etc" / "fstab").write_text(f"/disk.img {DATA} ext4 loop,nofail 0 0\n", encoding="utf-8")
+    installed.reboot()
+    return installed
+
+
+def test_without_its_disk_the_system_boots_and_the_service_does_not(without_disk: BootedSystem) -> None:
+    """Comes last, as the others need the service as it was installed."""
+    service = without_disk
+    assert service.run("systemctl is-active multi-user.target").stdout.strip() == "active"
+    assert service.unit("ActiveState") == "inactive"
+    started = service.run("systemctl start acqstream", check=False)
+    assert started.returncode != 0
+    assert "dependency" in started.stderr
     assert service.run(f"ls -A {DATA}").stdout == ""
-    done = service.acqstream("status", user=MEMBER, check=False)
-    assert done.returncode == 69
-    fstab.write_text("", encoding="utf-8")
-    service.reboot()
-    service.wait_until(lambda: service.unit("ActiveState") == "active", "the service was started by the boot")
-    assert service.status(MEMBER)["data"] == DATA
+    assert service.acqstream("status --endpoint", f"ipc://{SOCKET}", user=MEMBER, check=False).returncode == 69
+    (service.root / "etc" / "fstab").write_text(f"/disk {DATA} none bind,nofail 0 0\n", encoding="utf-8")
+    service.run(
+        "install -d -m 2770 -o acqstream -g acqstream /disk; systemctl daemon-reload; systemctl start acqstream"
+    )
+    service.acqstream("simulate --frames 5 --shape 64,64 --name cells", user=MEMBER)
+    verify(service, "cells")
+    assert (service.root / "disk" / "cells").is_dir()
+    service.run(f"systemctl stop acqstream; umount {DATA}")
+    assert service.run(f"ls -A {DATA}").stdout == ""
