@@ -142,7 +142,10 @@ def test_gaps_wait_while_there_is_no_space(tmp_path: Path) -> None:
         size = (folder / JOURNAL).stat().st_size
         for number in range(1, 1001):
             log.skip(number, 1, str(number % 3))
-        assert not log.wait_for_published(2, 0.3)  # the interval of a batch, several times
+        with log._intake.condition:
+            assert len(log._intake.closed) == 1000
+            assert not log._intake.has_closed  # nothing for the writer
+        assert log.cursors().published == 1
         assert (folder / JOURNAL).stat().st_size == size
         log.hold("")
         assert log.wait_for_published(1001)
@@ -302,7 +305,7 @@ def test_an_entry_that_lost_its_end_is_found_wherever_it_is(tmp_path: Path) -> N
     crashed = tmp_path / "crashed"
     frames = crashed_run(crashed)
     content = (crashed / INDEX_NAME).read_bytes()
-    for end in range(len(content) // 4, len(content) // 2):  # the second entry is in there
+    for end in range(len(content) // 4, len(content) // 2, 2):  # the second entry is in there
         folder = shutil.copytree(crashed, tmp_path / "cells")
         changed = content[: end - 8] + bytes(8) + content[end:]
         (folder / INDEX_NAME).write_bytes(changed)
