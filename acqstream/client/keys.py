@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acqstream.client.machine import is_loopback
-from acqstream.errors import ConfigError
+from acqstream.errors import AcqStreamError, ConfigError
+from acqstream.storage.json_file import read_small_file
 
 SERVER_KEY_VARIABLE = "ACQSTREAM_SERVER_KEY"
 KEYS_VARIABLE = "ACQSTREAM_KEYS"
 KEY_CHARACTERS = 40  # Z85
+MAX_KEY_FILE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ def _load(path: Path) -> tuple[bytes, bytes | None]:
     from zmq.auth import load_certificate
 
     try:
+        read_small_file(path, MAX_KEY_FILE_BYTES)  # a pipe would not end
         public, secret = load_certificate(path)
-    except (OSError, ValueError) as error:
+    except (AcqStreamError, OSError, ValueError) as error:
         raise ConfigError(f"key file {path} cannot be read: {error}") from error
     if len(public) != KEY_CHARACTERS or len(secret or public) != KEY_CHARACTERS:
         raise ConfigError(f"key file {path}: a key has {KEY_CHARACTERS} characters")

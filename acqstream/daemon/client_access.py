@@ -14,11 +14,13 @@ import zmq
 from zmq.auth import load_certificate
 from zmq.auth.thread import ThreadAuthenticator
 
-from acqstream.errors import ConfigError
+from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset
+from acqstream.storage.json_file import read_small_file
 
 logger = logging.getLogger("acqstream.daemon")
 
 ZAP_DOMAIN = b"acqstream"
+_MAX_KEY_FILE_BYTES = 64 * 1024
 
 
 class ClientAccess:
@@ -76,8 +78,9 @@ class _Authenticator(ThreadAuthenticator):
         keys = set()
         for path in sorted(self._folder.glob("*.key")):
             try:
+                read_small_file(path, _MAX_KEY_FILE_BYTES)  # a pipe would keep all other clients out
                 keys.add(load_certificate(path)[0])
-            except (OSError, ValueError) as error:
+            except (AcqStreamError, OSError, ValueError) as error:
                 logger.warning("client key %s cannot be read: %s", path, error)
         return keys
 
@@ -86,8 +89,9 @@ def _load_server_key(path: Path) -> tuple[bytes, bytes]:
     try:
         if os.name == "posix" and path.stat().st_mode & 0o007:
             raise ConfigError(f"server_key: {path} can be read by everybody; chmod 600 it, and make new keys")
+        read_small_file(path, _MAX_KEY_FILE_BYTES)
         public, secret = load_certificate(path)
-    except (OSError, ValueError) as error:
+    except (CorruptDataset, OSError, ValueError) as error:
         raise ConfigError(
             f"server_key: {path} cannot be read: {error}; make one with: acqstream keys server"
         ) from error

@@ -34,6 +34,7 @@ from acqstream.pipeline.index_check import count_confirmed, is_entry_of, payload
 from acqstream.pipeline.index_entry import entry_of_page
 from acqstream.pipeline.journal_file import read_journal
 from acqstream.pipeline.state_file import DatasetState, read_state, write_state
+from acqstream.pipeline.stored_checksum import stored_checksum
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
@@ -195,11 +196,11 @@ class _Recovery:
         name = self._layout.stack_name(int(record["stack"]))
         try:
             file = self._stack(name)
-            pixels = file.read(int(record["offset"]), int(record["length"]))
+            pixels = stored_checksum(file, int(record["offset"]), int(record["length"]))
             page = read_page(file.read, file.size(), int(record["directory"]))
         except (OSError, StorageError, CorruptDataset):
             return None  # the stack does not reach that far: the frame was never published
-        if xxhash.xxh3_64_intdigest(pixels) != int(record["checksum"]) or len(pixels) != int(record["length"]):
+        if pixels != int(record["checksum"]):
             return None
         if page is None or page.pixels != int(record["offset"]):
             return None
@@ -222,16 +223,16 @@ class _Recovery:
             if page is None or not is_entry_of(page, numbers):
                 break
             file = self._stack(names[position])
-            pixels = file.read(offset, length)
+            pixels = stored_checksum(file, offset, length)
             metadata = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
-            if len(pixels) != length:
+            if pixels is None:
                 break
             record = journal.encode_frame(
                 journal.next_number(kept) + len(added),
                 stack=_stack_number(names[position]),
                 offset=offset,
                 length=length,
-                checksum=xxhash.xxh3_64_intdigest(pixels),
+                checksum=pixels,
                 directory=page.directory,
                 pixel_type=int(numbers["pixel_type"]),
                 own_checksum=True,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from pathlib import Path
@@ -68,3 +69,13 @@ def test_the_verb_makes_a_pair_and_says_what_comes_next(tmp_path: Path, capsys: 
     assert not end.value.code
     assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["alice.key", "alice.key_secret"]
     assert "client_keys" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_key_file_that_never_ends_is_told(folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.key")
+    (tmp_path / "large.key").touch()
+    os.truncate(tmp_path / "large.key", 2**40)
+    for name, text in (("pipe", "is not a regular file"), ("large", "at most 65536 are read")):
+        with pytest.raises(ConfigError, match=text):
+            curve_keys(FAR, tmp_path / f"{name}.key", folder / "client.key_secret")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_an_override_that_is_wrong_is_told_without_a_file() -> None:
     with pytest.raises(ConfigError, match=r"^memory_mb: "):
         load_config(memory_mb=1)
+
+
+def test_a_file_that_is_no_configuration_of_any_size(tmp_path: Path) -> None:
+    path = tmp_path / "acqstream.toml"
+    path.write_text("a = " + "[" * 100_000)
+    with pytest.raises(ConfigError, match="cannot read configuration"):
+        load_config(path)
+    os.truncate(path, 2**40)
+    with pytest.raises(ConfigError, match="at most 1048576 are read"):
+        load_config(path)
+    path.unlink()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(path)
+        with pytest.raises(ConfigError, match="is not a regular file"):
+            load_config(path)

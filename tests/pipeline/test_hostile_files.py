@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import xxhash
 
 import acqstream
 from acqstream.errors import AcqStreamError, CorruptDataset
@@ -18,8 +21,10 @@ from acqstream.pipeline.mirroring.container import NOTE_NAME, read_note
 from acqstream.pipeline.recovery import recover
 from acqstream.pipeline.repair.dataset_repair import repair
 from acqstream.pipeline.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state
+from acqstream.pipeline.stored_checksum import stored_checksum
 from acqstream.pipeline.verification.dataset_check import verify
 from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint
+from acqstream.storage.read_file import ReadFile
 from tests.pipeline.crashed import crash
 from tests.pipeline.hostile_files import ANY_FILE, JSON_FILE, SPARSE_BYTES, sparse
 from tests.pipeline.make_frames import frames_of
@@ -125,3 +130,18 @@ def test_a_journal_with_sound_records_between_holes_takes_little_memory(folder: 
         content = read_journal(path, max_damaged=most)
         assert content.startswith(good)
         assert len(content) <= 64 * most + 2**22 < SPARSE_BYTES
+
+
+def test_a_record_of_gigabytes_in_a_sparse_stack_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    path.write_bytes(b"pixels")
+    os.truncate(path, 2**30)
+    tracemalloc.start()
+    try:
+        assert stored_checksum(ReadFile(path), 0, 2**30) is not None
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    assert stored_checksum(ReadFile(path), 0, 6) == xxhash.xxh3_64_intdigest(b"pixels")
+    assert stored_checksum(ReadFile(path), 2**30 - 1, 2) is None
+    assert stored_checksum(ReadFile(path), 0, 2**60) is None
