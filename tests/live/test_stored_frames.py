@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,3 +229,27 @@ def test_a_script_that_failed_is_run_again(daemon: DaemonProcess, mirrors: list[
         with acqstream.open(f"{run.path}.n5") as mirror:
             images = mirror.levels[0].read(...)
             assert np.array_equal(images[:, 0], [image_of(n, SHAPE) for n in range(12)])
+
+
+def put_tiles(daemon: DaemonProcess, name: str, stop: int) -> Path:
+    """A program that fails after so many tiles of 12; those that are stored are not put again."""
+    options: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 8, "tiles": {"overlap": (4, 4)}}
+    with contextlib.suppress(KeyError), acqstream.create(name, resume=True, **options) as run:
+        for number in range(stop):
+            place = {"row": number // 4, "column": number % 4}
+            if not run.is_stored(place):
+                run.put(image_of(number, SHAPE), place)
+        if stop < 12:
+            raise KeyError("a typing error")
+    until(functools.partial(is_complete, Path(f"{run.path}.pyramid"), cursor=stop), "the levels are made")
+    return Path(run.path)
+
+
+def test_levels_of_tiles_catch_up_where_a_script_had_failed(daemon: DaemonProcess) -> None:
+    whole = put_tiles(daemon, "whole", 12)
+    for stop in (5, 7, 12):  # in the middle of tiles of the next level
+        resumed = put_tiles(daemon, "resumed", stop)
+    with acqstream.open(whole) as one, acqstream.open(resumed) as other:
+        assert len(one.levels) == len(other.levels) > 2
+        for number, level in enumerate(one.levels):
+            assert np.array_equal(level.read(...), other.levels[number].read(...)), f"level {number}"
