@@ -57,7 +57,9 @@ def _debootstrap(root: Path) -> None:
         urllib.request.urlopen(f"{ARCHIVE}/dists/{SUITE}/Release", timeout=REACH_S).close()
     except (OSError, urllib.error.URLError) as error:
         pytest.skip(f"the package archive {ARCHIVE} cannot be reached: {error}")
-    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), ARCHIVE]
+    # It mounts /proc in `root`, and leaves it there when it is killed: not where others would see or delete it.
+    command = ["unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={PACKAGES}"]
+    command += [SUITE, str(root), ARCHIVE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_S)
     if done.returncode and any(sign in done.stdout + done.stderr for sign in ("Couldn't download", "Failed getting")):
         pytest.skip(f"the package archive {ARCHIVE} lacks something: {done.stdout.splitlines()[-3:]}")
