@@ -64,7 +64,8 @@ class Admission:
 
     def check_caller(self) -> None:
         """As `check_process`; also in a thread that is in the middle of a put, or has a place: it waits for itself."""
-        self.check_process()
+        if os.getpid() != self._process:  # asked for with every frame: no call where it is the same
+            self.check_process()
         if self.held_by is not None and self.held_by == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
         if self.active_thread is not None and self.active_thread == threading.get_ident():

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
-
-
-class FrameWords(NamedTuple):
-    """Plain values; replaced counts the numbers of the metadata that became null."""
-
-    axes: Mapping[str, AxisValue]
-    metadata: Mapping[str, Any] | None
-    time_ns: int | None
-    replaced: int
 
 
 def words_of(
@@ -26,15 +17,18 @@ def words_of(
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
-) -> FrameWords:
-    """From the arguments of `put`. Raises ProtocolError, and ConfigError for axes that Micro-Manager cannot have."""
+) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
+    """Axes, metadata and capture time of a frame, from the arguments of `put`; how many numbers in them became null.
+
+    Raises ProtocolError, and ConfigError for axes that Micro-Manager cannot have.
+    """
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:
         plain = micromanager.convert(plain)
     metadata, replaced = plain_metadata(meta) if meta is not None else (None, 0)
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
-    return FrameWords(plain, metadata or None, time_ns, replaced)
+    return plain, metadata or None, time_ns, replaced
 
 
 def _checked_time(value: object) -> int:

@@ -105,7 +105,8 @@ def check_run(run: Any, succession: Succession) -> None:
     assert succession.hellos == 1
 
 
-def test_a_daemon_that_dies_before_it_answers_hello(endpoint):
+def test_a_daemon_that_dies_before_it_answers_hello(endpoint, monkeypatch):
+    monkeypatch.setattr("acqstream.client.joining._HELLO_S", PATIENCE_S)  # only the lost connection tells
     with Succession(endpoint, Hello) as succession:
         check_run(start(succession), succession)
         assert [resume for _, resume in succession.follower.opens] == [False]
