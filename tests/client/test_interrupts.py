@@ -9,6 +9,7 @@ import pytest
 
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
+from tests.waiting import WAIT_S
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
@@ -25,7 +26,7 @@ def test_a_create_interrupted_when_it_was_opened_leaves_no_run_that_nobody_has(d
         patch.setattr("acqstream.client.open_runs.enter", interrupt)
         start(daemon)
     for thread in [one for one in threading.enumerate() if one.name == "acqstream-run-cells"]:
-        thread.join(5.0)
+        thread.join(WAIT_S)
         assert not thread.is_alive()
 
 

@@ -16,6 +16,7 @@ from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Closed, Error
 from acqstream.protocol.requests import Hello
 from tests.client.fake_daemon import FakeDaemon
+from tests.waiting import WAIT_S
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
@@ -38,7 +39,7 @@ def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon, soon_silent, monkeyp
         for _ in range(4):
             clock.now += 0.6 * soon_silent
             with run._condition:
-                assert run._condition.wait_for(lambda: run._session.last_word == clock.now, 5)
+                assert run._condition.wait_for(lambda: run._session.last_word == clock.now, WAIT_S)
     assert [type(request).__name__ for request in daemon.requests].count("Ping") >= 4
     assert len(daemon.opens) == 1  # contact was never lost
 
@@ -106,7 +107,7 @@ def test_a_daemon_that_was_restarted_refuses_to_go_on(daemon):
     daemon.peer = b"nobody"
     run.put(GRAY, time=1)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     for action in (lambda: run.put(GRAY, time=2), run.close):
         with pytest.raises(AcquisitionFailed, match=r"no acquisition of that id \(unknown_ds\)"):
             action()
@@ -117,7 +118,7 @@ def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch
     monkeypatch.setattr(daemon, "_take_frame", lambda *_: daemon._reply(daemon.peer, Error("unknown_ds", "not mine")))
     run.put(GRAY, time=0)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="not mine"):
         run.close()
 
@@ -126,7 +127,7 @@ def test_what_the_daemon_lost_after_all_is_declared_and_told(daemon):
     run = start(daemon)
     run.put(GRAY, time=0)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.cursors.published == 1, 5)
+        assert run._condition.wait_for(lambda: run._session.cursors.published == 1, WAIT_S)
     daemon.frames.clear()
     daemon.next, daemon.peer = 0, b"nobody"
     run.put(GRAY, time=1)
@@ -143,7 +144,7 @@ def test_a_daemon_that_wants_what_never_was_is_an_error(daemon):
     daemon.next, daemon.peer = 5, b"nobody"
     run.put(GRAY, time=1)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(ProtocolError, match="asks for frame 5"):
         run.close()
 
@@ -240,7 +241,7 @@ def test_contact_lost_while_closing(daemon, soon_silent):
     daemon.behavior.silent = True
     daemon.wait_for(lambda: type(daemon.requests[-1]).__name__ == "Hello")
     daemon.behavior.silent = False
-    closing.join(5)
+    closing.join(WAIT_S)
     assert run.receipt is not None
     assert run.receipt.stored == 1
 
@@ -309,7 +310,7 @@ def test_an_acquisition_that_ended_meanwhile_answers_with_its_receipt(daemon):
     daemon.peer = b"nobody"
     run.put(GRAY, time=1)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ended the acquisition as canceled: enough"):
         run.close()
     assert run.receipt == receipt

@@ -27,6 +27,7 @@ from acqstream.errors import (
 from acqstream.model.cursors import Limit
 from acqstream.model.receipt import MissingFrames
 from acqstream.protocol.replies import Closed, Error, StatusReply, Warn
+from tests.waiting import WAIT_S
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 
@@ -321,7 +322,7 @@ def test_a_full_buffer_is_behind_after_the_patience_and_the_run_goes_on(daemon):
     with start(daemon, patience_s=1.0) as run:
         daemon.say(StatusReply({"state": "PAUSED", "free_bytes": 5_000_000_000}, daemon.dataset_id))
         with run._condition:
-            assert run._condition.wait_for(lambda: "PAUSED" in run._session.what_is_behind(""), 5)
+            assert run._condition.wait_for(lambda: "PAUSED" in run._session.what_is_behind(""), WAIT_S)
         image = np.zeros((600, 1000), "u1")
         run.put(image, time=0)
         with pytest.raises(WriterBehind, match=r"nothing became published for 1 s.*0.6 of 1.0 MB.*PAUSED; 5.0 GB"):
@@ -372,7 +373,7 @@ def test_an_error_of_the_daemon_ends_the_run(daemon, code, number, error):
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.say(fatal(code, number))
-    assert reported.wait(5)
+    assert reported.wait(WAIT_S)
     caught = []
     for _ in range(3):
         with pytest.raises(error, match="it broke") as info:
@@ -400,7 +401,7 @@ def test_disk_full_carries_its_errno(daemon):
     run = start(daemon, patience_s=1.0)
     daemon.say(fatal("disk_full"))
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.failure is not None, 5)
+        assert run._condition.wait_for(lambda: run._session.failure is not None, WAIT_S)
     with pytest.raises(OSError, match="it broke") as info:
         run.close()
     assert info.value.errno == errno.ENOSPC
@@ -429,7 +430,7 @@ def test_an_error_in_on_error_is_noted(daemon):
 
     run = start(daemon, on_error=on_error, patience_s=1.0)
     daemon.say(fatal("internal"))
-    assert called.wait(5)
+    assert called.wait(WAIT_S)
     with pytest.raises(AcquisitionFailed) as info:
         run.close()
     assert "of the callback" in info.value.__notes__[0]
@@ -448,7 +449,7 @@ def test_closing_in_on_error_does_not_wait_for_itself(daemon):
 
     run = start(daemon, on_error=on_error, patience_s=1.0)
     daemon.say(fatal("internal"))
-    assert reported.wait(5)
+    assert reported.wait(WAIT_S)
     with pytest.raises(AcquisitionFailed) as info:
         run.close()
     assert seen == [info.value]
@@ -463,7 +464,7 @@ def test_a_message_that_breaks_the_protocol_ends_the_run(daemon):
 
     daemon.say(Nonsense())
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(ProtocolError, match="'ack'"):
         run.put(GRAY)
     with pytest.raises(ProtocolError):
@@ -475,7 +476,7 @@ def test_any_other_error_in_the_thread_reaches_the_caller(daemon, monkeypatch):
     monkeypatch.setattr(run._session, "receive", lambda *_: 1 / 0)
     daemon.acknowledge(received=0, published=0, durable=0)
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ZeroDivisionError"):
         run.put(GRAY)
     with pytest.raises(AcquisitionFailed, match="ZeroDivisionError"):
@@ -486,7 +487,7 @@ def test_a_run_says_how_far_it_is(daemon):
     with start(daemon) as run:
         run.put(GRAY, time=0)
         with run._condition:  # also while others hold its lock, as in a debugger
-            run._condition.wait_for(lambda: run._session.cursors.published == 1, 5)
+            run._condition.wait_for(lambda: run._session.cursors.published == 1, WAIT_S)
             assert repr(run) == "<Run 'cells', 1 frames put, 1 published, at work>"
     assert repr(run) == "<Run 'cells', 1 frames put, 1 published, completed>"
     run = start(daemon)
@@ -500,7 +501,7 @@ def test_warnings_are_kept(daemon):
     with start(daemon) as run:
         daemon.say(Warn(daemon.dataset_id, "disk_low", "2 GB left"), Error("bad_header", "odd patch"))
         with run._condition:
-            assert run._condition.wait_for(lambda: len(run._session.warnings) == 2, 5)
+            assert run._condition.wait_for(lambda: len(run._session.warnings) == 2, WAIT_S)
         assert [(w.code, w.text) for w in run.warnings] == [("disk_low", "2 GB left"), ("bad_header", "odd patch")]
         assert run.warnings[0].time > 1.6e9
 
@@ -571,7 +572,7 @@ def test_an_operator_ends_the_run(daemon):
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.say(Closed(replace(daemon._receipt(daemon_close(daemon)), status="canceled", reason="stopped by ann")))
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, 5)
+        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ended the acquisition as canceled: stopped by ann"):
         run.put(GRAY, time=1)
     with pytest.raises(AcquisitionFailed, match="stopped by ann"):
@@ -583,7 +584,7 @@ def test_errors_do_not_grow_when_raised_again(daemon):
     run = start(daemon, patience_s=1.0)
     daemon.say(fatal("internal"))
     with run._condition:
-        assert run._condition.wait_for(lambda: run._session.failure is not None, 5)
+        assert run._condition.wait_for(lambda: run._session.failure is not None, WAIT_S)
     lengths = set()
     for _ in range(5):
         with pytest.raises(AcquisitionFailed) as info:

@@ -10,6 +10,7 @@ import pytest
 
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
+from tests.waiting import WAIT_S
 
 SHAPE = (2, 3)
 GRAY = np.arange(6, dtype="<u2").reshape(SHAPE)
@@ -99,7 +100,7 @@ def test_other_threads_wait_and_this_one_is_told(daemon):
             assert run.next == 0
             image[:] = GRAY
         for other in others:
-            other.join(5)
+            other.join(WAIT_S)
     times = [one.header.axes["time"] for one, _ in frames_of(daemon)]
     assert times[0] == 0
     assert sorted(times) == [0, 1, 2]
@@ -154,7 +155,7 @@ def test_who_waits_for_a_camera_that_hangs_is_told(daemon):
     with start(daemon, patience_s=0.3) as run, run.reserve(SHAPE, "uint16", time=0) as image:
         other = threading.Thread(target=put)
         other.start()
-        other.join(5)
+        other.join(WAIT_S)
         image[:] = GRAY
     assert "a reserved frame is being filled" in seen[0]
 
@@ -165,7 +166,7 @@ def test_a_run_closed_meanwhile(daemon):
         image[:] = GRAY
         closing = threading.Thread(target=run.close)
         closing.start()
-        closing.join(5)
+        closing.join(WAIT_S)
         assert not closing.is_alive()
         image[:] = GRAY  # its memory is still there
     assert run.receipt is not None
@@ -188,6 +189,6 @@ def test_it_waits_for_room(daemon):
         assert run.next == 1
         daemon.behavior.publish = True
         daemon.acknowledge(received=1, published=1, durable=1)
-        other.join(5)
+        other.join(WAIT_S)
         assert run.next == 2
     assert [int(pixels[0, 0]) for pixels in stored(daemon)] == [1, 2]

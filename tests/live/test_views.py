@@ -25,7 +25,7 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
 from tests.pipeline.make_frames import LEAST_LIMIT_BYTES
 from tests.pipeline.views.view_sums import sums_of
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""
@@ -266,7 +266,7 @@ def test_over_two_ends_of_the_daemon(tmp_path: Path) -> None:
                 wait_for(daemon, "cells", cursor=first + 50)
                 child = psutil.Process(child_of(daemon))
                 end()
-                child.wait(5.0)
+                child.wait(WAIT_S)
                 daemon.start()
                 until(lambda: fetch_status(daemon.endpoint).acquisitions, "the producer is back")
             put(run, images[100:], 100)
