@@ -55,6 +55,7 @@ class Watchdog:
     def begin(self, test: str, timeout_s: float) -> None:
         with self._changed:
             self._test, self._timeout_s, self._passed = test, timeout_s, FreeSeconds()
+            self._arm_fallback()  # here too: it is a thread, and tests count those of this process
             self._changed.notify()
 
     def end(self) -> None:
@@ -70,8 +71,11 @@ class Watchdog:
                     self._changed.wait()
                 if self._passed.passed() > self._timeout_s:
                     self._end_run()
-                faulthandler.dump_traceback_later(FALLBACK_S, exit=True, file=self._stream)
+                self._arm_fallback()
             sleep(LOOK_S)
+
+    def _arm_fallback(self) -> None:
+        faulthandler.dump_traceback_later(FALLBACK_S, exit=True, file=self._stream)
 
     def _end_run(self) -> None:
         print(f"\n\nHUNG: {self._test}; all threads:\n", file=self._stream, flush=True)

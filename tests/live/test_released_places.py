@@ -41,8 +41,8 @@ def check_end(daemon: DaemonProcess, client: WireClient, ds: str, path: str, cod
     error = client.wait_for("error")
     assert (error["code"], error["ds"], error["fatal"]) == (code, ds, True)
     closed = client.wait_for("closed")
-    assert (closed["receipt"]["status"], closed["receipt"]["stored"]) == ("error", stored)
-    assert state_of(path)["state"] == "ERRORED"
+    assert (closed["receipt"]["status"], closed["receipt"]["stored"]) == ("interrupted", stored)
+    assert state_of(path)["state"] == "INTERRUPTED"
     assert check_frames(path, lambda _: SHAPE, oracle=False) == stored
     assert not fetch_status(daemon.endpoint).acquisitions
     with acqstream.create("cells", endpoint=daemon.endpoint, on_exists="number") as run:

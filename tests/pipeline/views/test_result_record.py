@@ -168,7 +168,7 @@ def test_a_damaged_record_says_so(cells: Path, content: str) -> None:
     (cells / "acqstream.mirror.n5.json").write_text(content)
     (result,) = mirror_results(cells)
     assert (result.name, result.state) == ("n5", "unfinished")
-    assert "is damaged" in result.reason
+    assert "cannot be read" in result.reason
 
 
 def test_records_are_bounded(cells: Path) -> None:
