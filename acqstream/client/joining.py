@@ -85,6 +85,7 @@ class Joiner:
     keys: CurveKeys | None = None
     asked: bool = False  # a daemon was found, and sent `open`
     locate: Callable[[], str] | None = None
+    is_repeated: bool = False  # the last `open` was not the first one
     may_be_open: bool = False  # an `open` had no answer: it may have been heard
     last_refusal: Error | None = None  # by a daemon that may answer otherwise soon
     link: Link | None = None  # of the present attempt
@@ -93,13 +94,14 @@ class Joiner:
     def join_patiently(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
         """As `join`; a daemon that is shutting down is waited for: it may be started again."""
         while not self.stopped():
-            is_again = self.asked
             joined = self.join(request, deadline=deadline, answer_s=answer_s)
             if joined is None:
                 return None
             answer = joined.answer
             # A second request to take over may find the first one's connection, which the daemon has not missed yet.
-            is_own = is_again and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
+            is_own = (
+                self.is_repeated and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
+            )
             if not is_interrupted(answer) and not is_own:
                 return joined
             self.last_refusal = answer if isinstance(answer, Error) else None
@@ -177,6 +179,7 @@ class Joiner:
 
     def _open(self, link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Error | Closed | None:
         """The answer to `open`. Where one was sent before: what that has opened, if it has."""
+        self.is_repeated = self.asked
         if not self.may_be_open or fields.get("resume"):
             self.asked = self.may_be_open = True
             answer = _ask(link, fields, deadline)

@@ -34,15 +34,25 @@ _EVENTS = zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED
 class ConnectionGuard:
     """Watches the connections of one bound socket. Used by the loop only.
 
-    max_connections: those above it are shut down at once; max_message_bytes: of a whole message, all parts.
+    max_connections: those above it are shut down at once; max_message_bytes: of a whole message, all parts;
+    unopened_bytes: the same of a connection without an acquisition; measures: the memory of the process is watched too.
     """
 
-    def __init__(self, guarded: zmq.Socket[bytes], *, max_connections: int, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        guarded: zmq.Socket[bytes],
+        *,
+        max_connections: int,
+        max_message_bytes: int,
+        unopened_bytes: int | None = None,
+        measures: bool = True,
+    ) -> None:
         self.refused = 0  # connections shut down because there were too many
         self.cut_off = 0  # connections shut down in the middle of a message
         self._guarded = guarded
         self._max_connections = max_connections
         self._limit_bytes = max_message_bytes + MARGIN_BYTES
+        self._unopened_bytes = UNOPENED_BYTES if unopened_bytes is None else unopened_bytes
         self._connections: dict[int, WatchedConnection] = {}
         self._heard: set[int] = set()
         self._opened: set[int] = set()
@@ -54,7 +64,7 @@ class ConnectionGuard:
         self._memory: UnfinishedMemory | None = None
         self.monitor: zmq.Socket[bytes] | None = None
         if sys.platform == "linux":
-            self._memory = UnfinishedMemory()
+            self._memory = UnfinishedMemory() if measures else None
             self.monitor = guarded.get_monitor_socket(_EVENTS)
 
     def __len__(self) -> int:
@@ -115,7 +125,7 @@ class ConnectionGuard:
 
     def _check_one(self, one: WatchedConnection, *, is_heard: bool, most: int, now_s: float) -> None:
         received = one.received_bytes()
-        if is_heard or received - one.bytes_heard <= (self._limit_bytes if one.is_opened else UNOPENED_BYTES):
+        if is_heard or received - one.bytes_heard <= (self._limit_bytes if one.is_opened else self._unopened_bytes):
             one.bytes_heard = received if is_heard else one.bytes_heard
             one.checks_over = 0
             self._is_watching |= received - one.bytes_heard > MARGIN_BYTES

@@ -26,6 +26,7 @@ MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
 _QUEUE_IN = 65_536  # messages a peer may have waiting here, far more than windows let come: docs/decisions/018
 _QUEUE_OUT = 1000
+MAX_SUBSCRIPTION_BYTES = 4096  # a topic is the id of a dataset
 _LOCAL_DOMAIN = b"acqstream-local"
 """A ZAP domain of the local listeners: libzmq then refuses peers that speak ZMTP 1.0 or 2.0. docs/decisions/020."""
 
@@ -43,6 +44,7 @@ class Endpoints:
         self.events = self._context.socket(zmq.XPUB)
         _refuse_old_protocols(self.events)
         self.events.sndhwm = _QUEUE_OUT
+        self.events.maxmsgsize = MAX_SUBSCRIPTION_BYTES
         self.ipc = ""
         self.desk: MemoryDesk | None = None
         self.remote: list[str] = []

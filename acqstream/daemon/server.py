@@ -44,6 +44,7 @@ from acqstream.storage.disk import Disk, LocalDisk
 logger = logging.getLogger("acqstream.daemon")
 
 TURN_S = 0.02  # how long one turn of the loop takes messages before it looks after the acquisitions
+SUBSCRIPTIONS_BYTES = 2**16  # of one reader of events, in all
 IDLE_POLL_MS = 250
 KEPT_HEAP_BYTES = 256 * 2**20  # frames that the sockets hold between the kernel and the log
 QUIET_MS = 50  # how long nothing comes in before the daemon ends
@@ -77,6 +78,14 @@ class Server:
             max_connections=config.max_connections,
             max_message_bytes=config.max_payload_mb * 2**20 + MAX_HEADER_BYTES,
         )
+        # Readers send subscriptions only. None of these is noted, so the limit holds for the life of a connection.
+        self._events_guard = ConnectionGuard(
+            self.endpoints.events,
+            max_connections=config.max_connections,
+            max_message_bytes=0,
+            unopened_bytes=SUBSCRIPTIONS_BYTES,
+            measures=False,
+        )
         resources = Resources(config, disk, self._wakeup.wake)
         self._budget = resources.budget
         undo.callback(resources.space.close, is_disk_well=True)
@@ -107,18 +116,20 @@ class Server:
         desk = self.endpoints.desk
         if desk is not None:
             poller.register(desk.fileno(), zmq.POLLIN)
-        if self._guard.monitor is not None:
-            poller.register(self._guard.monitor, zmq.POLLIN)  # a new connection is watched from its first byte
+        for guard in (self._guard, self._events_guard):
+            if guard.monitor is not None:
+                poller.register(guard.monitor, zmq.POLLIN)  # a new connection is watched from its first byte
         office = self._office
         try:
             while True:
-                ready = dict(poller.poll(self._guard.poll_ms(office.poll_ms(IDLE_POLL_MS))))
+                ready = dict(poller.poll(self._events_guard.poll_ms(self._guard.poll_ms(office.poll_ms(IDLE_POLL_MS)))))
                 if self._wakeup.fileno() in ready:
                     self._wakeup.clear()
                 if desk is not None:
                     desk.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self._socket not in ready or self._receive_turn()
                 self._guard.check(time.monotonic(), is_drained=is_drained, lent_bytes=self._budget.used_bytes)
+                self._events_guard.check(time.monotonic(), is_drained=True)
                 if self.endpoints.events in ready:
                     self.endpoints.events.recv()  # a subscription
                 if self._is_stopping:
@@ -142,6 +153,7 @@ class Server:
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
         self._guard.close()
+        self._events_guard.close()
         self._office.views.close()
         self._office.space.close(is_disk_well=not self._office.acquisitions)
         self.endpoints.close(FAREWELL_MS)

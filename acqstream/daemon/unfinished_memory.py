@@ -29,6 +29,7 @@ class UnfinishedMemory:
         self._arrivals = select.epoll()
 
     def add(self, one: WatchedConnection) -> None:
+        one.low_bytes = self._unexplained_bytes
         if not one.is_tcp:
             self._arrivals.register(one.handle, _ARRIVAL)
 
@@ -56,6 +57,10 @@ class UnfinishedMemory:
         for one in senders:
             one.blame_bytes = max(0, one.blame_bytes + used - before)
             one.blame_share_bytes = max(0, one.blame_share_bytes + (used - before) // len(senders))
+        for one in connections:  # what comes and goes is nobody's: its ups alone would add up, for those who only read
+            one.low_bytes = used if one in heard else min(one.low_bytes, used)
+            one.blame_bytes = min(one.blame_bytes, used - one.low_bytes)
+            one.blame_share_bytes = min(one.blame_share_bytes, used - one.low_bytes)
 
     def suspect(self, connections: Collection[WatchedConnection], lent_bytes: int) -> WatchedConnection | None:
         """The connection that has made the memory grow too much; None while it has not, or more than one may be it.

@@ -30,6 +30,7 @@ class WatchedConnection:
     bytes_read: int = 0  # by libzmq; 0 for a local socket, as the next one
     bytes_unfinished: int = 0  # read since the last message
     blame_bytes: int = 0  # growth of the memory while it sent, since its last message
+    low_bytes: int = 0  # least memory since its last message: it cannot have taken more than what is above
     blame_share_bytes: int = 0  # the same, divided among all that sent
 
     def __post_init__(self) -> None:

@@ -18,20 +18,20 @@ class PendingEventQueue(EventQueue):  # type: ignore[misc]
     def __init__(self, pending: PendingEvents) -> None:
         super().__init__()
         self._pending = pending
-        self._filtered_by: int | None = None  # the thread whose events are filtered
+        self._of_thread = threading.local()  # is_filtered: what this thread puts was filtered before
 
     @contextmanager
     def unfiltered(self) -> Iterator[None]:
         """What this thread puts inside the block goes in as it is."""
-        self._filtered_by = threading.get_ident()
+        self._of_thread.is_filtered = True
         try:
             yield
         finally:
-            self._filtered_by = None
+            self._of_thread.is_filtered = False
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Add events; None marks their end."""
-        if item is not None and self._filtered_by != threading.get_ident():
+        if item is not None and not getattr(self._of_thread, "is_filtered", False):
             item = self._pending(item)
             if isinstance(item, list) and not item:
                 return

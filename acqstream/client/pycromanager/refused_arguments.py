@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acqstream.client.producer import DEFAULT_ENDPOINT
+from acqstream.client.default_endpoint import find_endpoint
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcqStreamError, ConfigError
 
@@ -28,9 +28,9 @@ def refuse_directory(name: object, others: tuple[object, ...], options: Mapping[
 
 def _data_directory(options: Mapping[str, Any]) -> str:
     """The daemon's data directory as the end of a sentence, empty where no daemon tells it."""
-    endpoint = str(options.get("endpoint") or DEFAULT_ENDPOINT)
     keys = {key: options[key] for key in ("server_key", "keys") if options.get(key) is not None}
     try:
+        endpoint = str(options.get("endpoint") or find_endpoint())
         data = fetch_status(endpoint, timeout_s=_ASK_S, **keys).data
     except AcqStreamError:  # the directory is a comfort; the error comes without it
         return ""
