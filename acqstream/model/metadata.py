@@ -11,6 +11,8 @@ from typing import Any
 
 from acqstream.model.axes import Axes, axes_json
 
+MAX_DEPTH = 100  # of what is stored: readers take more
+
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -32,4 +34,27 @@ def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes, axes_text: by
     """
     if not metadata:
         return b'{"Axes":' + (axes_text or axes_json(axes)) + b"}"
-    return dump_ascii({**metadata, "Axes": dict(axes)})
+    text = dump_ascii({**metadata, "Axes": dict(axes)})
+    check_depth(metadata, text)
+    return text
+
+
+def check_depth(value: Mapping[str, Any], text: bytes) -> None:
+    """Raise ValueError for metadata that is nested too deeply for readers; text is its JSON."""
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and is_deeper_than(MAX_DEPTH, value):
+        raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
+
+
+def is_deeper_than(levels: int, value: Any) -> bool:
+    """Whether lists and maps are nested in more levels than these."""
+    level = [value] if isinstance(value, Mapping | list | tuple) else []
+    for _ in range(levels):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, Mapping) else one)
+            if isinstance(child, Mapping | list | tuple)
+        ]
+        if not level:
+            return False
+    return True

@@ -100,7 +100,7 @@ def _tally(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[M
     tally.payload_bytes = int(records["length"].sum())
     tally.without_checksum = int(records["own_checksum"][is_frame].sum())
     numbers = records["number"][is_frame].astype(np.int64)
-    tally.gaps = list(itertools.islice(_gaps(numbers, journal.next_number(records), gaps), MAX_GAPS_NOTED))
+    tally.restore_gaps(list(itertools.islice(_gaps(numbers, journal.next_number(records), gaps), MAX_GAPS_NOTED)))
     return tally
 
 

@@ -15,7 +15,7 @@ from acqstream.pipeline import journal
 from acqstream.pipeline.continuation import Continuation, next_stack_number, read_continuation
 from acqstream.pipeline.growing_journal import GrowingJournal
 from acqstream.pipeline.key_set import KeySet
-from acqstream.pipeline.state_file import RECEIPT_NAME, DatasetState, write_state
+from acqstream.pipeline.state_file import RECEIPT_NAME, DatasetState, remove_receipt, write_state
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
@@ -77,16 +77,16 @@ class DatasetFiles:
             continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
             journal_file.end = continuation.journal_end
             journal_file.version = continuation.journal_version
-            journal_file.mark(clean=False)
-            journal_file.sync()
             index_file = AppendFile(
                 disk, os.path.join(stack_folder, INDEX_NAME), create=False, end=continuation.index_end
             )
             undo.callback(index_file.close)
             request = {**state.request, "summary": continuation.summary} if continuation.summary else state.request
             running = dataclasses.replace(state, state=AcquisitionState.RUNNING, reason="", request=request)
-            write_state(disk, folder, running)
-            _unlink(disk, os.path.join(folder, RECEIPT_NAME))  # of a close that a crash cut short
+            write_state(disk, folder, running)  # first: recovery mends the rest, if this is cut short
+            journal_file.mark(clean=False)
+            journal_file.sync()
+            remove_receipt(disk, folder)
             if not continuation.stack_header:
                 # They kept the summary of a dataset without frames: frame 0 will begin anew.
                 for number in range(next_stack_number(stack_folder, layout)):

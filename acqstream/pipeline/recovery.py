@@ -33,7 +33,7 @@ from acqstream.pipeline.growing_journal import GrowingJournal
 from acqstream.pipeline.index_check import count_confirmed, is_entry_of, payload_bytes
 from acqstream.pipeline.index_entry import entry_of_page
 from acqstream.pipeline.journal_file import read_journal
-from acqstream.pipeline.state_file import DatasetState, read_state, write_state
+from acqstream.pipeline.state_file import DatasetState, read_state, remove_receipt, write_state
 from acqstream.pipeline.stored_checksum import stored_checksum
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
@@ -122,6 +122,7 @@ class _Recovery:
         self._write_journal(found, records)
         self.report.published = journal.next_number(records)
         reason = f"the writer died; {self.report.published} frames were published"
+        remove_receipt(self._disk, self._folder)
         write_state(
             self._disk,
             self._folder,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import FileMissing
+from acqstream.errors import FileMissing, StorageError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.metadata import dump_ascii
@@ -34,6 +34,7 @@ _TEXTS = ("dataset_id", "name", "reason", "started_at")
 _KINDS = {**dict.fromkeys(_TEXTS, str), "request": dict, "settings": dict, "gaps": list}
 _SEPARATORS = frozenset("/\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
+MAX_REASON_CHARACTERS_NOTED = 1_000_000  # of all gaps: what is written must stay below what readers take
 
 
 def now_text() -> str:
@@ -87,6 +88,17 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
         "gaps": [dataclasses.asdict(gap) for gap in state.gaps],
     }
     replace_file(disk, os.path.join(folder, STATE_NAME), dump_ascii(content))
+
+
+def remove_receipt(disk: Disk, folder: str) -> None:
+    """Of a close or a resumption that was cut short: an interrupted dataset has none. Raises StorageError."""
+    path = os.path.join(folder, RECEIPT_NAME)
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot remove") from error
 
 
 def read_state(folder: str) -> DatasetState:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from acqstream.model.receipt import MissingFrames
 from acqstream.pipeline.group import Gap, Group
-from acqstream.pipeline.state_file import MAX_GAPS_NOTED
+from acqstream.pipeline.state_file import MAX_GAPS_NOTED, MAX_REASON_CHARACTERS_NOTED
 
 
 class Tally:
@@ -18,6 +18,14 @@ class Tally:
         self.payload_bytes = 0
         self.without_checksum = 0
         self.gaps: list[MissingFrames] = []
+        self._reason = ""  # of the last gap, in full
+        self._characters_left = MAX_REASON_CHARACTERS_NOTED
+
+    def restore_gaps(self, gaps: Sequence[MissingFrames]) -> None:
+        """Those of an earlier run of the dataset."""
+        self.gaps = list(gaps)
+        self._reason = gaps[-1].reason if gaps else ""
+        self._characters_left = MAX_REASON_CHARACTERS_NOTED - sum(len(gap.reason) for gap in gaps)
 
     def add(self, entries: Sequence[Group | Gap]) -> None:
         """These were published."""
@@ -32,10 +40,13 @@ class Tally:
 
     def _note(self, gap: Gap) -> None:
         last = self.gaps[-1] if self.gaps else None
-        if last is not None and last.first + last.count == gap.first_number and last.reason == gap.reason:
+        if last is not None and last.first + last.count == gap.first_number and self._reason == gap.reason:
             self.gaps[-1] = MissingFrames(last.first, last.count + gap.count, last.reason)
         elif len(self.gaps) < MAX_GAPS_NOTED:
-            self.gaps.append(MissingFrames(gap.first_number, gap.count, gap.reason))
+            reason = gap.reason[: max(0, self._characters_left)]
+            self._characters_left -= len(reason)
+            self._reason = gap.reason
+            self.gaps.append(MissingFrames(gap.first_number, gap.count, reason))
 
     def missing(self, published: int, end: int, reason: str) -> tuple[MissingFrames, ...]:
         """All numbers below `end` without pixels: the declared ones, and those that were not published."""

@@ -23,7 +23,7 @@ from acqstream.model.acquisition_spec import (
 from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.dataset_name import normal_name
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
-from acqstream.model.metadata import frame_metadata
+from acqstream.model.metadata import check_depth, frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
 from acqstream.protocol.fields import (
     take_dataset_id,
@@ -246,7 +246,8 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
 
 def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:
     try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")  # refuses half surrogates too
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")  # refuses half surrogates too
+        check_depth(value, text)
     except (ValueError, TypeError, RecursionError) as error:
         raise ProtocolError(f"field {key!r} cannot be stored as JSON: {error}") from error
     return value

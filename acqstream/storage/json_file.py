@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.model.metadata import is_deeper_than
 from acqstream.storage.read_file import ReadFile, is_absent
 
 MAX_FILE_BYTES = 64 * 2**20
-MAX_ITEMS = 2_000_000  # an empty list takes 20 times the memory of its text, so bytes alone are no bound
-MAX_DEPTH = 100  # far below what exhausts the stack of those who walk through the value
+# An empty list takes 20 times the memory of its text, so bytes alone are no bound. A message header holds fewer items.
+MAX_ITEMS = 2_200_000
+MAX_DEPTH = 300  # far below what exhausts the stack of those who walk through the value, far above what is written
 
 _T = TypeVar("_T")
 _WRONG_CONTENT = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -44,7 +46,13 @@ def read_small_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def parse_json(
-    content: bytes | str, path: str, *, is_ours: bool = False, what: str = "", offset: int | None = None
+    content: bytes | str,
+    path: str,
+    *,
+    is_ours: bool = False,
+    what: str = "",
+    offset: int | None = None,
+    max_items: int = MAX_ITEMS,
 ) -> Any:
     """The value of a JSON text that was found in the file `path`.
 
@@ -54,8 +62,8 @@ def parse_json(
     place = f"{what} " if what else ""
     marks = b"[{," if isinstance(content, bytes) else "[{,"
     counts = [content.count(marks[i : i + 1]) for i in range(3)]  # type: ignore[arg-type] # both are of one kind
-    if sum(counts) > MAX_ITEMS:
-        text = f"{place}holds about {sum(counts)} JSON items, at most {MAX_ITEMS} are read"
+    if sum(counts) > max_items:
+        text = f"{place}holds about {sum(counts)} JSON items, at most {max_items} are read"
         raise CorruptDataset(text, path=path, offset=offset)
     strict: dict[str, Any] = {}
     if is_ours:
@@ -66,26 +74,28 @@ def parse_json(
         raise CorruptDataset(f"{place}is no JSON: nested too deeply", path=path, offset=offset) from error
     except ValueError as error:
         raise CorruptDataset(f"{place}is no JSON: {error!s:.200}", path=path, offset=offset) from error
-    if counts[0] + counts[1] > MAX_DEPTH and _is_too_deep(value):
+    if counts[0] + counts[1] > MAX_DEPTH and is_deeper_than(MAX_DEPTH, value):
         text = f"{place}is nested more than {MAX_DEPTH} levels deep, which nobody writes"
         raise CorruptDataset(text, path=path, offset=offset)
     return value
 
 
-def read_json_object(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_ours: bool = False) -> dict[str, Any]:
+def read_json_object(
+    path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_ours: bool = False, max_items: int = MAX_ITEMS
+) -> dict[str, Any]:
     """The JSON object in a file. Raises as `read_small_file`, and CorruptDataset for what is no object."""
-    value = parse_json(read_small_file(path, max_bytes), str(path), is_ours=is_ours)
+    value = parse_json(read_small_file(path, max_bytes), str(path), is_ours=is_ours, max_items=max_items)
     if not isinstance(value, dict):
         raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=str(path))
     return value
 
 
-def read_document(path: Path, kind: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
+def read_document(path: Path, kind: str, parse: Callable[[dict[str, Any]], _T], *, max_items: int = MAX_ITEMS) -> _T:
     """What `parse` makes of a document of ours: a JSON object with `kind` as its format, version 1.
 
     Raises as `read_json_object`, and CorruptDataset for whatever `parse` stumbles over.
     """
-    values = read_json_object(path, is_ours=True)
+    values = read_json_object(path, is_ours=True, max_items=max_items)
     if values.get("format") != kind or values.get("version") != 1:
         found = f"format {values.get('format')!r:.60}, version {values.get('version')!r:.60}"
         raise CorruptDataset(f"{found}; expected {kind!r}, version 1", path=str(path))
@@ -98,20 +108,6 @@ def parsed(values: dict[str, Any], path: Path, parse: Callable[[dict[str, Any]],
         return parse(values)
     except _WRONG_CONTENT as error:
         raise CorruptDataset(f"cannot be understood: {error!r:.200}", path=str(path)) from error
-
-
-def _is_too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for one in level
-            for child in (one.values() if isinstance(one, dict) else one)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _refuse_constant(text: str) -> float:

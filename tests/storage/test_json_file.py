@@ -50,5 +50,5 @@ def test_depth_is_bounded_and_commas_in_texts_are_no_depth() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deepest, "x")
     assert parse_json('["' + "[" * 1000 + '"]', "x") == ["[" * 1000]
-    with pytest.raises(CorruptDataset, match="nested more than 100 levels deep"):
+    with pytest.raises(CorruptDataset, match=f"nested more than {MAX_DEPTH} levels deep"):
         parse_json(f"[{deepest}]", "x")

@@ -20,7 +20,7 @@ from acqstream.storage.read_file import ReadFile
 
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"
-_MAX_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 512 * 1024 * 1024
 POSITION = "position"
 _CHANNEL_AXES = ("channel", COMPONENT)  # the other axes of setups make up the tile
 

@@ -16,6 +16,7 @@ from acqstream.storage.json_file import read_document
 from acqstream.storage.lock import DirectoryLock
 
 CHECKPOINT_NAME = "view.json"
+_MAX_ITEMS = 16_000_000  # a mirror notes each stack that may still grow: a million of them are an honest run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def view_folder(dataset: Path, name: str) -> Path:
 def read_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
     try:
-        return read_document(folder / CHECKPOINT_NAME, "acqstream-view", _checkpoint_in)
+        return read_document(folder / CHECKPOINT_NAME, "acqstream-view", _checkpoint_in, max_items=_MAX_ITEMS)
     except FileMissing:
         return None
 
