@@ -15,7 +15,7 @@ import sys
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from acqstream.daemon.unfinished_memory import UnfinishedMemory
+from acqstream.daemon.unfinished_memory import SLACK_BYTES, UnfinishedMemory
 from acqstream.daemon.watched_connection import WatchedConnection
 
 logger = logging.getLogger("acqstream.daemon")
@@ -61,6 +61,9 @@ class ConnectionGuard:
         self._logged_s: dict[str, float] = {}
         self._is_watching = False
         self._checks_suspected = 0
+        self._heard_since: set[WatchedConnection] = set()  # the memory was measured
+        self._measured_s = 0.0
+        self._is_alarmed = False  # somebody has made the memory grow by half of what is cut off
         self._memory: UnfinishedMemory | None = None
         self.monitor: zmq.Socket[bytes] | None = None
         if sys.platform == "linux":
@@ -108,8 +111,13 @@ class ConnectionGuard:
             if one.is_tcp and not one.is_cut_off:
                 self._check_one(one, is_heard=one in heard, most=most, now_s=now_s)
         if self._memory is not None:
-            self._memory.update(self._connections.values(), heard)
-            self._check_memory(self._memory, lent_bytes, most=most, now_s=now_s)
+            self._heard_since |= heard
+            if self._is_alarmed or now_s - self._measured_s >= CHECK_S:  # it takes up to half a millisecond
+                self._measured_s = now_s
+                self._memory.update(self._connections.values(), self._heard_since)
+                self._heard_since = set()
+                self._check_memory(self._memory, lent_bytes, most=most, now_s=now_s)
+            self._is_watching |= self._is_alarmed
 
     def close(self) -> None:
         """Stop watching. Before the guarded socket is closed."""
@@ -139,7 +147,7 @@ class ConnectionGuard:
 
     def _check_memory(self, memory: UnfinishedMemory, lent_bytes: int, *, most: int, now_s: float) -> None:
         suspect = memory.suspect(self._connections.values(), lent_bytes)
-        self._is_watching |= any(one.blame_bytes > MARGIN_BYTES for one in self._connections.values())
+        self._is_alarmed = any(one.blame_bytes > SLACK_BYTES // 2 for one in self._connections.values())
         self._checks_suspected = 0 if suspect is None else self._checks_suspected + 1
         if suspect is not None and self._checks_suspected >= most:
             grown, suspect.blame_bytes, suspect.blame_share_bytes = suspect.blame_bytes, 0, 0

@@ -1,4 +1,4 @@
-"""Memory in use by this process, cheap enough to be measured 100 times a second (2 us)."""
+"""Memory in use by this process, cheap enough to be measured 20 times a second: 2 us, at most 500 us in a busy one."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None
 
 
 def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_guard, "UNOPENED_BYTES", MIB // 2)
+    monkeypatch.setattr(guarded.guard, "_unopened_bytes", MIB // 2)
     with RawPeer(guarded.port) as producer, RawPeer(guarded.port) as stranger:
         wait_for_connections(guarded, 2)
         producer.send_part(b"open", more=False)

@@ -112,3 +112,15 @@ def test_a_replied_to_connection_is_no_sender(scene: Scene) -> None:
     scene.connections[0].handle.send(b"reply")
     scene.turn("", SLACK_BYTES + MIB)
     assert scene.connections[0].blame_bytes == 0
+
+
+def test_memory_that_comes_and_goes_is_charged_to_nobody_who_only_reads(scene: Scene) -> None:
+    """A peer that takes its status looks like one that sends: bytes that leave it look like bytes that arrive."""
+    for _ in range(100):
+        scene.turn("a", 40 * MIB)
+        scene.turn("", -40 * MIB)
+    assert scene.suspect() == ""
+    assert scene.connections[0].blame_bytes <= 40 * MIB
+    scene.turn("a", SLACK_BYTES)
+    scene.turn("a", 41 * MIB)
+    assert scene.suspect() == "a"

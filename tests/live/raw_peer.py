@@ -10,24 +10,28 @@ from typing import Self
 
 GREETING = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL" + bytes(48)
 READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+READY_OF_READER = b"\x05READY\x0bSocket-Type\0\0\0\x03SUB"
 PING = b"\x04PING\0\0sign"  # a heartbeat, without a time to live
 MORE, LONG, COMMAND = 1, 2, 4
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 class RawPeer:
-    """A DEALER after its handshake, over tcp to a port, or over ipc to the path of a socket."""
+    """A DEALER after its handshake, over tcp to a port, or over ipc to the path of a socket. is_reader: a SUB."""
 
-    def __init__(self, place: int | str) -> None:
+    def __init__(self, place: int | str, *, is_reader: bool = False) -> None:
         if isinstance(place, int):
             self.socket = socket.create_connection(("127.0.0.1", place), timeout=50)
         else:
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(10)
             self.socket.connect(place)
-        self.socket.sendall(GREETING + b"\x04" + bytes([len(READY)]) + READY)
+        ready = READY_OF_READER if is_reader else READY
+        self.socket.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
         heard, more = b"", b"any"
-        while more and b"ROUTER" not in heard:  # a message before its READY would count as a broken handshake
+        while (
+            more and (b"XPUB" if is_reader else b"ROUTER") not in heard
+        ):  # a message before its READY would count as a broken handshake
             more = self.socket.recv(4096)
             heard += more
 

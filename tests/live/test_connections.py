@@ -60,6 +60,23 @@ def test_a_message_without_end_is_cut_off(small_daemon: DaemonProcess) -> None:
     assert fetch_status(small_daemon.endpoint).acquisitions[0].name == "victim"
 
 
+LARGE = b"\x03" + MIB.to_bytes(8, "big") + bytes(MIB)
+
+
+@pytest.mark.parametrize("part", [b"\x01\x00", LARGE], ids=["tiny", "large"])
+def test_a_reader_of_events_that_sends_without_end_is_cut_off(small_daemon: DaemonProcess, part: bytes) -> None:
+    with WireClient(small_daemon.endpoint) as client:
+        events = client.hello()["events"]
+    before, sent, content = small_daemon.rss_bytes(), 0, part * (MIB // len(part) or 1)
+    with RawPeer(int(events.rpartition(":")[2]), is_reader=True) as peer, contextlib.suppress(ConnectionError):
+        while sent < 1000 * MIB:
+            peer.socket.sendall(content)
+            sent += len(content)
+    assert sent < 1000 * MIB, "it was not cut off"
+    assert small_daemon.rss_bytes() - before < 400 * MIB
+    assert fetch_status(small_daemon.endpoint).acquisitions[0].name == "victim"
+
+
 TINY = b"\x01\x00" * 2**15  # parts without content
 ALONE = b"\x01\x23" + bytes(35)  # one that is too long for the message structure of libzmq
 
