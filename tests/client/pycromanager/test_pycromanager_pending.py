@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from acqstream.client.pycromanager import PendingEvents
-from acqstream.client.pycromanager.event_queue import PendingEventQueue
 
 
 class Resumed:
@@ -64,26 +61,3 @@ def test_axes_in_the_deprecated_places_and_of_wrong_types():
     tiles.stored = [{"time": 0, "row": 1, "column": 2}]
     assert PendingEvents(tiles)(at(0, row=1, col=2)) == []
     assert PendingEvents(Resumed(0))([{"axes": {"time": np.int64(0)}}, 5]) == [5]
-
-
-def test_events_that_two_threads_acquire_are_filtered_once_each() -> None:
-    filtered: list[object] = []
-
-    def pending(item: object) -> object:
-        filtered.append(item)
-        return item
-
-    events = PendingEventQueue(pending)  # type: ignore[arg-type]
-    with events.unfiltered():
-        other = threading.Thread(target=acquire, args=(events, at(1)))
-        other.start()
-        other.join()
-        events.put(at(0))
-    assert not filtered
-    events.put(at(2))
-    assert filtered == [at(2)]
-
-
-def acquire(events: PendingEventQueue, item: object) -> None:
-    with events.unfiltered():
-        events.put(item)
