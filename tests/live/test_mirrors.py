@@ -124,8 +124,7 @@ def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
                 for entry in place.iterdir():
                     shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
                 for blocked in ("s0", "time0000", "time0001", "time0002"):
-                    shutil.rmtree(place / blocked, ignore_errors=True)
-                    (place / blocked).write_text("something else")
+                    until(lambda path=place / blocked: is_blocked(path), f"{blocked} is a file")  # type: ignore[misc]
             else:
                 remount(place, "ro")
             put(run, 16)
@@ -144,6 +143,16 @@ def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
     assert told == 0
     for other in BOTH:
         check(shared.data / f"{name}.{other}")
+
+
+def is_blocked(path: Path) -> bool:
+    """Put a file where a folder is to be; False if the mirror has made the folder meanwhile."""
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        path.write_text("something else")
+    except IsADirectoryError:
+        return False
+    return True
 
 
 def options(settings: Mapping[str, Any]) -> Sequence[str]:

@@ -45,6 +45,7 @@ BURST = [{"axes": {"time": t}} for t in range(40)]
 SLOW = [{"axes": {"time": t}, "min_start_time": 3600 * t} for t in range(4)]
 EVENTS = {"burst": [BURST], "slow": [SLOW], "planes of one": PLANES, "planes of all": [PLANES]}
 seen, hardware = [], [0]  # frames that came, images that the camera was asked for
+first = []  # number of the first frame
 engine_core = Engine.get_core()
 snap, burst = engine_core.snap_image, engine_core.start_sequence_acquisition
 
@@ -63,10 +64,12 @@ engine_core.snap_image, engine_core.start_sequence_acquisition = count_snap, cou
 
 
 def look(image, metadata):
+    if not seen:
+        first.append(run.next)  # images are put by another thread, after this has returned
     seen.append(metadata["Axes"])
     tell(axes=metadata["Axes"], sha=sha(image))
     if len(seen) == last + 1:  # those before it are with the daemon
-        while run.progress.published < run.next:
+        while run.progress.published < first[0] + last:
             time.sleep(0.005)
         tell(paused=run.next)
         threading.Event().wait()
