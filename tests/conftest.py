@@ -29,8 +29,19 @@ GRACE_S = 2.0  # for threads and processes that are on their way out
 LOOK_S = 1.0  # how often the watchdog looks
 FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread runs any more
 EXIT_HUNG = 3
-# Folders whose tests start daemons or other processes, or go through thousands of faults: not among the quick ones.
-LIVE_FOLDERS = ("bench", "docs_clients", "faults", "live", "oracles")
+# Tests that start daemons or other processes, or go through thousands of faults: not among the quick ones.
+LIVE_PLACES = (
+    *("bench/", "docs_clients/", "faults/", "live/", "oracles/", "pipeline/mirroring/", "pipeline/views/"),
+    *("pipeline/repair/", "client/pymmcore/", "client/pycromanager/", "cli/", "daemon/test_view_process.py"),
+    *("client/test_reentry.py", "client/test_local_memory.py", "client/test_lost_", "daemon/test_endpoints.py"),
+    *(
+        "pipeline/test_full_disk",
+        "pipeline/test_intake_faults.py",
+        "pipeline/test_recovery.py",
+        "rules/test_imports.py",
+    ),
+    *("pipeline/test_skips.py", "pipeline/test_hostile_files.py", "dataset/test_links.py", "dataset/test_remote_"),
+)
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
@@ -136,10 +147,10 @@ def is_slow(item: pytest.Item) -> bool:
 
 
 def is_live(item: pytest.Item) -> bool:
-    """True for a test that starts processes: by its folder, or because its module knows how to."""
-    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    """True for a test that starts processes: by its place, or because its module knows how to."""
+    place = item.path.relative_to(ROOT / "tests").as_posix()
     module = getattr(item, "module", None)
-    return folder in LIVE_FOLDERS or any(known is DaemonProcess for known in vars(module).values())
+    return place.startswith(LIVE_PLACES) or any(known is DaemonProcess for known in vars(module).values())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
