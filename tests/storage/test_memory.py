@@ -99,9 +99,9 @@ def test_where_it_cannot_be_shared_it_is_private(monkeypatch: pytest.MonkeyPatch
     else:
         monkeypatch.setattr(os, "ftruncate", refuse)
     gc.collect()  # what other tests have left goes now
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    before = set(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else set()
     memory = PageMemory(4096, shared=True)
     memory.view[:3] = b"yes"
     assert memory.descriptor is None
     assert {"no memfd": "memfd", "machine": "out of order", "refused": "Cannot allocate"}[why] in memory.private_reason
-    assert not before or len(os.listdir("/proc/self/fd")) == before
+    assert not before or set(os.listdir("/proc/self/fd")) <= before  # others may go meanwhile
