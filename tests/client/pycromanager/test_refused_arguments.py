@@ -45,3 +45,11 @@ def test_without_a_daemon_the_error_is_the_same_but_for_the_place(free_endpoint:
 
     with pytest.raises(ConfigError, match=re.escape("into its own data directory. Leave the argument out")):
         Acquisition(directory="/mine", name="cells", endpoint=free_endpoint)
+
+
+def test_the_daemon_that_would_be_used_is_asked(shared_daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    from acqstream.client.pycromanager import Acquisition
+
+    monkeypatch.setenv("ACQSTREAM_ENDPOINT", shared_daemon.endpoint)
+    with pytest.raises(ConfigError, match=re.escape(f"{shared_daemon.data} at {shared_daemon.endpoint}")):
+        Acquisition(directory="/mine", name="cells")
