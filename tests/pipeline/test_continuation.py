@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +279,24 @@ def test_one_that_is_being_written_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DatasetLocked):
             second.close()
     assert read_state(str(folder)).state is AcquisitionState.COMPLETE
+
+
+@pytest.mark.parametrize("cut", ["after the state", "before the state"])
+def test_a_resumption_that_is_killed_leaves_no_receipt_of_the_earlier_end(tmp_path: Path, cut: str) -> None:
+    """Of a dataset that had ended with an error, and so has a receipt."""
+    folder = tmp_path / "d"
+    with start_log(folder) as log:
+        take(log, frames_of(3, (6, 7)))
+        log.begin_close("error", "the script failed")
+    content = (folder / RECEIPT_NAME).read_bytes()
+    ended = replace(read_state(str(folder)), state=AcquisitionState.INTERRUPTED)  # as the daemon asks for it
+    log = Log(folder, spec_of(), memory=memory_of(), stack_limit_bytes=LIMIT_BYTES, resume=ended)
+    log.wait_until_open()  # what a killed daemon leaves is copied now
+    killed = tmp_path / "killed"
+    shutil.copytree(folder, killed)
+    log.close()
+    if cut == "after the state":
+        (killed / RECEIPT_NAME).write_bytes(content)  # the kill came before it was removed
+    assert recover(killed) is not None
+    assert read_state(str(killed)).state is AcquisitionState.INTERRUPTED
+    assert not (killed / RECEIPT_NAME).exists()
