@@ -31,16 +31,16 @@ FALLBACK_S = 100.0  # after the watchdog's last look, for when no Python thread 
 EXIT_HUNG = 3
 # Tests that start daemons or other processes, or go through thousands of faults: not among the quick ones.
 LIVE_PLACES = (
-    *("bench/", "docs_clients/", "faults/", "live/", "oracles/", "pipeline/mirroring/", "pipeline/views/"),
-    *("pipeline/repair/", "client/pymmcore/", "client/pycromanager/", "cli/", "daemon/test_view_process.py"),
+    *("bench/", "docs_clients/", "faults/", "live/", "oracles/", "mirrors/", "views/"),
+    *("integrity/repair/", "client/pymmcore/", "client/pycromanager/", "cli/", "daemon/test_view_process.py"),
     *("client/test_reentry.py", "client/test_local_memory.py", "client/test_lost_", "daemon/test_endpoints.py"),
     *(
-        "pipeline/test_full_disk",
-        "pipeline/test_intake_faults.py",
-        "pipeline/test_recovery.py",
+        "log/test_full_disk",
+        "log/test_intake_faults.py",
+        "integrity/test_recovery.py",
         "rules/test_imports.py",
     ),
-    *("pipeline/test_skips.py", "pipeline/test_hostile_files.py", "dataset/test_links.py", "dataset/test_remote_"),
+    *("log/test_skips.py", "integrity/test_hostile_files.py", "dataset/test_links.py", "dataset/test_remote_"),
 )
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=30)

@@ -17,7 +17,7 @@ from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.transport import Served, serving, transport_absent, transports_of
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
-from acqstream.pipeline.journal import JOURNAL_NAME
+from acqstream.log.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000
 _PRODUCER = "acqstream.bench.producer"

@@ -22,13 +22,13 @@ from acqstream.bench.measurement import Measurement, ProcessCost, latency_of, me
 from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
 from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.pipeline.mirroring.comparison import compare
-from acqstream.pipeline.mirroring.mirror_view import KEPT_BYTES
-from acqstream.pipeline.views.checkpoint import view_folder
-from acqstream.pipeline.views.registry import view_maker
-from acqstream.pipeline.views.view import ViewRun
-from acqstream.pipeline.views.view_progress import ViewState
+from acqstream.mirrors.comparison import compare
+from acqstream.mirrors.mirror_view import KEPT_BYTES
+from acqstream.mirrors.registry import view_maker
 from acqstream.storage.allocator import keep_large_blocks
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.view import ViewRun
+from acqstream.views.view_progress import ViewState
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from acqstream.bench.measurement import Measurement, measurement_from
 from acqstream.bench.tiled_producer import wait_for_view
 from acqstream.bench.workload import Workload, run_workload
-from acqstream.client.joining import TRANSPORTS
+from acqstream.client.connect import TRANSPORTS
 from acqstream.client.producer import create
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
-from acqstream.pipeline.views.registry import folder_of
+from acqstream.mirrors.registry import folder_of
 from acqstream.protocol.mirrors import parse_mirrors
 
 SPACE = {"PixelSizeUm": 0.325, "z-step_um": 1.0}  # usual ones: levels are halved in the plane twice before in z

@@ -13,7 +13,7 @@ from typing import Any
 
 from acqstream.bench.child_process import hold
 from acqstream.bench.workload import Workload
-from acqstream.client.joining import TRANSPORTS, Transport
+from acqstream.client.connect import TRANSPORTS, Transport
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from acqstream.bench.child_process import hold
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, print_measurement, run_workload
-from acqstream.client.joining import TRANSPORTS, Transport
+from acqstream.client.connect import TRANSPORTS, Transport
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
 from acqstream.model.acquisition_spec import DurabilityMode

@@ -29,7 +29,7 @@ from acqstream.bench.row import DATASET, ROWS
 from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
-from acqstream.pipeline.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
+from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
 from acqstream.storage.read_file import ReadFile
 
 _USED_SHARE = 0.85  # of the free space: below, the daemon begins to warn

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, run_workload
-from acqstream.client.joining import TRANSPORTS, Transport
+from acqstream.client.connect import TRANSPORTS, Transport
 from acqstream.client.producer import create
 from acqstream.errors import AcquisitionFailed
-from acqstream.pipeline.views.checkpoint import Checkpoint, read_checkpoint, view_folder
+from acqstream.views.checkpoint import Checkpoint, read_checkpoint, view_folder
 
 _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
 _POLL_S = 0.01

@@ -128,7 +128,7 @@ def describe(dataset: Dataset) -> DatasetInfo:
 
 def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.pipeline.views.mirror_results import mirror_results
+    from acqstream.mirrors.mirror_results import mirror_results
     from acqstream.storage.remote_path import is_remote
 
     try:

@@ -19,9 +19,9 @@ from acqstream.errors import ConfigError, DatasetLocked
 from acqstream.model.acquisition_spec import VIEW_NAMES
 
 if TYPE_CHECKING:
-    from acqstream.pipeline.mirroring.comparison import Comparison
-    from acqstream.pipeline.mirroring.part_runner import PartRunner
-    from acqstream.pipeline.views.view import ViewRun
+    from acqstream.mirrors.comparison import Comparison
+    from acqstream.mirrors.task_runner import PartRunner
+    from acqstream.views.view import ViewRun
 
 CLUSTER_THREADS = 2  # of a part that a worker of a cluster makes: one encodes while another stores
 
@@ -69,7 +69,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     replaced with --rebuild only, once the new ones are whole.
     """
     from acqstream.formats.registry import find_frame_format
-    from acqstream.pipeline.mirroring.mirror_view import KEPT_BYTES
+    from acqstream.mirrors.mirror_view import KEPT_BYTES
     from acqstream.storage.allocator import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
@@ -126,9 +126,9 @@ def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | N
     """None: all is made in this process."""
     if scheduler is None and (processes or 1) == 1:
         return None
-    from acqstream.pipeline.mirroring.dask_cluster import DaskCluster
-    from acqstream.pipeline.mirroring.part_runner import PartRunner
-    from acqstream.pipeline.mirroring.process_pool import ProcessPool
+    from acqstream.mirrors.dask_cluster import DaskCluster
+    from acqstream.mirrors.process_pool import ProcessPool
+    from acqstream.mirrors.task_runner import PartRunner
 
     if scheduler is None:
         assert processes is not None
@@ -141,7 +141,7 @@ def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | N
 def _check_parallel(path: Path, to: str, *, follow: bool) -> None:
     """Several processes make parts of what is there."""
     from acqstream.formats.ndtiff.reader import open_readers
-    from acqstream.pipeline.views.registry import VIEWS
+    from acqstream.mirrors.registry import VIEWS
 
     hint = "--processes, --scheduler"
     if to in VIEWS:
@@ -168,11 +168,11 @@ def _make_run(
     runner: PartRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.pipeline.mirroring.container import settings_to_go_on_with
-    from acqstream.pipeline.views.checkpoint import view_folder
-    from acqstream.pipeline.views.pyramid_view import PyramidView
-    from acqstream.pipeline.views.registry import VIEWS, folder_of, view_maker
-    from acqstream.pipeline.views.view import ViewRun
+    from acqstream.mirrors.container import settings_to_go_on_with
+    from acqstream.mirrors.registry import VIEWS, folder_of, view_maker
+    from acqstream.views.checkpoint import view_folder
+    from acqstream.views.pyramid_view import PyramidView
+    from acqstream.views.view import ViewRun
 
     if to in VIEWS:
         if out is not None:
@@ -197,7 +197,7 @@ def _make_run(
 
 def _run(run: ViewRun, *, follow: bool) -> None:
     """Until nothing is left to do; without `follow`, until all is taken that is published now."""
-    from acqstream.pipeline.views.view_progress import ViewState
+    from acqstream.views.view_progress import ViewState
 
     with progress_bar() as bar:
         task = bar.add_task(f"{run.path.name} to {run.name}", total=None)
@@ -217,7 +217,7 @@ def _run(run: ViewRun, *, follow: bool) -> None:
 
 
 def _compare(run: ViewRun, runner: PartRunner | None) -> Comparison:
-    from acqstream.pipeline.mirroring.comparison import compare
+    from acqstream.mirrors.comparison import compare
 
     with progress_bar() as bar:
         task = bar.add_task(f"comparing {run.path.name}", total=None)

@@ -24,7 +24,7 @@ def serve(
     It runs until SIGTERM or Ctrl-C; running acquisitions are finished first.
     """
     from acqstream.daemon.config import load_config
-    from acqstream.daemon.outcome import Outcome
+    from acqstream.daemon.exit_status import Outcome
     from acqstream.daemon.server import serve as run_daemon
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

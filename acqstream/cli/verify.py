@@ -14,9 +14,9 @@ from acqstream.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.formats.base import Problem
+    from acqstream.integrity.verification.chunk_check import ChunkVerification
+    from acqstream.integrity.verification.dataset_check import Verification
     from acqstream.model.receipt import MissingFrames
-    from acqstream.pipeline.verification.chunk_check import ChunkVerification
-    from acqstream.pipeline.verification.dataset_check import Verification
 
 _PROBLEMS_SHOWN = 100
 _RANGES_SHOWN = 10
@@ -36,8 +36,8 @@ def verify(
     """
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.formats.registry import find_format
-    from acqstream.pipeline.verification.chunk_check import ChunkVerification, verify_chunks
-    from acqstream.pipeline.verification.dataset_check import verify as verify_dataset
+    from acqstream.integrity.verification.chunk_check import ChunkVerification, verify_chunks
+    from acqstream.integrity.verification.dataset_check import verify as verify_dataset
     from acqstream.storage.boundary import following_links
 
     with progress_bar() as bar:

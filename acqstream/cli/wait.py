@@ -12,7 +12,7 @@ from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text
 
 if TYPE_CHECKING:
-    from acqstream.pipeline.dataset_end import DatasetEnd
+    from acqstream.mirrors.dataset_end import DatasetEnd
 
 
 def wait(
@@ -32,7 +32,7 @@ def wait(
     are complete, with 3 if frames are missing or a mirror is not complete, with 124 when the time is over, with 69 if
     something has not ended and no process goes on with it.
     """
-    from acqstream.pipeline.dataset_end import wait_for_end
+    from acqstream.mirrors.dataset_end import wait_for_end
 
     with progress_bar() as bar:
         task = bar.add_task(str(path), total=None)

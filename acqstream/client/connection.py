@@ -12,8 +12,8 @@ from typing import Any
 
 import zmq
 
+from acqstream.client.connect import Joined, Joiner, no_daemon
 from acqstream.client.daemon_errors import failure, refusal
-from acqstream.client.joining import Joined, Joiner, no_daemon
 from acqstream.client.keys import CurveKeys
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory

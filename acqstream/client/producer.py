@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from acqstream.client import outgoing
+from acqstream.client import open_request
 from acqstream.client.arguments import (
     checked_callback,
     checked_choice,
@@ -23,10 +23,10 @@ from acqstream.client.arguments import (
     checked_path,
     checked_text,
 )
+from acqstream.client.connect import SHARING, TRANSPORTS, Transport
 from acqstream.client.connection import Connection, ConnectionSettings
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.frame_axes import MicroManagerAxes
-from acqstream.client.joining import SHARING, TRANSPORTS, Transport
 from acqstream.client.keys import curve_keys
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.machine import is_local
@@ -112,13 +112,13 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     request = {
         "name": name,
         "summary": summary_fields,
-        "frame": outgoing.frame_hint(frame),
-        "axes": outgoing.axes_hint(axes),
+        "frame": open_request.frame_hint(frame),
+        "axes": open_request.axes_hint(axes),
         "expect": checked_count("expect", expect),
-        "mirrors": outgoing.mirrors_request(mirrors),
+        "mirrors": open_request.mirrors_request(mirrors),
         "durability": checked_durability(durability),
         "duplicates": checked_choice("duplicates", duplicates, (None, "error", "replace")),
-        "tiles": outgoing.tiles_request(tiles, levels),
+        "tiles": open_request.tiles_request(tiles, levels),
         "on_exists": checked_choice("on_exists", on_exists, ("error", "number")),
         "resume": checked_flag("resume", resume),
     }

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
-from acqstream.daemon.memory_desk import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducersMemory
 from acqstream.daemon.space import Level, Space
+from acqstream.log.log import Log
+from acqstream.log.memory_budget import Share
+from acqstream.log.writer import BATCH_BYTES
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.log import Log
-from acqstream.pipeline.memory_budget import Share
-from acqstream.pipeline.writer import BATCH_BYTES
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack, StoredPage
 from acqstream.protocol.session import Session

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.daemon.memory_desk import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducersMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError
+from acqstream.log.memory_budget import Share
+from acqstream.mirrors.registry import VIEWS, folder_of
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.pipeline.memory_budget import Share
-from acqstream.pipeline.views.checkpoint import mark_begun
-from acqstream.pipeline.views.registry import VIEWS, folder_of
-from acqstream.pipeline.views.result_record import record_result, remove_record
 from acqstream.storage.disk import Disk
+from acqstream.views.checkpoint import mark_begun
+from acqstream.views.result_record import record_result, remove_record
 
 logger = logging.getLogger("acqstream.daemon")
 

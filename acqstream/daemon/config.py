@@ -13,7 +13,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acqstream.errors import AcqStreamError, ConfigError
-from acqstream.pipeline.views.registry import view_maker
+from acqstream.mirrors.registry import view_maker
 from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.storage.json_file import read_small_file
 

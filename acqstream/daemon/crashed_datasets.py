@@ -9,9 +9,9 @@ from pathlib import Path
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.pipeline import journal
-from acqstream.pipeline.recovery import RecoveryReport, recover
-from acqstream.pipeline.state_file import STATE_NAME
+from acqstream.integrity.recovery import RecoveryReport, recover
+from acqstream.log import journal
+from acqstream.log.state_file import STATE_NAME
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 
 logger = logging.getLogger("acqstream.recovery")

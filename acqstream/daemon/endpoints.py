@@ -10,8 +10,8 @@ import zmq
 
 from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.memory_desk import MemoryDesk
 from acqstream.daemon.runtime_folder import make_runtime_folder
+from acqstream.daemon.shared_memory_server import MemoryDesk
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
 

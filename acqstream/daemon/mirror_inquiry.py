@@ -10,9 +10,9 @@ from acqstream.daemon.acquisition import Acquisition
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, ProtocolError
+from acqstream.log.state_file import DatasetState, read_state
+from acqstream.mirrors.mirror_results import mirror_results
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.pipeline.state_file import DatasetState, read_state
-from acqstream.pipeline.views.mirror_results import mirror_results
 from acqstream.protocol.replies import MirrorsReply
 from acqstream.protocol.requests import Mirrors
 

@@ -15,12 +15,12 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.exit_status import Outcome, outcome_of
 from acqstream.daemon.machine import boot_id
-from acqstream.daemon.memory_desk import memory_of
 from acqstream.daemon.mirror_inquiry import mirrors_reply
-from acqstream.daemon.openings import TAKEOVER_EPOCHS, Openings
-from acqstream.daemon.outcome import Outcome, outcome_of
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, Openings
 from acqstream.daemon.resources import Resources
+from acqstream.daemon.shared_memory_server import memory_of
 from acqstream.daemon.space import Level
 from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError

@@ -8,8 +8,8 @@ import zmq
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.office import Office
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
+from acqstream.log.slot import Slot
 from acqstream.model.frame_header import FrameHeader
-from acqstream.pipeline.slot import Slot
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.requests import Frame
 from acqstream.protocol.session import Verdict

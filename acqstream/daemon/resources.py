@@ -7,7 +7,7 @@ from collections.abc import Callable
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.space import Space
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.pipeline.memory_budget import MemoryBudget
+from acqstream.log.memory_budget import MemoryBudget
 from acqstream.storage.disk import Disk
 
 

@@ -25,14 +25,14 @@ from acqstream.daemon.crashed_datasets import recover_all
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.exit_status import Outcome
 from acqstream.daemon.memory_limit import memory_limit_bytes
 from acqstream.daemon.office import Office
-from acqstream.daemon.outcome import Outcome
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.service import Service
 from acqstream.daemon.unfinished_views import go_on_with_views
-from acqstream.daemon.wakeup import Wakeup
+from acqstream.daemon.waker import Wakeup
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import Frames

@@ -10,14 +10,14 @@ from pathlib import Path
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.mirror_records import read_record, record_key
+from acqstream.log.state_file import DatasetState, read_state
+from acqstream.mirrors.registry import folder_of
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.pipeline.state_file import DatasetState, read_state
-from acqstream.pipeline.views.checkpoint import is_complete, read_checkpoint
-from acqstream.pipeline.views.pyramid_levels import level_folders
-from acqstream.pipeline.views.registry import folder_of
-from acqstream.pipeline.views.result_record import record_result
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
+from acqstream.views.checkpoint import is_complete, read_checkpoint
+from acqstream.views.pyramid_levels import level_folders
+from acqstream.views.result_record import record_result
 
 _View = tuple[Path, str, Path]
 """The dataset's folder, the view's name, and its own folder."""

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.daemon.memory_desk import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducersMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
+from acqstream.log.recent_groups import GroupTable
+from acqstream.mirrors.registry import folder_of
 from acqstream.model.mirror_result import MirrorResult, MirrorState
-from acqstream.pipeline.views.checkpoint import mark_failed, view_folder
-from acqstream.pipeline.views.recent_groups import GroupTable
-from acqstream.pipeline.views.registry import folder_of
-from acqstream.pipeline.views.result_record import record_result
-from acqstream.pipeline.views.view_progress import ViewState
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
+from acqstream.views.checkpoint import mark_failed, view_folder
+from acqstream.views.result_record import record_result
+from acqstream.views.view_progress import ViewState
 
 logger = logging.getLogger("acqstream.daemon")
 

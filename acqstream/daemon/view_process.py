@@ -1,7 +1,7 @@
 """The daemon's side of the views: one child process makes them all, watched and started again when it dies.
 
 Used by the loop only, which it never keeps waiting: what cannot be sent now is sent on another turn. What the two say
-to each other: `acqstream.pipeline.views.host`.
+to each other: `acqstream.mirrors.view_worker`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 import acqstream
 from acqstream.daemon.exit_text import exit_text
-from acqstream.daemon.memory_desk import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducersMemory
 from acqstream.daemon.view_job import ViewJob
+from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.model.mirror_result import MirrorResult
-from acqstream.pipeline.views.recent_groups import GroupTable, address_of
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
@@ -65,7 +65,7 @@ class ViewProcess:
     def __init__(
         self,
         memory: PageMemory,
-        command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.pipeline.views.host"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.mirrors.view_worker"),
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.dataset.canvas import Side
+from acqstream.arrays.mosaic import Side
+from acqstream.arrays.selection import Selection, as_numpy, expand, positions
 from acqstream.dataset.optional import needed
-from acqstream.dataset.selection import Selection, as_numpy, expand, positions
 from acqstream.formats.chunk_format import ChunkArrayReader, Position
 from acqstream.model.frame_space import Place
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.dataset.canvas import Canvas, Run, Side
-from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, positions
+from acqstream.arrays.mosaic import Canvas, Run, Side
+from acqstream.arrays.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.formats.base import FrameReader
 from acqstream.formats.space_evidence import SpaceWitnesses

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.dataset.reopened import reopened
-from acqstream.dataset.selection import Selection, as_numpy, as_slice, expand, positions
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 

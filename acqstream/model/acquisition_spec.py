@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
-VIEW_NAMES = ("null", "pyramid")  # what can be asked for besides mirrors in chunk formats; how: pipeline.views.registry
+VIEW_NAMES = (
+    "null",
+    "pyramid",
+)  # what can be asked for besides mirrors in chunk formats; see acqstream.mirrors.registry
 PYRAMID_VIEW = "pyramid"  # what tiled acquisitions ask for by themselves, where it is one of VIEW_NAMES
 MAX_LEVELS = 16
 MAX_OVERLAP_PX = 65_535

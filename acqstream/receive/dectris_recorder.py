@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from acqstream.client.producer import create
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.protocol.dectris_stream import (
+from acqstream.receive.dectris_stream import (
     SeriesImage,
     SeriesStart,
     channel_image,

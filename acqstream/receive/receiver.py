@@ -12,8 +12,8 @@ import zmq
 
 from acqstream.errors import ConfigError
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.dectris_stream import require_cbor
 from acqstream.receive.dectris_recorder import DectrisRecorder
+from acqstream.receive.dectris_stream import require_cbor
 from acqstream.receive.recorder import Recorder, StreamTally
 from acqstream.receive.stream_settings import StreamSettings
 

@@ -15,7 +15,7 @@ from acqstream.client.run import Run
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.model.receipt import Receipt
-from acqstream.protocol.array_stream import ArrayHeader, parse_array_header
+from acqstream.receive.array_stream import ArrayHeader, parse_array_header
 from acqstream.receive.stream_counter import StreamCounter
 from acqstream.receive.stream_settings import StreamSettings
 

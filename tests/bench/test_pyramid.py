@@ -9,8 +9,8 @@ from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.pyramid import PyramidPlan, run_pyramid_benchmark
 from acqstream.bench.tiled_producer import wait_for_levels
 from acqstream.errors import AcquisitionFailed
-from acqstream.pipeline.views.checkpoint import Checkpoint, view_folder, write_checkpoint
 from acqstream.storage.disk import LocalDisk
+from acqstream.views.checkpoint import Checkpoint, view_folder, write_checkpoint
 
 
 def test_levels_that_fail_end_it(tmp_path: Path) -> None:

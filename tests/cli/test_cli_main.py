@@ -88,7 +88,7 @@ def test_error_is_one_line_with_the_next_step() -> None:
     ],
 )
 def test_light_verbs_load_little(arguments: list[str], heavy: tuple[str, ...]) -> None:
-    heavy += ("acqstream.daemon", "acqstream.pipeline", "acqstream.formats", "acqstream.bench", "acqstream.simulate")
+    heavy += ("acqstream.daemon", "acqstream.log", "acqstream.formats", "acqstream.bench", "acqstream.simulate")
     program = (
         "import sys\nfrom acqstream.cli.main import main\n"
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"

@@ -9,7 +9,7 @@ import pytest
 from acqstream.cli.main import main
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.storage.lock import DirectoryLock
-from tests.pipeline.views.view_sums import sums_of
+from tests.views.view_sums import sums_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from acqstream.cli.main import main
-from tests.pipeline.make_frames import frames_of, start_log
-from tests.pipeline.read_back import read_pages
+from tests.log.make_frames import frames_of, start_log
+from tests.log.read_back import read_pages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
 

@@ -13,7 +13,7 @@ from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
 from acqstream.model.receipt import Status
 from acqstream.storage.lock import DirectoryLock
-from tests.pipeline.make_frames import frames_of, start_log, write_log
+from tests.log.make_frames import frames_of, start_log, write_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
 

@@ -10,8 +10,8 @@ import pytest
 import acqstream
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.main import main
-from tests.pipeline.make_frames import write_log
-from tests.pipeline.mirroring.mirror_cases import array_of, frames_at, places_of
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import array_of, frames_at, places_of
 
 FRAMES = frames_at(places_of(("time", "channel", "z"), {"time": 2, "channel": 2, "z": 37}), (70, 90))
 

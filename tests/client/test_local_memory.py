@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from acqstream.client import joining
+from acqstream.client import connect
 from acqstream.client.link import Link
 from acqstream.client.producer import create
 from acqstream.errors import ConfigError, DaemonUnavailable, DatasetExists
@@ -95,7 +95,7 @@ def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
 def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is_away(daemon, left, monkeypatch):
     daemon.behavior.memory = left
     for name in ("_FIRST_ATTEMPT_S", "_LONGEST_ATTEMPT_S"):  # more than the patience leaves to any of them
-        monkeypatch.setattr(joining, name, 60.0)
+        monkeypatch.setattr(connect, name, 60.0)
     stands, attempts = Link.wait_writable, itertools.count()
 
     def stands_twice(link: Link, timeout_s: float) -> bool:

@@ -7,13 +7,13 @@ from pathlib import Path
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.pipeline.log import Log
-from acqstream.pipeline.memory_budget import MemoryBudget
-from acqstream.pipeline.views.view_progress import ViewState
+from acqstream.log.log import Log
+from acqstream.log.memory_budget import MemoryBudget
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
 from acqstream.storage.memory import map_memory
-from tests.pipeline.make_frames import MIB, frames_of, spec_of
+from acqstream.views.view_progress import ViewState
+from tests.log.make_frames import MIB, frames_of, spec_of
 from tests.storage.scripted_disk import ScriptedDisk
 
 CLAIMED = 0

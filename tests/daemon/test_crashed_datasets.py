@@ -9,7 +9,7 @@ import pytest
 from acqstream.daemon.crashed_datasets import recover_all
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.pipeline import journal
+from acqstream.log import journal
 
 
 def half_made(folder: Path, stack_folder: str = ".") -> Path:

@@ -14,12 +14,12 @@ import zmq
 from acqstream.daemon import reception
 from acqstream.daemon.acquisition import Peer
 from acqstream.daemon.reception import Reception
-from acqstream.pipeline.log import Log
+from acqstream.log.log import Log
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.requests import parse_request
 from acqstream.protocol.session import Verdict
-from tests.pipeline.make_frames import memory_of, start_log
-from tests.pipeline.read_back import stack_paths
+from tests.log.make_frames import memory_of, start_log
+from tests.log.read_back import stack_paths
 
 SHAPE = (1, 4096 * 65)  # whole blocks: where the first of two frames lies on a block, the second one does too
 

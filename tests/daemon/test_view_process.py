@@ -23,14 +23,14 @@ from acqstream.daemon import view_process
 from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
-from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
-from acqstream.pipeline.views.host import MAX_CATCHING_UP
-from acqstream.pipeline.views.view_progress import ViewState
+from acqstream.mirrors.view_worker import MAX_CATCHING_UP
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
-from tests.pipeline.make_frames import frames_of, start_log, write_log
-from tests.pipeline.views.pyramid_cases import finish, pyramid_of, tiles_of, write_tiled
-from tests.pipeline.views.view_sums import sums_of
+from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
+from acqstream.views.view_progress import ViewState
+from tests.log.make_frames import frames_of, start_log, write_log
+from tests.views.pyramid_cases import finish, pyramid_of, tiles_of, write_tiled
+from tests.views.view_sums import sums_of
 from tests.waiting import until
 
 FRAMES = frames_of(50)

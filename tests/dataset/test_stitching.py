@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import acqstream
-from acqstream.dataset.canvas import Side
+from acqstream.arrays.mosaic import Side
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level import Level
 from acqstream.errors import DatasetError

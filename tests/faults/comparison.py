@@ -13,8 +13,8 @@ import xxhash
 import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.pipeline import journal
-from acqstream.pipeline.state_file import read_receipt
+from acqstream.log import journal
+from acqstream.log.state_file import read_receipt
 from tests.faults.fault_result import Try
 from tests.faults.frame_plan import FramePlan
 from tests.faults.producer_process import Report

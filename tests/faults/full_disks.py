@@ -13,8 +13,8 @@ from pathlib import Path
 
 from acqstream.client.status import fetch_status
 from acqstream.daemon.config import DaemonConfig
+from acqstream.log.state_file import read_receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.state_file import read_receipt
 from tests.faults.comparison import check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.pipeline.views.checkpoint import view_folder
-from acqstream.pipeline.views.registry import view_maker
-from acqstream.pipeline.views.view import ViewRun
+from acqstream.mirrors.registry import view_maker
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.view import ViewRun
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import StackPlan

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from acqstream.log.state_file import STATE_NAME
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.state_file import STATE_NAME
 from tests.faults.comparison import check_complete, check_end, compare
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from acqstream.pipeline.recovery import recover
+from acqstream.integrity.recovery import recover
 from acqstream.storage.disk import LocalDisk
 
 ENDINGS = {0: "recovered", -signal.SIGKILL: "killed"}

@@ -18,12 +18,12 @@ import acqstream
 from acqstream.dataset.dataset import Dataset
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
-from acqstream.pipeline import journal
+from acqstream.log import journal
 from tests.faults.fault_result import FaultResult, Try
 from tests.live.programs import environment, kill
-from tests.pipeline.crashed import Step, crash, cut, entry_starts, without_leftovers
-from tests.pipeline.make_frames import Frame, frame_of, frames_of
-from tests.pipeline.read_back import check_dataset, read_journal, stack_paths
+from tests.log.crashed import Step, crash, cut, entry_starts, without_leftovers
+from tests.log.make_frames import Frame, frame_of, frames_of
+from tests.log.read_back import check_dataset, read_journal, stack_paths
 
 FAULT = "recovery killed"
 TRIES = 0  # as many as there are calls

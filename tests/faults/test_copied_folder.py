@@ -15,9 +15,9 @@ import tifffile
 import acqstream
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
-from acqstream.pipeline.recovery import recover
-from tests.pipeline.make_frames import Frame, mixed_frames, start_log
-from tests.pipeline.read_back import check_dataset, open_ndstorage
+from acqstream.integrity.recovery import recover
+from tests.log.make_frames import Frame, mixed_frames, start_log
+from tests.log.read_back import check_dataset, open_ndstorage
 
 LIMIT_BYTES = 7_600_000
 FRAMES_PER_COPY = 6

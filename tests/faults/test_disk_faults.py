@@ -9,10 +9,10 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError, DatasetError, DiskFull, WriterBehind
-from acqstream.pipeline.recovery import recover
-from acqstream.pipeline.state_file import STATE_NAME, read_state
-from tests.pipeline.make_frames import Frame, frame_of, log_threads, start_log
-from tests.pipeline.read_back import check_dataset, check_ndstorage, check_ours
+from acqstream.integrity.recovery import recover
+from acqstream.log.state_file import STATE_NAME, read_state
+from tests.log.make_frames import Frame, frame_of, log_threads, start_log
+from tests.log.read_back import check_dataset, check_ndstorage, check_ours
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 
 PATIENCE_S = 0.05  # with a disk that fails
@@ -23,9 +23,9 @@ FRAMES = [frame_of(number, (320, 512) if number % 3 else (9, 11)) for number in 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acqstream.pipeline.space_gate.RETRY_S", 0.02)
-    monkeypatch.setattr("acqstream.pipeline.log.RETRY_S", 0.02)
-    monkeypatch.setattr("acqstream.pipeline.writer.BATCH_INTERVAL_S", 0.002)  # lone frames wait for no timer
+    monkeypatch.setattr("acqstream.log.space_gate.RETRY_S", 0.02)
+    monkeypatch.setattr("acqstream.log.log.RETRY_S", 0.02)
+    monkeypatch.setattr("acqstream.log.writer.BATCH_INTERVAL_S", 0.002)  # lone frames wait for no timer
 
 
 def run_log(folder: Path, disk: ScriptedDisk, patience_s: float = WELL_S) -> tuple[int, bool]:

@@ -16,14 +16,14 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError
+from acqstream.integrity.recovery import recover
+from acqstream.log import journal
+from acqstream.log.log import Log
+from acqstream.log.state_file import STATE_NAME
 from acqstream.model.acquisition_spec import TileSpec
-from acqstream.pipeline import journal
-from acqstream.pipeline.log import Log
-from acqstream.pipeline.recovery import recover
-from acqstream.pipeline.state_file import STATE_NAME
 from acqstream.storage.disk import LocalDisk
-from tests.pipeline.make_frames import MIB, Frame, frame_of, memory_of, spec_of
-from tests.pipeline.read_back import check_ours, read_journal
+from tests.log.make_frames import MIB, Frame, frame_of, memory_of, spec_of
+from tests.log.read_back import check_ours, read_journal
 
 PIECE_BYTES = 4096
 LIMIT_BYTES = 7_600_000

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from acqstream.pipeline.views.checkpoint import Checkpoint, read_checkpoint, view_folder
+from acqstream.views.checkpoint import Checkpoint, read_checkpoint, view_folder
 from tests.faults.comparison import check_end
 from tests.faults.fault_result import FaultResult, Try, repeat
 from tests.faults.frame_plan import FramePlan
@@ -14,7 +14,7 @@ from tests.faults.producer_process import TRANSPORTS, ProducerProcess, dataset_o
 from tests.faults.progress_board import Phase
 from tests.faults.view_killer import ViewKiller
 from tests.live.daemon_process import DaemonProcess
-from tests.pipeline.views.view_sums import sums_of
+from tests.views.view_sums import sums_of
 from tests.waiting import until
 
 FAULT = "view killed"

@@ -21,7 +21,7 @@ from acqstream.client.status import fetch_status
 from acqstream.model.receipt import Receipt
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
-from tests.pipeline.mirroring.mirror_cases import read_plain
+from tests.mirrors.mirror_cases import read_plain
 from tests.waiting import until
 
 FORMATS = ("n5", "wkw")

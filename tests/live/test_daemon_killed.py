@@ -14,8 +14,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import DaemonUnavailable, WriterBehind
+from acqstream.log.journal import JOURNAL_NAME, decode_journal_header
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.journal import JOURNAL_NAME, decode_journal_header
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.stored import check_frames, image_of, state_of

@@ -11,7 +11,7 @@ import pytest
 
 import acqstream
 from acqstream.cli.exit_code import ExitCode
-from acqstream.client.joining import Transport
+from acqstream.client.connect import Transport
 from acqstream.errors import StorageError
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk

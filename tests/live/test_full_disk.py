@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.joining import Transport
+from acqstream.client.connect import Transport
 from acqstream.client.status import AcquisitionStatus, fetch_status
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull

@@ -21,7 +21,7 @@ import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
-from acqstream.pipeline import journal
+from acqstream.log import journal
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, state_of

@@ -9,14 +9,14 @@ import pytest
 
 import acqstream
 from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.state_file import STATE_NAME, read_state
 from acqstream.model.state import AcquisitionState
-from acqstream.pipeline.journal import JOURNAL_NAME
-from acqstream.pipeline.state_file import STATE_NAME, read_state
-from acqstream.pipeline.views.checkpoint import CHECKPOINT_NAME, view_folder
+from acqstream.views.checkpoint import CHECKPOINT_NAME, view_folder
 from tests.live.daemon_process import DaemonProcess
-from tests.pipeline.crashed import crash
-from tests.pipeline.hostile_files import ANY_FILE, JSON_FILE, edited
-from tests.pipeline.make_frames import frames_of
+from tests.log.crashed import crash
+from tests.log.hostile_files import ANY_FILE, JSON_FILE, edited
+from tests.log.make_frames import frames_of
 
 FRAMES = frames_of(5, (6, 7))
 LITTLE_MEMORY = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import acqstream
-from acqstream.client.joining import Transport
+from acqstream.client.connect import Transport
 from acqstream.client.status import fetch_status
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess

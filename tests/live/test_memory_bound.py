@@ -10,9 +10,9 @@ import pytest
 
 import acqstream
 from acqstream.errors import ProtocolError
+from acqstream.integrity.verification.dataset_check import verify
+from acqstream.log.journal import JOURNAL_NAME
 from acqstream.model.frame_header import MAX_NUMBER
-from acqstream.pipeline.journal import JOURNAL_NAME
-from acqstream.pipeline.verification.dataset_check import verify
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until

@@ -20,9 +20,9 @@ import acqstream
 from acqstream.cli.exit_code import ExitCode
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
-from acqstream.pipeline.dataset_end import DatasetEnd, wait_for_end
-from acqstream.pipeline.verification.dataset_check import verify
-from acqstream.pipeline.views.mirror_results import mirror_results
+from acqstream.integrity.verification.dataset_check import verify
+from acqstream.mirrors.dataset_end import DatasetEnd, wait_for_end
+from acqstream.mirrors.mirror_results import mirror_results
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror
 from tests.live.stored import image_of, unstalled

@@ -12,7 +12,7 @@ import pytest
 
 import acqstream
 from tests.live import programs
-from tests.pipeline.mirroring.mirror_cases import read_plain
+from tests.mirrors.mirror_cases import read_plain
 from tests.waiting import until
 
 BATCHES, STACKS, DEPTH = 3, 40, 5  # 200 frames: what the library keeps back of its index are some 110

@@ -24,8 +24,8 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror, mirrors_of, remount
 from tests.live.small_disk import small_disk
 from tests.live.stored import image_of, unstalled
-from tests.pipeline.mirroring.mirror_cases import read_plain
-from tests.pipeline.mirroring.wkw_cases import check_announced
+from tests.mirrors.mirror_cases import read_plain
+from tests.mirrors.wkw_cases import check_announced
 from tests.waiting import until
 
 SHAPE = (120, 200)

@@ -11,7 +11,7 @@ import pytest
 
 import acqstream
 from acqstream.cli.exit_code import ExitCode
-from acqstream.client.joining import Transport
+from acqstream.client.connect import Transport
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
 from tests.live.daemon_process import DaemonProcess

@@ -16,11 +16,11 @@ import pytest
 import acqstream
 from acqstream.client.status import fetch_status
 from acqstream.errors import DatasetError
-from acqstream.pipeline.verification.dataset_check import verify
-from acqstream.pipeline.views.checkpoint import read_checkpoint, view_folder
+from acqstream.integrity.verification.dataset_check import verify
+from acqstream.views.checkpoint import read_checkpoint, view_folder
 from tests.live.daemon_process import DaemonProcess
-from tests.pipeline.make_frames import Frame
-from tests.pipeline.views.pyramid_cases import check_levels, grid, shuffled, tiles_of
+from tests.log.make_frames import Frame
+from tests.views.pyramid_cases import check_levels, grid, shuffled, tiles_of
 from tests.waiting import until
 
 OVERLAP = (4, 6)

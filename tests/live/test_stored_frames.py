@@ -15,7 +15,7 @@ import pytest
 import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
-from acqstream.pipeline import stored_keys
+from acqstream.log import stored_keys
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, state_of

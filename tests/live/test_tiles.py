@@ -14,12 +14,12 @@ import acqstream
 from acqstream.client.run import Run
 from acqstream.errors import AcquisitionRefused, FrameRefused
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
-from acqstream.pipeline.verification.dataset_check import verify
+from acqstream.integrity.verification.dataset_check import verify
 from acqstream.simulate import sample
 from acqstream.simulate.tile_scan import TileScan
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import state_of, unstalled
-from tests.pipeline.read_back import open_pyramid
+from tests.log.read_back import open_pyramid
 from tests.waiting import until
 
 SHAPE = (300, 400)  # large enough for a group of its own

@@ -23,13 +23,13 @@ from acqstream.client.run import Run
 from acqstream.client.status import AcquisitionStatus, _ask, fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
-from tests.pipeline.make_frames import LEAST_LIMIT_BYTES
-from tests.pipeline.views.view_sums import sums_of
+from tests.log.make_frames import LEAST_LIMIT_BYTES
+from tests.views.view_sums import sums_of
 from tests.waiting import WAIT_S, until
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""
-from acqstream.pipeline.log import Log
+from acqstream.log.log import Log
 Log.__init__.__kwdefaults__["stack_limit_bytes"] = {LEAST_LIMIT_BYTES}
 """
 DYING_VIEWS = """

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.grid.reference_pyramid import reference_of
+from tests.log.make_frames import LEAST_LIMIT_BYTES, Axes, Frame
 from tests.oracles import java_reader
 from tests.oracles.java_reader import JavaDataset
 from tests.oracles.sample_datasets import key_of
-from tests.pipeline.make_frames import LEAST_LIMIT_BYTES, Axes, Frame
-from tests.pipeline.views.pyramid_cases import Place, finish, grid, pyramid_of, shuffled, tiles_of, write_tiled
+from tests.views.pyramid_cases import Place, finish, grid, pyramid_of, shuffled, tiles_of, write_tiled
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow, pytest.mark.timeout_s(400)]  # the first one may fetch the library
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.grid.reference_pyramid import Image, Key, reference_of
-from tests.pipeline.make_frames import Axes
-from tests.pipeline.views.pyramid_cases import Place, finish, grid, pyramid_of, shuffled, tiles_of, write_tiled
+from tests.log.make_frames import Axes
+from tests.views.pyramid_cases import Place, finish, grid, pyramid_of, shuffled, tiles_of, write_tiled
 
 pytestmark = pytest.mark.oracle
 

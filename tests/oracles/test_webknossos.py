@@ -19,9 +19,9 @@ from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.header import VOXEL_TYPES
 from acqstream.formats.wkw.reader import open_readers
 from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of
 from tests.oracles.webknossos_package import PYTHON, ROOT, WebknossosError, WebknossosPackage
-from tests.pipeline.make_frames import write_log
-from tests.pipeline.mirroring.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of
 
 pytestmark = [
     pytest.mark.oracle,

@@ -86,7 +86,7 @@ def test_every_message_has_a_section():
 def test_every_code_that_is_raised_is_in_the_table():
     table = PAGE.split("\n## Errors\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    folders = ("daemon", "pipeline", "protocol", "formats/ndtiff")
+    folders = ("daemon", "log", "views", "mirrors", "integrity", "protocol", "formats/ndtiff")
     sources = [path for folder in folders for path in (ROOT / "acqstream" / folder).glob("*.py")]
     raised = {code for path in sources for code in re.findall(r'\bcode="(\w+)"', path.read_text(encoding="utf-8"))}
     assert raised - documented == set()

@@ -8,7 +8,7 @@ import pytest
 
 from acqstream.errors import CorruptDataset, FileMissing
 from acqstream.storage.json_file import MAX_DEPTH, parse_json, read_document, read_json_object, read_small_file
-from tests.pipeline.hostile_files import ANY_FILE, JSON_FILE
+from tests.log.hostile_files import ANY_FILE, JSON_FILE
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import acqstream
 from acqstream.model.state import AcquisitionState
 from tests.client.pycromanager import microscope
-from tests.pipeline.read_back import open_pyramid
+from tests.log.read_back import open_pyramid
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,7 +14,7 @@ from acqstream.client.pymmcore import install, streaming
 from acqstream.client.status import fetch_status
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import small_disk
-from tests.pipeline.read_back import open_pyramid
+from tests.log.read_back import open_pyramid
 from tests.waiting import in_time, until
 
 PATIENCE_S = 2.0

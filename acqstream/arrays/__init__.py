@@ -1,0 +1,1 @@
+"""The array that frames make up: axes, places, gaps, mosaics, space. Pure."""

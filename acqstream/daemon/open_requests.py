@@ -1,0 +1,259 @@
+"""Opening acquisitions: new ones, and interrupted ones that are gone on with.
+
+Epochs number the connections to an acquisition, so that a producer that was replaced meanwhile is told from the one
+that replaced it. A connection that was lost raises the epoch by 1, in memory; a producer started again by
+TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.space import Level
+from acqstream.errors import (
+    AcquisitionRefused,
+    ConfigError,
+    CorruptDataset,
+    DatasetError,
+    FileMissing,
+    ProtocolError,
+    StorageError,
+)
+from acqstream.log.log import Log
+from acqstream.log.log_views import LogViews
+from acqstream.log.state_file import DatasetState, read_receipt, read_state
+from acqstream.mirrors.registry import view_maker
+from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec, TileSpec
+from acqstream.model.receipt import Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.protocol.session import Session
+
+TAKEOVER_EPOCHS = 1_000_000
+"""More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
+
+
+class Openings:
+    """Decides what an `open` gets, and takes memory for it."""
+
+    def __init__(self, config: DaemonConfig, directory: DataDirectory, resources: Resources) -> None:
+        self._config = config
+        self._directory = directory
+        self._resources = resources
+
+    def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
+        """A new acquisition, or an interrupted one gone on with where `spec.resume` asks for it.
+
+        The receipt, where a producer comes back to its own acquisition and that had been finished. Raises
+        AcquisitionRefused, DatasetExists, or ProtocolError (unknown_ds) if it comes back to one that is not in this
+        data directory.
+        """
+        found = self._find(spec) if spec.resume else None
+        if found is not None and found[1].dataset_id == spec.dataset_id:
+            receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
+            if receipt is not None:
+                return receipt
+        spec, left_out = self._with_mirrors(spec, spec.tiles if found is None else found[1].tiles)
+        why_no_views = self._resources.views.unavailable_reason
+        if why_no_views and spec.mirrors and not _is_pyramid_by_itself(spec):
+            raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
+        if len(running) >= self._config.max_acquisitions:
+            raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
+        if found is not None:
+            return self._resume(peer, spec, *found, left_out=left_out)
+        if spec.resume and spec.epoch > 0:
+            raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
+        warnings = self._check_mirrors(spec)
+        names = {one.name for one in running}
+        folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
+        self._check_space(spec)
+        return self._start(peer, folder, replace(spec, name=folder.name), None, warnings=warnings, left_out=left_out)
+
+    def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, dict[str, str]]:
+        """With the mirrors of the configuration, where the request says nothing of any; those left out, and why.
+
+        tiles: of the dataset, which a request to resume need not repeat. Raises AcquisitionRefused.
+        """
+        left_out: dict[str, str] = {}
+        if spec.default_mirrors and spec.mirrors in ((), (PYRAMID_VIEW,)):
+            mirrors = parse_mirrors(self._config.mirrors)
+            why = self._resources.views.unavailable_reason
+            if tiles is not None and not why:
+                why = "tiles cannot be mirrored yet"
+            if why:
+                left_out = {name: why for name in mirrors if name != PYRAMID_VIEW}
+            elif tiles is None:
+                settings = {name: chosen for name, chosen in mirrors.items() if chosen}
+                spec = replace(spec, mirrors=tuple(mirrors), mirror_settings=settings)
+        for name in spec.mirrors:
+            try:
+                view_maker(name, spec.mirror_settings.get(name))
+            except ConfigError as error:
+                raise AcquisitionRefused(str(error), code="unsupported") from error
+        return spec, left_out
+
+    def _check_mirrors(self, spec: AcquisitionSpec) -> list[str]:
+        """Whether all mirrors can be made, as far as the request tells, within the memory that one may take.
+
+        Why not, of mirrors of the configuration: they fail later, and the frames come first. Raises AcquisitionRefused
+        for those that were asked for.
+        """
+        reasons = []
+        request = asdict(spec)
+        for name in spec.mirrors:
+            view = view_maker(name, spec.mirror_settings.get(name), memory_mb=self._config.mirror_memory_mb)()
+            try:
+                view.check_request(request)
+            except (ConfigError, DatasetError) as error:
+                code = error.code if error.code == "no_memory" else "unsupported"
+                if not spec.default_mirrors:
+                    raise AcquisitionRefused(f"mirror {name!r}: {error}", code=code) from error
+                reasons.append(f"mirror {name!r} will not be made: {error}")
+        return reasons
+
+    def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
+        """By dataset id for a producer that comes back; by name for one that was started again."""
+        check_name(spec.name)
+        named = self._directory.find(spec.name)
+        state = _state_of(named)
+        if state is not None and state.dataset_id == spec.dataset_id:
+            return named, state
+        if spec.epoch == 0:
+            if state is None and named.is_dir() and any(named.iterdir()):  # an empty one: see DataDirectory.choose
+                text = f"{named} was not written by acqstream and cannot be resumed"
+                raise AcquisitionRefused(text, code="name_taken")
+            return (named, state) if state is not None else None
+        for folder in self._directory.folders():  # its name may have got a number
+            state = None
+            with suppress(StorageError):  # a folder that cannot be read is not the one, and keeps nobody away
+                state = _state_of(folder)
+            if state is not None and state.dataset_id == spec.dataset_id:
+                return folder, state
+        return None
+
+    def _resume(
+        self,
+        peer: Peer,
+        spec: AcquisitionSpec,
+        folder: Path,
+        state: DatasetState,
+        *,
+        left_out: Mapping[str, str],
+    ) -> Acquisition:
+        if not _is_resumable(state, spec):
+            text = f"{folder} is {state.state.lower()} and cannot be resumed"
+            raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
+        epoch = _next_epoch(spec, state)
+        tiles = state.tiles  # they are those of the beginning, so levels are wanted now if they were then
+        more = [name for name in spec.mirrors if name != PYRAMID_VIEW or (tiles is not None and tiles.levels != 0)]
+        mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *more]))
+        settings = {**spec.mirror_settings, **(state.request.get("mirror_settings") or {})}
+        request = {**state.request, "epoch": epoch, "mirrors": mirrors, "mirror_settings": settings}
+        state = replace(state, state=AcquisitionState.INTERRUPTED, request=request)
+        summary = state.request.get("summary")
+        stored = replace(
+            spec,
+            epoch=epoch,
+            mirrors=mirrors,
+            mirror_settings=settings,
+            dataset_id=state.dataset_id,
+            name=state.name,
+            summary=summary if isinstance(summary, dict) else {},
+            replace_duplicates=bool(state.request.get("replace_duplicates")),
+            tiles=tiles,
+        )
+        left_out = {name: why for name, why in left_out.items() if name not in mirrors}
+        return self._start(peer, folder, stored, state, left_out=left_out)
+
+    def _start(
+        self,
+        peer: Peer,
+        folder: Path,
+        spec: AcquisitionSpec,
+        resume: DatasetState | None,
+        *,
+        warnings: Sequence[str] = (),
+        left_out: Mapping[str, str],
+    ) -> Acquisition:
+        with ExitStack() as undo:
+            share = self._resources.budget.lend(spec.frame_bytes)
+            undo.callback(share.close)  # no thread to be had, for example: the memory is for those that come later
+            why_no_views = self._resources.views.unavailable_reason
+            names = () if why_no_views else spec.mirrors
+            all_left_out = {**left_out, **{name: why_no_views for name in spec.mirrors if why_no_views}}
+            configured = parse_mirrors(self._config.mirrors) if left_out else {}
+            settings = {**{name: configured.get(name, {}) for name in left_out}, **spec.mirror_settings}
+            views = AcquisitionViews(self._resources.views, names, share, settings, left_out=all_left_out)
+            log = Log(
+                folder,
+                spec,
+                memory=share.view,
+                disk=self._resources.disk,
+                on_change=self._resources.wake,
+                resume=resume,
+                free_reserve=self._resources.space.ballast.give_up,
+                views=LogViews(
+                    views.table,
+                    views.texts,
+                    lambda made: views.mark(self._resources.disk, made, spec.dataset_id),
+                ),
+            )
+            undo.pop_all()  # the log uses it from here on
+        if spec.mirrors and why_no_views:
+            log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
+        for text in warnings:
+            log.notes.warn("no_mirror", text)
+        for name, why in left_out.items():
+            log.notes.warn("mirror_left_out", f"mirror {name!r} of the daemon's configuration is not made: {why}")
+        session = Session(grace_s=self._config.grace_s)
+        is_resumed = resume is not None
+        return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
+
+    def _check_space(self, spec: AcquisitionSpec) -> None:
+        free = self._resources.space.free_bytes
+        if free is None:
+            return  # creating the dataset tells what is wrong with the disk
+        if self._resources.space.level is Level.FULL:
+            raise AcquisitionRefused(self._resources.space.text(), code="disk_full")
+        needed = (spec.expect or 0) * (spec.frame_bytes or 0)
+        if needed > free - self._resources.space.reserve_bytes:
+            text = f"{spec.expect} frames need {needed} bytes, {self._resources.space.text()}"
+            raise AcquisitionRefused(text, code="disk_full")
+
+
+def _is_pyramid_by_itself(spec: AcquisitionSpec) -> bool:
+    """Nothing is asked for but the levels that tiles get, and nobody said how many: they can be made later."""
+    return spec.mirrors == (PYRAMID_VIEW,) and spec.tiles is not None and spec.tiles.levels is None
+
+
+def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:
+    """Interrupted datasets are, and those that a producer ended with an error: for another one, that asks for it."""
+    is_other = spec.dataset_id != state.dataset_id
+    return state.state is AcquisitionState.INTERRUPTED or (is_other and state.state is AcquisitionState.ERRORED)
+
+
+def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
+    """The epoch to go on with. Raises AcquisitionRefused (denied) if another producer has taken the dataset over."""
+    last = state.request.get("epoch")
+    last = last if isinstance(last, int) else 0
+    if spec.dataset_id != state.dataset_id:
+        return last + TAKEOVER_EPOCHS
+    if 0 < spec.epoch < last:
+        raise AcquisitionRefused(f"another producer has gone on with {state.name}", code="denied")
+    return max(spec.epoch, last)
+
+
+def _state_of(folder: Path) -> DatasetState | None:
+    """The state of a dataset of ours; None for any other folder."""
+    try:
+        return read_state(str(folder))
+    except (FileMissing, CorruptDataset):
+        return None

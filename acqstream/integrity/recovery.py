@@ -1,0 +1,366 @@
+"""Recovery: bring a dataset that was being written when its daemon died into order. Automatic and idempotent.
+
+What is trusted: an index entry was written after its stack was forced and its journal record written. So every entry
+that agrees with its record is good; records without one are rolled forward if the pixels match their checksum; entries
+behind the journal's end count if a page of their stack says the same. Everything behind the last published frame is
+cut. Pixels are never rewritten. Order of steps: stacks, index, journal, state; after a crash in between the next
+recovery does the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
+from acqstream.formats.base import align_up
+from acqstream.formats.ndtiff import layout as ndtiff
+from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
+from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.stack_header import parse_stack_header
+from acqstream.integrity.index_check import count_confirmed, is_entry_of, payload_bytes
+from acqstream.integrity.index_entry import entry_of_page
+from acqstream.integrity.stored_checksum import stored_checksum
+from acqstream.log import journal
+from acqstream.log.growing_journal import GrowingJournal
+from acqstream.log.journal_file import read_journal
+from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.append_file import AppendFile
+from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.read_file import ReadFile
+from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
+
+KEPT_SUFFIX = ".unpublished"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What was found and done. Counts of frames, and file names."""
+
+    folder: str
+    published: int = 0
+    rolled_forward: int = 0
+    records_added: int = 0
+    records_cut: int = 0
+    finished_stacks: tuple[str, ...] = ()
+    put_aside: tuple[str, ...] = ()
+
+
+def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
+    """Put one dataset in order; None if it does not need it (or is being written now).
+
+    Raises CorruptDataset if journal or state are not ours, StorageError if the disk fails.
+    """
+    disk = disk or LocalDisk()
+    state = read_state(str(folder))
+    if not state.state.writing:
+        return None
+    path = str(folder / journal.JOURNAL_NAME)
+    if not os.path.exists(path):
+        raise CorruptDataset("the journal is missing", path=path)
+    journal_file = GrowingJournal(disk, path, create=False)
+    journal_file.dataset_id = state.dataset_id
+    try:
+        journal_file.lock()
+        return _Recovery(disk, str(folder), state, journal_file).run()
+    except DatasetLocked:
+        return None  # a living writer holds it
+    finally:
+        journal_file.close()
+
+
+class _Recovery:
+    """One recovery, step by step."""
+
+    def __init__(self, disk: Disk, folder: str, state: DatasetState, journal_file: GrowingJournal) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._stack_folder = state.stack_folder(folder)
+        self._state = state
+        self._journal = journal_file
+        self._layout = ndtiff.NDTiffLayout(state.name, {})
+        self._files: dict[str, ReadFile] = {}
+        self._pages_of: dict[str, dict[int, StackPage]] = {}
+        self.report = RecoveryReport(folder)
+
+    def run(self) -> RecoveryReport:
+        try:
+            found = records = self._read_records()
+            entries = self._read_index()
+            names = [
+                plain_name(name, ndtiff.INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)
+            ]
+            frames = records[records["flags"] == journal.FRAME]
+            indexed = min(_count_matching(frames, entries, names, self._layout), self._count_whole(entries, names))
+            indexed = count_confirmed(
+                frames[:indexed], entries.numbers[:indexed], lambda stack: self._stack(self._layout.stack_name(stack))
+            )
+            new_entries = b""
+            if indexed == len(frames) and indexed < len(names):
+                records = self._records_for(entries, names, indexed, records)
+                indexed += self.report.records_added
+            else:
+                new_entries, records = self._roll_forward(records, indexed)
+            index_end = self._end_of_entry(entries, indexed)
+            last_pages = self._last_pages(records)
+        finally:
+            for file in self._files.values():
+                file.close()
+        self._finish_stacks(last_pages)
+        self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
+        self._write_index(index_end, new_entries)
+        self._write_journal(found, records)
+        self.report.published = journal.next_number(records)
+        reason = f"the writer died; {self.report.published} frames were published"
+        remove_receipt(self._disk, self._folder)
+        write_state(
+            self._disk,
+            self._folder,
+            dataclasses.replace(self._state, state=AcquisitionState.INTERRUPTED, reason=reason),
+        )
+        return self.report
+
+    def _read_records(self) -> NDArray[np.void]:
+        content = read_journal(Path(self._journal.path))
+        if len(content) < journal.HEADER_BYTES:  # died while creating the dataset
+            self._journal.mark(clean=False)
+            return journal.decode_records(b"")
+        self._journal.version = journal.decode_journal_header(content, self._journal.path).version
+        return journal.decode_records(content[journal.HEADER_BYTES :])
+
+    def _read_index(self) -> EntryBatch:
+        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
+        if not os.path.lexists(path):
+            return parse_entries(b"", path)
+        return read_entries(Path(path))
+
+    def _stack(self, name: str) -> ReadFile:
+        if name not in self._files:
+            self._files[name] = ReadFile(Path(self._stack_folder, name))
+        return self._files[name]
+
+    def _count_whole(self, entries: EntryBatch, names: list[str]) -> int:
+        """How many entries, from the first on, have all their bytes: in a copy the index may be younger."""
+        sizes: dict[str, int] = {}
+        for name in dict.fromkeys(names):
+            sizes[name] = 0
+            with contextlib.suppress(StorageError):
+                sizes[name] = self._stack(name).size()
+        numbers = entries.numbers
+        pixels_end = numbers["pixel_offset"].astype(np.int64) + payload_bytes(numbers)
+        metadata_end = numbers["metadata_offset"].astype(np.int64) + numbers["metadata_length"]
+        bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
+        whole = np.maximum(pixels_end, metadata_end) <= bounds
+        return len(names) if whole.all() else int(np.argmin(whole))
+
+    def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
+        """Where the first `count` entries end: behind them there may be one so damaged that it was not even parsed."""
+        if count == 0:
+            return 0
+        file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))
+        try:
+            start = entries.offsets[count - 1]
+            axes_bytes = int.from_bytes(file.read(start, 4), "little")
+            return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
+        finally:
+            file.close()
+
+    def _roll_forward(self, records: NDArray[np.void], indexed: int) -> tuple[bytes, NDArray[np.void]]:
+        """Entries for frames that have a record but no entry, as long as their pixels match."""
+        new_entries: list[bytes] = []
+        seen = 0
+        for position, record in enumerate(records):
+            if record["flags"] != journal.FRAME:
+                continue
+            seen += 1
+            if seen <= indexed:
+                continue
+            entry = self._entry_for(record)
+            if entry is None:
+                self.report.records_cut = len(records) - position
+                return b"".join(new_entries), records[:position]
+            new_entries.append(entry)
+            self.report.rolled_forward += 1
+        return b"".join(new_entries), records
+
+    def _entry_for(self, record: np.void) -> bytes | None:
+        name = self._layout.stack_name(int(record["stack"]))
+        try:
+            file = self._stack(name)
+            pixels = stored_checksum(file, int(record["offset"]), int(record["length"]))
+            page = read_page(file.read, file.size(), int(record["directory"]))
+        except (OSError, StorageError, CorruptDataset):
+            return None  # the stack does not reach that far: the frame was never published
+        if pixels != int(record["checksum"]):
+            return None
+        if page is None or page.pixels != int(record["offset"]):
+            return None
+        metadata = file.read(page.metadata, page.metadata_bytes - 1)
+        if xxhash.xxh3_64_intdigest(metadata) != int(record["metadata_checksum"]):
+            return None
+        return entry_of_page(file.read, page, name, int(record["pixel_type"]))
+
+    def _records_for(
+        self, entries: EntryBatch, names: list[str], matching: int, records: NDArray[np.void]
+    ) -> NDArray[np.void]:
+        """Records for entries that have none: the journal lost its end in a power cut."""
+        kept = _records_of_first_frames(records, matching)
+        added: list[bytes] = []
+        for position in range(matching, len(names)):
+            numbers = entries.numbers[position]
+            length = int(payload_bytes(entries.numbers[position : position + 1])[0])
+            offset = int(numbers["pixel_offset"])
+            page = self._pages(names[position]).get(offset)
+            if page is None or not is_entry_of(page, numbers):
+                break
+            file = self._stack(names[position])
+            pixels = stored_checksum(file, offset, length)
+            metadata = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
+            if pixels is None:
+                break
+            record = journal.encode_frame(
+                journal.next_number(kept) + len(added),
+                stack=_stack_number(names[position]),
+                offset=offset,
+                length=length,
+                checksum=pixels,
+                directory=page.directory,
+                pixel_type=int(numbers["pixel_type"]),
+                own_checksum=True,
+                metadata_checksum=xxhash.xxh3_64_intdigest(metadata),
+            )
+            added.append(record)
+        self.report.records_added = len(added)
+        return journal.decode_records(kept.tobytes() + b"".join(added))
+
+    def _pages(self, name: str) -> dict[int, StackPage]:
+        """The pages of a stack by pixel offset; none if it is missing."""
+        if name not in self._pages_of:
+            pages: Iterable[StackPage] = ()
+            with contextlib.suppress(StorageError):
+                file = self._stack(name)
+                head = file.read(0, 8)
+                pages = walk_pages(file.read, file.size(), struct.unpack("<4xI", head)[0] if len(head) == 8 else 0)
+            self._pages_of[name] = {page.pixels: page for page in pages}
+        return self._pages_of[name]
+
+    def _last_pages(self, records: NDArray[np.void]) -> dict[str, tuple[StackPage | None, int]]:
+        """For every stack with published frames: its last page (None if already finished) and exact length."""
+        last: dict[int, np.void] = {}
+        for record in records:
+            if record["flags"] == journal.FRAME:
+                last[int(record["stack"])] = record
+        pages: dict[str, tuple[StackPage | None, int]] = {}
+        for stack, record in last.items():
+            name = self._layout.stack_name(stack)
+            file = self._stack(name)
+            directory = int(record["directory"])
+            page = read_page(file.read, file.size(), directory) if directory else None
+            if page is not None:
+                end = max(int(record["offset"]) + int(record["length"]), page.metadata + page.metadata_bytes)
+                pages[name] = (page, end)
+            else:
+                pages[name] = (None, file.size())
+        return pages
+
+    def _finish_stacks(self, last_pages: dict[str, tuple[StackPage | None, int]]) -> None:
+        finished = []
+        for name, (page, end) in last_pages.items():
+            path = os.path.join(self._stack_folder, name)
+            if page is None or (page.next == 0 and os.path.getsize(path) == end):
+                continue
+            try:
+                finish_file(self._disk, path, [(page.next_at, struct.pack("<I", 0))], end)
+            except OSError as error:
+                raise StorageError.wrap(error, path, "cannot finish") from error
+            finished.append(name)
+        self.report.finished_stacks = tuple(finished)
+        try:
+            self.report.put_aside = tuple(self._put_aside_unpublished(set(last_pages)))
+        except OSError as error:
+            raise StorageError.wrap(error, self._stack_folder, "cannot put unpublished stack files aside") from error
+
+    def _put_aside_unpublished(self, published: set[str]) -> list[str]:
+        """Stacks without a published frame: prepared ones go, others are kept under a name no reader looks at.
+
+        Without any published frame the first stack stays, as its header: readers take the summary from it.
+        """
+        put_aside = []
+        first = self._layout.stack_name(0)
+        if not published and os.path.exists(os.path.join(self._stack_folder, first)):
+            self._cut_to_header(os.path.join(self._stack_folder, first))
+            published.add(first)
+        for name in sorted(os.listdir(self._stack_folder)):
+            path = os.path.join(self._stack_folder, name)
+            if name.endswith(PRIVATE_SUFFIX):
+                self._disk.unlink(path)
+            elif name.endswith(".tif") and published and name not in published:
+                self._disk.replace(path, path + KEPT_SUFFIX)
+                put_aside.append(name)
+        return put_aside
+
+    def _cut_to_header(self, path: str) -> None:
+        file = ReadFile(Path(path))
+        header = parse_stack_header(file.read, file.size(), path)
+        file.close()
+        finish_file(self._disk, path, self._layout.finish(None)[0], align_up(header.end))
+
+    def _write_index(self, end: int, new_entries: bytes) -> None:
+        path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
+        index = AppendFile(self._disk, path, create=not os.path.exists(path), end=end)
+        try:
+            index.cut(end)
+            if new_entries:
+                index.append(new_entries)
+            index.sync()
+        finally:
+            index.close()
+
+    def _write_journal(self, found: NDArray[np.void], records: NDArray[np.void]) -> None:
+        """Only the end changes: a crash in between must not lose the records that are good."""
+        kept = min(len(found), len(records))
+        while found[:kept].tobytes() != records[:kept].tobytes():
+            kept -= 1
+        self._journal.cut(journal.HEADER_BYTES + kept * journal.RECORD_BYTES)
+        self._journal.append(records[kept:].tobytes())
+        self._journal.mark(clean=True)
+        self._journal.sync()
+
+
+def _count_matching(
+    frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: ndtiff.NDTiffLayout
+) -> int:
+    """How many entries, from the first on, say the same as the journal's frames."""
+    count = min(len(frames), len(names))
+    numbers = entries.numbers[:count]
+    same = frames["offset"][:count] == numbers["pixel_offset"]
+    same &= frames["pixel_type"][:count] == numbers["pixel_type"]
+    same &= frames["length"][:count] == payload_bytes(numbers)
+    stack_names = {int(stack): layout.stack_name(int(stack)) for stack in np.unique(frames["stack"][:count])}
+    same &= np.array([stack_names[int(s)] for s in frames["stack"][:count]], dtype=object) == np.array(
+        names[:count], dtype=object
+    )
+    return count if same.all() else int(np.argmin(same))
+
+
+def _records_of_first_frames(records: NDArray[np.void], count: int) -> NDArray[np.void]:
+    """The records up to and including the frame number `count` in order, gaps before it included."""
+    frames = np.flatnonzero(records["flags"] == journal.FRAME)
+    if count >= len(frames):
+        return records
+    return records[: frames[count]]
+
+
+def _stack_number(name: str) -> int:
+    stem = name.removesuffix(".tif").rpartition("NDTiffStack")[2]
+    return int(stem[1:]) if stem else 0

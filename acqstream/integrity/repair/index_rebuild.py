@@ -1,0 +1,391 @@
+"""A new index for one folder from what is left: its stack files, the old index, the journal. Reads only.
+
+What counts, in this order: a journal record (place and checksum of a frame), an old entry that a page confirms, a page,
+an old entry whose frame lies as the reference writers lay it. The new index has the frames in file order, as all known
+writers do; where the old one had another order, that stays and what was missing is added behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from acqstream.errors import CorruptDataset, UnknownFormat
+from acqstream.formats.ndtiff.damaged_index import DamagedIndex, read_damaged_index
+from acqstream.formats.ndtiff.folders import has_ndtiff_mark, stack_paths
+from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.formats.ndtiff.page_axes import axes_in, is_spaced, on_level
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
+from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
+from acqstream.formats.ndtiff.stack_header import parse_json_object
+from acqstream.integrity.repair.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
+from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
+from acqstream.integrity.repair.repair_report import LevelReport
+from acqstream.integrity.repair.surviving_journal import SurvivingJournal
+from acqstream.storage.json_file import read_small_file
+from acqstream.storage.read_file import ReadFile
+
+_STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
+_RAW = (0, 1)
+_FEW_CONFLICTS = 2
+_MAX_INDEX_BYTES = 2**31  # some 15 million frames; all entries are in memory at once
+_SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an entry places there
+
+
+@dataclass(slots=True)
+class StackState:
+    """What finishing a stack file needs: its size, where its data ends, the last frame, whether others are lost."""
+
+    size: int
+    data_end: int
+    last: FoundPage | None = None
+    has_losses: bool = False
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """old is the index as it is, None if there is none; new what it should be."""
+
+    old: bytes | None
+    new: bytes
+    report: LevelReport
+    stacks: dict[str, StackState] = field(default_factory=dict)
+
+
+def rebuild_index(
+    folder: Path, *, level: int = 0, journal: SurvivingJournal | None = None, check_pixels: bool = False
+) -> Rebuilt:
+    """The new index of a folder. level counts from 0, the full resolution.
+
+    With a journal only published frames count; check_pixels: and only those whose pixels match their checksum. Raises
+    UnknownFormat without any stack file or index, UnsupportedFeature for versions 0 and 1, StorageError.
+    """
+    return _Rebuild(folder, level, journal, check_pixels=check_pixels).run()
+
+
+def stack_number(name: str) -> int:
+    """The number of a stack file by its name, 0 for the first."""
+    match = _STACK_NAME.fullmatch(name)
+    return int(match["number"] or 0) if match else 0
+
+
+class _Rebuild:
+    """One rebuild, stack file by stack file."""
+
+    def __init__(self, folder: Path, level: int, journal: SurvivingJournal | None, *, check_pixels: bool) -> None:
+        self._folder = folder
+        self._level = level
+        self._journal = journal
+        self._check_pixels = check_pixels
+        self._report = LevelReport(str(folder))
+        self._old = _read_if_there(folder / INDEX_NAME)
+        self._index: DamagedIndex = read_damaged_index(self._old or b"")
+        self._frames: list[RebuiltFrame] = []
+        self._torn: dict[str, list[Loss]] = {}  # what the walks through the pages met
+        self._lost: dict[str, list[Loss]] = {}  # frames
+        self._by_entry: list[tuple[str, int]] = []  # frames that only their old entry places
+        self._dropped: list[int] = []  # rows of old entries
+        self._conflicts: list[RebuiltFrame] = []  # page and entry tell different axes
+        self._compared = 0
+        self._summary: Mapping[str, Any] = {}
+
+    def run(self) -> Rebuilt:
+        names = self._stack_names()
+        if not names and self._old is None:
+            raise UnknownFormat(f"{self._folder}: found neither {INDEX_NAME} nor an NDTiff stack file (*.tif)")
+        rebuilt = Rebuilt(self._old, b"", self._report)
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self._index.names):
+            rows.setdefault(name, []).append(row)
+        for name in names:
+            rebuilt.stacks[name] = self._take_stack(name, rows.pop(name, []))
+        for name, missing in rows.items():
+            self._drop(missing, f"{name!r:.200} is no stack file of this folder")
+        self._note_missing_stacks(names)
+        for start, end in self._index.damage:
+            self._report.dropped.add(INDEX_NAME, start, f"{end - start} bytes are no whole entry")
+        # Where most entries disagree with their pages it is the writer's way: its metadata came from elsewhere.
+        if len(self._conflicts) <= max(_FEW_CONFLICTS, self._compared // 2):
+            settle_conflicts(self._frames, self._conflicts, self._index, self._level, self._report)
+        doubt_odd_names(self._frames, self._report)
+        guess_missing(self._frames, self._summary, self._level, self._report)
+        self._count_losses()
+        rebuilt.new = self._join()
+        self._report.changed = rebuilt.new != self._old
+        return rebuilt
+
+    def _stack_names(self) -> list[str]:
+        """The stack files in order of their numbers; other TIFF files are noted."""
+        named = set(self._index.names)
+        names = []
+        for path in stack_paths(self._folder):
+            if _STACK_NAME.fullmatch(path.name) or path.name in named or has_ndtiff_mark(path):
+                names.append(path.name)
+            else:
+                self._report.notes.append(f"{path.name} is no stack file; it is left out")
+        return sorted(names, key=_stack_order)
+
+    def _take_stack(self, name: str, rows: list[int]) -> StackState:
+        file = ReadFile(self._folder / name)
+        try:
+            salvage = salvage_stack(file)
+            self._note_header(name, salvage)
+            if self._journal is not None and not self._journal.problem:
+                salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
+            state = StackState(salvage.size, salvage.data_end, has_losses=bool(salvage.losses))
+            self._torn[name] = salvage.losses
+            pages = {found.page.pixels: found for found in salvage.pages}
+            entries = self._choose_entries(rows, pages)
+            records = self._journal.of_stack(stack_number(name)) if self._journal is not None else {}
+            for offset in sorted(pages.keys() | entries.keys() | records.keys()):
+                found, row = pages.get(offset), entries.get(offset, -1)
+                if offset in records:
+                    is_taken = self._take_recorded(file, records[offset], found, row)
+                elif self._journal is not None and not self._was_published(salvage, found, row):
+                    self._drop([row], "the journal does not know this frame")
+                    continue
+                else:
+                    is_taken = self._take_unrecorded(file, salvage, found, row)
+                state.has_losses |= not is_taken
+                if is_taken:
+                    state.last = found
+            return state
+        finally:
+            file.close()
+
+    def _choose_entries(self, rows: list[int], pages: Mapping[int, FoundPage]) -> dict[int, int]:
+        """One row for every pixel offset: of several entries the one that agrees with the page."""
+        chosen: dict[int, int] = {}
+        for row, offset in zip(rows, self._index.numbers["pixel_offset"][rows].tolist(), strict=True):
+            other = chosen.setdefault(offset, row)
+            if other != row:
+                found = pages.get(offset)
+                is_better = found is not None and self._agrees(row, found) and not self._agrees(other, found)
+                chosen[offset], dropped = (row, other) if is_better else (other, row)
+                self._drop([dropped], "another entry names the same pixels")
+        return chosen
+
+    def _note_header(self, name: str, salvage: StackSalvage) -> None:
+        self._summary = self._summary or salvage.summary
+        if salvage.header_problem:
+            text = f"{name}: {salvage.header_problem}"
+            if not salvage.pages:
+                text += "; other readers refuse a folder with such a file: move it elsewhere"
+            self._report.notes.append(text)
+        elif not salvage.is_finished:
+            self._report.notes.append(f"{name}: its writer did not finish it")
+
+    def _was_published(self, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
+        """A frame that no record tells of: published if the journal lost its record."""
+        if found is not None and row >= 0 and self._agrees(row, found):
+            return True
+        return found is not None and salvage.is_finished
+
+    def _take_recorded(self, file: ReadFile, record: np.void, found: FoundPage | None, row: int) -> bool:
+        """A frame of the journal; False if it is lost."""
+        name, offset, length = file.path.name, int(record["offset"]), int(record["length"])
+        if offset + length > file.size():
+            text = f"pixels end at byte {offset + length}, behind the end of the file at {file.size()}"
+            return self._lose(name, offset, text, row)
+        if self._check_pixels and xxhash.xxh3_64_intdigest(file.read(offset, length)) != int(record["checksum"]):
+            return self._lose(name, offset, "pixels differ from their checksum in the journal", row)
+        kind = int(record["pixel_type"])
+        is_same_kind = row >= 0 and int(self._index.numbers["pixel_type"][row]) == kind
+        if found is not None and is_same_kind and self._agrees(row, found):
+            self._frames.append(self._confirmed(name, row, found))
+            return True
+        if found is not None and found.axes is not None and self._is_of_kind(found, kind, length):
+            self._drop([row], "does not agree with the journal and the page at its place")
+            entry = encode_entry(found.axes, name, found, kind, spaced=False)
+            self._frames.append(RebuiltFrame(name, offset, entry))
+            return True
+        if is_same_kind and self._is_readable(file, row):
+            self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
+            self._by_entry.append((name, offset))
+            self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
+            return True
+        return self._lose(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
+
+    def _take_unrecorded(self, file: ReadFile, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
+        """A frame of which pages and old entries alone tell; False if it is lost."""
+        name = file.path.name
+        if found is None:
+            return self._take_entry(file, row)
+        offset = found.page.pixels
+        doubt = found.doubt
+        if self._journal is not None:
+            doubt = doubt or "the journal's record of it is lost, and with it its checksum"
+        if row >= 0 and self._agrees(row, found):
+            frame = self._confirmed(name, row, found)
+        else:
+            self._drop([row], "does not agree with the page at its place")
+            if salvage.is_regular and not found.is_regular:
+                text = f"{DAMAGED_DIRECTORY}: it places the frame unlike the other pages"
+                self._torn[name].append(Loss(found.page.directory, text))  # an old entry may tell where it is
+                return False
+            if found.pixel_type is None:
+                text = f"{found.page.pixel_bytes} bytes for {found.page.width} x {found.page.height} pixels"
+                self._torn[name].append(Loss(found.page.directory, f"{text}: compressed, or {DAMAGED_DIRECTORY}"))
+                return False
+            if not found.is_regular:
+                doubt = doubt or "written by an unknown program: places are as the page's directory says"
+            frame = RebuiltFrame(name, offset, b"", found=found)
+            if found.axes is not None:
+                spaced = is_spaced(file.read(found.page.metadata, found.metadata_bytes))
+                axes = on_level(found.axes, self._level)
+                frame.entry = encode_entry(axes, name, found, found.pixel_type, spaced=spaced)
+                frame.found = None
+        if doubt:
+            self._report.guessed.add(name, offset, doubt)
+        self._frames.append(frame)
+        return True
+
+    def _confirmed(self, name: str, row: int, found: FoundPage) -> RebuiltFrame:
+        """The frame of an old entry that agrees with its page."""
+        frame = RebuiltFrame(name, found.page.pixels, self._index.entry(row), row)
+        if found.axes is not None:
+            self._compared += 1
+            if on_level(found.axes, self._level) != self._index.axes(row):
+                frame.found = found
+                self._conflicts.append(frame)
+        return frame
+
+    def _is_of_kind(self, found: FoundPage, kind: int, length: int) -> bool:
+        page, pixel_type = found.page, PIXEL_TYPES.get(kind)
+        payload = page.width * page.height * pixel_type.pixel_bytes if pixel_type is not None else -1
+        return page.pixel_bytes == length == payload
+
+    def _take_entry(self, file: ReadFile, row: int) -> bool:
+        """An old entry without a page: its directory may be damaged, and its frame whole."""
+        numbers = self._index.numbers[row]
+        name, offset = file.path.name, int(numbers["pixel_offset"])
+        kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
+        length = int(numbers["width"]) * int(numbers["height"]) * (kind.pixel_bytes if kind is not None else 0)
+        is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
+        if kind is not None and is_between and self._is_readable(file, row):
+            self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
+            self._by_entry.append((name, offset))
+            self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
+            return True
+        self._drop([row], "there is no whole frame at its place")
+        return False
+
+    def _is_readable(self, file: ReadFile, row: int) -> bool:
+        """Whether an entry's metadata are whole, and tell the entry's axes if they tell any."""
+        numbers = self._index.numbers[row]
+        offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
+        content = file.read(offset, length)
+        if len(content) < length or not content.startswith(b"{") or b"\0" in content:
+            return False
+        try:
+            axes = axes_in(parse_json_object(content, file.path.name, offset))
+        except CorruptDataset:
+            return False
+        return axes is None or on_level(axes, self._level) == self._index.axes(row)
+
+    def _agrees(self, row: int, found: FoundPage) -> bool:
+        """Whether an old entry says of a frame what its page says."""
+        numbers, page = self._index.numbers[row], found.page
+        fields = ("pixel_offset", "width", "height", "metadata_offset", "metadata_length")
+        told = [int(numbers[name]) for name in fields]
+        if told[:4] != [page.pixels, page.width, page.height, page.metadata]:
+            return False
+        without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts
+        is_raw = int(numbers["metadata_compression"]) in _RAW
+        if told[4] not in (found.metadata_bytes, page.metadata_bytes, without_nul) or not is_raw:
+            return False
+        is_raw = int(numbers["pixel_compression"]) in _RAW
+        kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
+        if kind is None or is_raw != (found.pixel_type is not None):
+            return False
+        return not is_raw or page.pixel_bytes == page.width * page.height * kind.pixel_bytes
+
+    def _drop(self, rows: list[int], why: str) -> None:
+        for row in rows:
+            if row >= 0:
+                self._dropped.append(row)
+                self._report.dropped.add(INDEX_NAME, self._index.starts[row], why)
+
+    def _lose(self, name: str, offset: int, why: str, row: int = -1) -> bool:
+        self._forget_torn(name, offset)
+        self._lost.setdefault(name, []).append(Loss(offset, why))
+        self._drop([row], "its frame is lost")
+        return False
+
+    def _forget_torn(self, name: str, offset: int) -> str:
+        """What is known of a frame now stands for what the walk through the pages said of its place: that."""
+        torn = self._torn.get(name, [])
+        near = [loss for loss in torn if 0 <= offset - loss.offset <= _SAME_PLACE_BYTES]
+        if not near:
+            return ""
+        last = max(near, key=lambda loss: loss.offset)
+        torn.remove(last)
+        return last.reason
+
+    def _note_missing_stacks(self, names: list[str]) -> None:
+        if self._journal is None:
+            for (stem, number), (next_stem, next_number) in itertools.pairwise([("", -1), *map(_stack_order, names)]):
+                first = number + 1 if stem == next_stem else 0
+                if first < next_number:
+                    text = f"stack files {first} to {next_number - 1} of {next_stem} are not there"
+                    self._report.notes.append(text)
+            return
+        by_number = {stack_number(name): name for name in names}
+        stem = _stack_order(names[0])[0] if names else ""
+        for number in self._journal.stacks():
+            if number not in by_number:
+                name = f"{stem}_{number}.tif" if number else f"{stem}.tif"
+                for offset in self._journal.of_stack(number):
+                    self._lose(name, offset, "the stack file is missing")
+
+    def _count_losses(self) -> None:
+        """Frames that the pages or the journal know to be lost, and those that only a dropped entry tells of."""
+        for name, offset in self._by_entry:
+            self._forget_torn(name, offset)
+        if self._dropped:
+            keys = {key_of(frame.axes()) for frame in self._frames}
+            known = {(frame.stack, frame.offset) for frame in self._frames}
+            known |= {(name, loss.offset) for name, losses in self._lost.items() for loss in losses}
+            for row in self._dropped:
+                name, offset = self._index.names[row], int(self._index.numbers["pixel_offset"][row])
+                axes = self._index.axes(row)
+                if key_of(axes) not in keys and (name, offset) not in known:
+                    known.add((name, offset))
+                    reason = self._forget_torn(name, offset) or "it is not in the file"
+                    lost = Loss(offset, f"the frame at {show_axes(axes)} of the old index: {reason}")
+                    self._lost.setdefault(name, []).append(lost)
+        for name in dict.fromkeys([*self._torn, *self._lost]):
+            losses = [*self._torn.get(name, []), *self._lost.get(name, [])]
+            for loss in sorted(losses, key=lambda loss: loss.offset):
+                self._report.lost.add(name, loss.offset, loss.reason)
+
+    def _join(self) -> bytes:
+        frames = self._frames
+        rows = [frame.row for frame in frames if frame.row >= 0]
+        if rows != sorted(rows):
+            frames = sorted(frames, key=lambda frame: (frame.row < 0, frame.row))
+        is_kept = [frame.row >= 0 and frame.entry == self._index.entry(frame.row) for frame in frames]
+        self._report.kept, self._report.recovered = is_kept.count(True), is_kept.count(False)
+        if self._journal is None and self._report.recovered:
+            hidden = len(frames) - len({key_of(frame.axes()) for frame in frames})
+            if hidden:
+                self._report.notes.append(f"{hidden} frames have the axes of a later one, which readers show instead")
+        return b"".join([frame.entry for frame in frames])
+
+
+def _stack_order(name: str) -> tuple[str, int]:
+    match = _STACK_NAME.fullmatch(name)
+    return (match["stem"], int(match["number"] or 0)) if match else (name, 0)
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    if not path.exists():
+        return None
+    return read_small_file(path, _MAX_INDEX_BYTES)

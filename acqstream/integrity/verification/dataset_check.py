@@ -1,0 +1,271 @@
+"""Proves a dataset: the format's own check, joined with what our writer left beside it.
+
+Order of trust: the receipt's root hash stands for the journal, the journal's checksums for the pixels, the journal's
+places for the index. What is missing proves less, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.formats.base import CheckReport, FrameColumns, Problem
+from acqstream.formats.ndtiff.mirror_records import read_records, record_path
+from acqstream.formats.registry import find_frame_format
+from acqstream.integrity.recovery import KEPT_SUFFIX
+from acqstream.integrity.verification.journal_check import CheckedJournal, compare_with_index, read_journal
+from acqstream.integrity.verification.pixel_check import PixelCheck, ProvedPixels
+from acqstream.integrity.verification.receipt_check import (
+    MissingNumbers,
+    ReceiptCheck,
+    missing_in,
+    read_receipt,
+)
+from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
+from acqstream.mirrors.mirror_results import mirror_results
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.lock import is_locked
+from acqstream.storage.stack_file import PRIVATE_SUFFIX
+
+OnProgress = Callable[[str, int, int], None]
+_OUR_FILES = (JOURNAL_NAME, STATE_NAME, RECEIPT_NAME)
+_LEFTOVERS = {
+    PRIVATE_SUFFIX: "a stack file in preparation, left by a writer that died",
+    KEPT_SUFFIX: "put aside by recovery: no frame in it was published",
+    TEMPORARY_SUFFIX: "half of a replaced file, left by a writer that died",
+}
+_TEMPORARY = (PRIVATE_SUFFIX, TEMPORARY_SUFFIX)
+_MAX_LISTED = 100_000  # files looked at for leftovers
+
+
+@dataclass(slots=True, kw_only=True)
+class Verification:
+    """What was proved of a dataset, what could not be, and what is wrong. Counts are of frames.
+
+    state is "" for other writers; writing: it was being written meanwhile. hashed frames and bytes are those whose
+    pixels agree with the recorded checksum; own_checksums of them had theirs taken in the daemon, the rest in the
+    producer. missing are numbers that nobody declared as skipped. problems are the first ones of problem_count. mirrors
+    tells how mirrors and levels stand: it proves nothing of them, and they are no problem of the dataset.
+    """
+
+    path: str
+    format: str
+    state: str = ""
+    writing: bool = False
+    levels: int = 0
+    frames: int = 0
+    skipped: int = 0
+    payload_bytes: int = 0
+    hashed_frames: int = 0
+    hashed_bytes: int = 0
+    own_checksums: int = 0
+    root_sha256: str = ""
+    missing_count: int = 0
+    missing: tuple[MissingFrames, ...] = ()
+    proved: list[str] = field(default_factory=list)
+    not_proved: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    note_count: int = 0
+    problem_count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    mirrors: tuple[MirrorResult, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong with what there is, and no frame is missing."""
+        return not self.problem_count and not self.missing_count
+
+
+def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
+    """Check every frame and every invariant of the dataset at `path`: a container, a level, or a file in it.
+
+    Raises DatasetError if it cannot be opened at all (UnknownFormat, UnsupportedFeature), StorageError.
+    """
+    found = find_frame_format(path)
+    report = CheckReport() if on_progress is None else CheckReport(on_progress)
+    check = _Check(found.folder(path), report)
+    check.read_side_files()
+    result = Verification(path=str(check.folder), format=found.name, writing=check.writing)
+    before = report.problem_count
+    columns = found.check(check.folder, report, check.growing)
+    if report.problem_count == before:
+        result.proved.append(_structure_text(found.name, columns, growing=check.growing))
+    check.join(columns, result)
+    result.mirrors = check.mirrors()
+    check.look_around()
+    result.problems, result.problem_count = report.problems, report.problem_count
+    result.notes, result.note_count = report.notes, report.note_count
+    return result
+
+
+class _Check:
+    """What our writer left in a dataset's folder."""
+
+    def __init__(self, folder: Path, report: CheckReport) -> None:
+        self.folder = folder
+        self._report = report
+        self.writing = False  # a living writer holds it
+        self.growing = False  # its end may be unfinished: being written, or its writer died
+        self._state: DatasetState | None = None
+        self._receipt: Receipt | None = None
+        self._journal: CheckedJournal | None = None
+        self._journal_is_good = False
+        self._present = {name for name in _OUR_FILES if os.path.lexists(folder / name)}
+        report.own_files.update(folder / name for name in _OUR_FILES)
+
+    def read_side_files(self) -> None:
+        """State, receipt and journal; whether the dataset is being written."""
+        if STATE_NAME in self._present:
+            with self._reporting(STATE_NAME):
+                self._state = read_state(str(self.folder))
+        if self._state is not None and self._state.state.writing:
+            self._look_for_writer()
+        if RECEIPT_NAME in self._present and not self.growing:
+            with self._reporting(RECEIPT_NAME) as path:
+                self._receipt = read_receipt(path)
+        before = self._report.problem_count
+        if JOURNAL_NAME in self._present:
+            with self._reporting(JOURNAL_NAME) as path:
+                self._journal = read_journal(path, self._report, writing=self.growing)
+        if self._journal is not None:
+            self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
+            if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
+                text = f"is of dataset {self._journal.dataset_id!r:.80}, the state of {self._state.dataset_id!r:.80}"
+                self._report.add_problem(self._journal.path, text)
+        self._journal_is_good = self._report.problem_count == before
+        self._tell_absent()
+
+    @contextmanager
+    def _reporting(self, name: str) -> Iterator[Path]:
+        """A damaged file is a problem, not the end of the check."""
+        path = self.folder / name
+        try:
+            yield path
+        except CorruptDataset as error:
+            self._report.add_error(error)
+        except (DatasetError, FileNotFoundError) as error:
+            self._report.add_problem(path, f"cannot be read: {error!s:.300}")
+
+    def _look_for_writer(self) -> None:
+        self.growing = True
+        try:
+            self.writing = is_locked(str(self.folder / JOURNAL_NAME))
+        except FileNotFoundError:
+            self.writing = False
+        except OSError as error:
+            self.writing = True
+            self._report.add_note(f"whether it is still being written cannot be told: {error}")
+        if not self.writing:
+            text = "nobody writes it, but it was never closed: start the daemon on it, or run `acqstream repair`"
+            self._report.add_problem(self.folder / STATE_NAME, text)
+
+    def _tell_absent(self) -> None:
+        """All three files are there, or none; the receipt comes at the end only."""
+        needed = {JOURNAL_NAME, STATE_NAME} if self._present else set()
+        if self._state is not None and self._state.state.final:
+            needed.add(RECEIPT_NAME)
+        for name in sorted(needed - self._present):
+            self._report.add_problem(self.folder / name, "is missing")
+
+    def join(self, columns: FrameColumns, result: Verification) -> None:
+        """Journal against index, pixels against checksums, receipt against both."""
+        result.state = str(self._state.state) if self._state is not None else ""
+        result.levels = columns.levels
+        result.frames = len(columns)
+        result.payload_bytes = int(columns.length[columns.length > 0].sum())
+        if self._journal is not None:
+            self._prove_frames(self._journal, columns, result)
+        else:
+            why = "there is no journal" if JOURNAL_NAME not in self._present else "the journal cannot be read"
+            result.not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes are there")
+        missing = self._prove_receipt(result)
+        result.missing, result.missing_count = missing.ranges, missing.count
+        whole = "only that it is whole JSON"
+        if self._journal is None:
+            result.not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
+        result.not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
+        if result.writing:
+            result.not_proved.append(f"what came after the first {len(columns)} frames: it is being written now")
+
+    def _prove_frames(self, journal: CheckedJournal, columns: FrameColumns, result: Verification) -> None:
+        before = self._report.problem_count
+        compare_with_index(journal, columns, self._report, growing=self.growing)
+        if self._journal_is_good and self._report.problem_count == before:
+            text = (
+                f"journal: all {len(journal.records):,} records are whole, and say of every frame what the index says; "
+                "the metadata of every frame has the recorded XXH3-64"
+            )
+            result.proved.append(text)
+        limit = len(columns) if self.growing else None
+        pixels = PixelCheck(journal, self._report, limit).run(columns)
+        result.hashed_frames, result.hashed_bytes = pixels.frames, pixels.payload_bytes
+        result.own_checksums = pixels.own_checksums
+        result.root_sha256 = journal.root_sha256
+        result.skipped = journal.skipped
+        frames = int(np.count_nonzero(journal.is_frame)) if limit is None else min(limit, len(columns))
+        result.proved.append(_pixels_text(pixels, frames))
+
+    def _prove_receipt(self, result: Verification) -> MissingNumbers:
+        receipt, journal = self._receipt, self._journal
+        if receipt is None:
+            result.not_proved.append("how many frames were sent: there is no receipt that can be read")
+            return missing_in(journal) if journal is not None else MissingNumbers()
+        before = self._report.problem_count
+        missing = ReceiptCheck(self.folder / RECEIPT_NAME, receipt, self._report).run(journal, self._state)
+        if journal is not None and self._report.problem_count == before:
+            result.proved.append("receipt: counts, bytes and missing frame numbers are those of the journal")
+            if receipt.root_sha256:
+                result.proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
+        if journal is not None and not receipt.root_sha256:
+            result.not_proved.append("root: the receipt has no root hash, so nothing stands for the journal as a whole")
+        if receipt.sent is None:
+            result.not_proved.append("how many frames were sent: the producer never said")
+        return missing
+
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """How they stand, as their files say; a damaged record says so."""
+        try:
+            self._report.own_files.update(record_path(self.folder, key) for key in read_records(self.folder))
+            return mirror_results(self.folder, self._state) if self._state is not None else ()
+        except StorageError as error:
+            self._report.add_note(f"how its mirrors ended cannot be read: {error}")
+            return ()
+
+    def look_around(self) -> None:
+        """Files that are no part of the dataset, and links."""
+        seen = 0
+        for root, folders, names in os.walk(self.folder):
+            for name in sorted(names + [one for one in folders if os.path.islink(os.path.join(root, one))]):
+                seen += 1
+                path = Path(root, name)
+                place = path.relative_to(self.folder)
+                if path.is_symlink():
+                    self._report.add_note(f"{place}: is a link to {os.readlink(path)!r:.300}")
+                if path not in self._report.own_files and not (self.writing and path.suffix in _TEMPORARY):
+                    self._report.add_note(f"{place}: {_LEFTOVERS.get(path.suffix, 'is no part of the dataset')}")
+            if seen > _MAX_LISTED:
+                self._report.add_note(f"more than {_MAX_LISTED} files: not all were looked at")
+                break
+
+
+def _structure_text(name: str, columns: FrameColumns, *, growing: bool) -> str:
+    levels = f" in {columns.levels} levels" if columns.levels > 1 else ""
+    end = "" if growing else ", nothing is cut or left over"
+    return f"files: index, pages and metadata of {len(columns):,} frames{levels} agree and keep to {name}{end}"
+
+
+def _pixels_text(pixels: ProvedPixels, frames: int) -> str:
+    producer = pixels.frames - pixels.own_checksums
+    return (
+        f"pixels: {pixels.frames:,} of {frames:,} frames, {pixels.payload_bytes:,} bytes, have the recorded XXH3-64; "
+        f"{producer:,} of these checksums were taken in the producer, {pixels.own_checksums:,} only in the daemon"
+    )

@@ -1,0 +1,162 @@
+"""What the receipt says, against the journal and the state: counts, bytes, missing numbers, the root hash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.base import CheckReport
+from acqstream.integrity.verification.journal_check import CheckedJournal
+from acqstream.log.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.storage.json_file import parsed, read_json_object
+
+_COUNTS = ("stored", "skipped", "payload_bytes", "without_checksum")
+_NEEDED = ("dataset_id", "path", "status", "sent", "missing", *_COUNTS)
+_MAX_NUMBER = 2**48
+
+
+@dataclass(frozen=True, slots=True)
+class MissingNumbers:
+    """Frame numbers that nobody declared as skipped and that have no pixels: how many, and the ranges."""
+
+    count: int = 0
+    ranges: tuple[MissingFrames, ...] = ()
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Raises CorruptDataset where something is missing or of the wrong type, StorageError."""
+    values = read_json_object(path, is_ours=True)
+    receipt = parsed(values, path, Receipt.from_dict)
+    lacking = [name for name in _NEEDED if name not in values]
+    if lacking:
+        raise CorruptDataset(f"does not say {', '.join(lacking)}", path=str(path))
+    counts = [getattr(receipt, name) for name in _COUNTS] + ([] if receipt.sent is None else [receipt.sent])
+    counts += [number for gap in receipt.missing for number in (gap.first, gap.count)]
+    if any(type(count) is not int or not 0 <= count < _MAX_NUMBER for count in counts):
+        raise CorruptDataset("has counts that are no counts", path=str(path))
+    texts = (receipt.dataset_id, receipt.path, receipt.status, receipt.root_sha256)
+    if any(type(text) is not str for text in texts):
+        raise CorruptDataset("has names that are no texts", path=str(path))
+    return receipt
+
+
+class ReceiptCheck:
+    """One receipt: `run` reports what is wrong with it."""
+
+    def __init__(self, path: Path, receipt: Receipt, report: CheckReport) -> None:
+        self._path = path
+        self._receipt = receipt
+        self._report = report
+
+    def run(self, journal: CheckedJournal | None, state: DatasetState | None) -> MissingNumbers:
+        """Compare with what there is; the numbers that are missing without having been declared."""
+        receipt = self._receipt
+        if receipt.status not in END_STATES:
+            self._tell(f"unknown status {receipt.status!r:.60}")
+        elif state is not None and END_STATES[receipt.status] is not state.state:
+            self._tell(f"status is {receipt.status!r}, but the state is {state.state}")
+        if state is not None and receipt.dataset_id != state.dataset_id:
+            self._tell(f"is of dataset {receipt.dataset_id!r:.80}, this one is {state.dataset_id!r:.80}")
+        if os.path.abspath(receipt.path) != os.path.abspath(self._path.parent):
+            self._report.add_note(f"was written as {receipt.path!r:.300}: moved, renamed or copied since")
+        if journal is None:
+            undeclared = sum(gap.count for gap in receipt.missing) - receipt.skipped
+            return MissingNumbers(max(0, undeclared), receipt.missing if undeclared > 0 else ())
+        self._compare_counts(journal)
+        return self._compare_missing(journal)
+
+    def _tell(self, text: str) -> None:
+        self._report.add_problem(self._path, text)
+
+    def _compare_counts(self, journal: CheckedJournal) -> None:
+        receipt, is_frame = self._receipt, journal.is_frame
+        if receipt.dataset_id != journal.dataset_id:
+            self._tell(f"is of dataset {receipt.dataset_id!r:.80}, the journal of {journal.dataset_id!r:.80}")
+        if receipt.root_sha256 and receipt.root_sha256 != journal.root_sha256:
+            self._tell(f"root hash {receipt.root_sha256:.64}, that of the journal is {journal.root_sha256}")
+        found = {
+            "stored": np.count_nonzero(is_frame),
+            "skipped": journal.skipped,
+            "payload_bytes": journal.records["length"][is_frame].sum(),
+            "without_checksum": np.count_nonzero(journal.records["own_checksum"][is_frame]),
+        }
+        for name, count in found.items():
+            if getattr(receipt, name) != int(count):
+                self._tell(f"{name} is {getattr(receipt, name)}, by the journal {int(count)}")
+
+    def _compare_missing(self, journal: CheckedJournal) -> MissingNumbers:
+        """Declared missing is what has no pixels, and nothing else; numbers behind the journal count too."""
+        receipt, count = self._receipt, journal.end
+        behind = [
+            MissingFrames(max(gap.first, count), gap.first + gap.count - max(gap.first, count), gap.reason)
+            for gap in receipt.missing
+            if gap.first + gap.count > count
+        ]
+        declared = self._declared(count)
+        frames = journal.numbers[journal.is_frame]
+        low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
+        if wrong := int((high - low).sum()):
+            first = frames[low[high > low][0]]
+            self._tell(f"{wrong} frames are listed as missing that are there, the first is {first}")
+        self._compare_silent(frames, declared, count)
+        self._compare_end(count, behind)
+        holes = missing_in(journal)
+        return MissingNumbers(holes.count + sum(gap.count for gap in behind), (*holes.ranges, *behind))
+
+    def _declared(self, count: int) -> NDArray[np.int64]:
+        """The numbers below `count` that are listed as missing: rows of first and end, in order, each number once."""
+        ranges: list[tuple[int, int]] = []
+        end = 0
+        for gap in sorted(self._receipt.missing, key=lambda one: one.first):
+            first, stop = gap.first, min(gap.first + gap.count, count)
+            if first < min(end, stop):
+                self._tell(f"numbers from {gap.first} on are listed twice as missing")
+            if stop > max(first, end):
+                ranges.append((max(first, end), stop))
+                end = stop
+        return np.array(ranges, np.int64).reshape(-1, 2)
+
+    def _compare_silent(self, frames: NDArray[np.int64], declared: NDArray[np.int64], count: int) -> None:
+        """Numbers that are neither stored nor listed as missing."""
+        starts = np.concatenate([np.zeros(1, np.int64), declared[:, 1]])
+        ends = np.concatenate([declared[:, 0], np.array([count], np.int64)])
+        low, high = np.searchsorted(frames, starts), np.searchsorted(frames, ends)
+        lacking = ends - starts - (high - low)
+        if not lacking.any():
+            return
+        text = f"{lacking.sum()} numbers without pixels are not listed as missing"
+        if len(self._receipt.missing) >= MAX_GAPS_NOTED:
+            self._report.add_note(f"{text}: at most {MAX_GAPS_NOTED} ranges are listed")
+            return
+        place = int(np.flatnonzero(lacking)[0])
+        inside = frames[low[place] : high[place]]
+        first = starts[place] + np.count_nonzero(inside == starts[place] + np.arange(len(inside)))
+        self._tell(f"{text}, the first is {first}")
+
+    def _compare_end(self, count: int, behind: Sequence[MissingFrames]) -> None:
+        """Numbers that came, or that the producer says it sent, end where journal and missing ranges do."""
+        end = count
+        for gap in sorted(behind, key=lambda one: one.first):
+            if gap.first != end:
+                self._tell(f"what became of numbers {end} to {gap.first - 1} is not said")
+            end = max(end, gap.first + gap.count)
+        sent = self._receipt.sent
+        if sent is not None and (sent > end or (sent < end and self._receipt.status == "completed")):
+            self._tell(f"the producer sent {sent}, stored and missing are {end}")
+
+
+def missing_in(journal: CheckedJournal) -> MissingNumbers:
+    """Numbers of the journal that have no pixels and were not declared as skipped."""
+    lost = ~journal.is_frame & ~journal.is_skip
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
+    bounds = np.append(journal.numbers, journal.end)
+    pairs = bounds[edges.reshape(-1, 2)[:MAX_GAPS_NOTED]].tolist()
+    ranges = tuple(MissingFrames(first, end - first, "lost") for first, end in pairs)
+    return MissingNumbers(int(journal.counts[lost].sum()), ranges)

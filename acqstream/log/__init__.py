@@ -1,0 +1,1 @@
+"""The NDTiff log: from frames in memory to bytes on disk."""

@@ -1,0 +1,86 @@
+"""XXH3-64 of stored pixels, in a thread of its own: beside the writing, never in its way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import xxhash
+
+from acqstream.errors import FrameRefused
+from acqstream.log.group import Group
+
+
+class ChecksumWorker:
+    """Computes the checksums of groups in the order they come and compares them with the producer's.
+
+    A group's `checksums` are complete once `wait` returned for it; a difference is kept in the group's `mismatch`.
+    """
+
+    def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._queue: deque[Group] = deque()
+        self._condition = threading.Condition()
+        self._stopped = False
+        self._on_error = on_error
+        self._thread = threading.Thread(target=self._run, name=f"checksums-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Group) -> None:
+        """Take a closed group, or take it again; its memory must stay until `wait` returned."""
+        if group.is_checking:
+            group.checked.wait()
+            group.checked.clear()
+            group.checksums.clear()
+        group.is_checking = True
+        with self._condition:
+            self._queue.append(group)
+            self._condition.notify()
+
+    def wait(self, group: Group) -> None:
+        """Until the group's checksums are there."""
+        group.checked.wait()
+
+    def stop(self) -> None:
+        """Finish what was submitted and end the thread."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._stopped:
+                    self._condition.wait()
+                if not self._queue:
+                    return
+                group = self._queue.popleft()
+            try:
+                _check(group)
+            except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
+                self._on_error(error)
+            finally:
+                group.checked.set()
+
+
+def _check(group: Group) -> None:
+    digest = xxhash.xxh3_64_intdigest
+    for placement in group.placements:
+        pixels, sent, size = group.pixels_of(placement), placement.frames.checksums, placement.frames.frame_bytes
+        found = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
+        group.checksums += found
+        if found != sent and (wrong := _first_difference(found, sent)) is not None:
+            number, told = placement.frames.number + wrong, sent[wrong]
+            text = f"frame {number}: pixels have checksum {found[wrong]:016x}, the producer sent {told:016x}"
+            if group.outside is not None:
+                text += "; its place in shared memory was changed before it was acknowledged"
+            refused = FrameRefused(text, code="checksum", number=number)
+            group.mismatch = (number - group.first_number, refused)
+            return
+
+
+def _first_difference(found: Sequence[int], sent: Sequence[int | None]) -> int | None:
+    """Position of the first checksum that is not the one sent with its frame, where there was one."""
+    pairs = enumerate(zip(found, sent, strict=True))
+    return next((position for position, (ours, theirs) in pairs if theirs is not None and ours != theirs), None)

@@ -1,0 +1,148 @@
+"""Where an interrupted dataset is gone on with: read from its folder, once it is in order.
+
+Going on is rolling over: the next frame goes to a new stack file, behind the last number in the journal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.index import read_entries
+from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.stack_header import parse_stack_header
+from acqstream.log import journal
+from acqstream.log.axis_kinds import AxisKinds
+from acqstream.log.frame_keys import KeySet
+from acqstream.log.journal_file import read_journal
+from acqstream.log.receipt_counts import Tally
+from acqstream.log.state_file import MAX_GAPS_NOTED
+from acqstream.model.receipt import MissingFrames
+from acqstream.storage.read_file import ReadFile
+
+_LOST_REASON = "skipped before the writer was interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What the log needs to know to go on. records are the journal's; ends are file lengths in bytes.
+
+    stack_header is empty while there is no frame: the first one then begins stack 0. summary is empty where no stack
+    file keeps it.
+    """
+
+    next_number: int
+    records: bytes
+    next_stack: int
+    journal_version: int
+    journal_end: int
+    index_end: int
+    payload_bytes: int
+    summary: dict[str, Any]
+    stack_header: bytes
+    tally: Tally
+    axis_kinds: AxisKinds
+
+
+def read_continuation(
+    folder: str, stack_folder: str, layout: NDTiffLayout, *, gaps: tuple[MissingFrames, ...], keys: KeySet | None
+) -> Continuation:
+    """Read journal, index and first header of a dataset that is not being written; its axes go into `keys`.
+
+    stack_folder is where its index and stack files lie, see `DatasetState.stack_folder`.
+    Raises CorruptDataset if journal and index do not say the same.
+    """
+    journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
+    content = read_journal(journal_path)
+    version = journal.decode_journal_header(content, str(journal_path)).version
+    records = journal.decode_records(content[journal.HEADER_BYTES :])
+    is_frame = records["flags"] == journal.FRAME
+    entries = read_entries(index_path)
+    if len(entries.axes) != np.count_nonzero(is_frame):
+        text = f"{len(entries.axes)} entries, but the journal has {np.count_nonzero(is_frame)} frames"
+        raise CorruptDataset(text, path=str(index_path))
+    kinds = AxisKinds()
+    for axes in entries.axes:
+        kinds.learn(axes)
+        if keys is not None:
+            keys.add(axes)
+    first_stack = int(records["stack"][is_frame][0]) if is_frame.any() else 0
+    summary, header = _header(stack_folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
+    return Continuation(
+        next_number=journal.next_number(records),
+        records=records.tobytes(),
+        next_stack=next_stack_number(stack_folder, layout) if is_frame.any() else 0,
+        journal_version=version,
+        journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
+        index_end=entries.consumed,
+        payload_bytes=int(records["length"].sum()),
+        summary=summary,
+        stack_header=header if is_frame.any() else b"",
+        tally=_tally(records, is_frame, gaps),
+        axis_kinds=kinds,
+    )
+
+
+def _tally(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> Tally:
+    tally = Tally()
+    tally.stored = int(np.count_nonzero(is_frame))
+    tally.skipped = journal.next_number(records) - tally.stored
+    tally.payload_bytes = int(records["length"].sum())
+    tally.without_checksum = int(records["own_checksum"][is_frame].sum())
+    numbers = records["number"][is_frame].astype(np.int64)
+    tally.restore_gaps(list(itertools.islice(_gaps(numbers, journal.next_number(records), gaps), MAX_GAPS_NOTED)))
+    return tally
+
+
+def _gaps(numbers: NDArray[np.int64], end: int, known: tuple[MissingFrames, ...]) -> Iterator[MissingFrames]:
+    """All ranges below `end` without pixels, in order: the known gaps, and those whose reason was lost.
+
+    numbers are those of the frames.
+    """
+    told = deque(sorted(known, key=lambda gap: gap.first))
+    bounds = np.concatenate([[-1], numbers, [end]])
+    for place in np.flatnonzero(np.diff(bounds) > 1).tolist():
+        first, stop = int(bounds[place]) + 1, int(bounds[place + 1])
+        while told and told[0].first < stop:
+            gap = told.popleft()
+            if gap.first < first or gap.count < 1 or gap.first + gap.count > stop:
+                continue  # not as the journal has it
+            if gap.first > first:
+                yield MissingFrames(first, gap.first - first, _LOST_REASON)
+            yield gap
+            first = gap.first + gap.count
+        if first < stop:
+            yield MissingFrames(first, stop - first, _LOST_REASON)
+
+
+def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any], bytes]:
+    """Summary and header bytes that every further stack file repeats."""
+    if not is_needed and not Path(folder, name).exists():
+        return {}, b""
+    file = ReadFile(Path(folder, name))
+    try:
+        header = parse_stack_header(file.read, file.size(), str(file.path))
+        summary = dict(header.summary_metadata)
+        if not summary.get("AxisOrder"):
+            summary.pop("AxisOrder", None)  # frame 0 will tell
+        return summary, file.read(0, header.first_directory)
+    finally:
+        file.close()
+
+
+def next_stack_number(folder: str, layout: NDTiffLayout) -> int:
+    """Above every stack file there is, those put aside included."""
+    stem = re.escape(layout.stack_name(0).removesuffix(".tif"))
+    stack = re.compile(stem + r"(?:_([0-9]+))?\.tif(?:\..*)?")
+    found = [stack.fullmatch(name) for name in os.listdir(folder)]
+    return 1 + max((int(match[1] or 0) for match in found if match), default=-1)

@@ -1,0 +1,149 @@
+"""The log's own small files in a dataset's folder: journal, index, state, receipt."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+
+from acqstream.errors import DatasetExists, StorageError
+from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
+from acqstream.log import journal
+from acqstream.log.continuation import Continuation, next_stack_number, read_continuation
+from acqstream.log.frame_keys import KeySet
+from acqstream.log.growing_journal import GrowingJournal
+from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_receipt, write_state
+from acqstream.model.metadata import dump_ascii
+from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.append_file import AppendFile
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+
+
+class DatasetFiles:
+    """Journal and index, held open and locked until `close`. Made by `create` or `open`."""
+
+    def __init__(
+        self, disk: Disk, folder: str, state: DatasetState, *, journal_file: GrowingJournal, index_file: AppendFile
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._state = state
+        self.journal = journal_file
+        self.index = index_file
+
+    @staticmethod
+    def create(disk: Disk, folder: str, state: DatasetState) -> DatasetFiles:
+        """Make the folder of a new dataset and its first files.
+
+        On return the folder, the journal's header and the state survive a power cut. Raises DatasetExists or
+        StorageError.
+        """
+        _make_folder(disk, folder)
+        stack_folder = state.stack_folder(folder)
+        with contextlib.ExitStack() as undo:
+            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=True)
+            journal_file.dataset_id = state.dataset_id
+            undo.callback(journal_file.close)
+            journal_file.lock()
+            journal_file.append(journal.encode_journal_header(state.dataset_id, clean=False))
+            journal_file.sync()
+            if stack_folder != folder:
+                _make_folder(disk, stack_folder)
+            index_file = AppendFile(disk, os.path.join(stack_folder, INDEX_NAME), create=True)
+            undo.callback(index_file.close)
+            files = DatasetFiles(disk, folder, state, journal_file=journal_file, index_file=index_file)
+            write_state(disk, folder, state)  # forces the folder too
+            files._force_name()
+            undo.pop_all()
+            return files
+
+    @staticmethod
+    def open(
+        disk: Disk, folder: str, state: DatasetState, layout: NDTiffLayout, keys: KeySet | None
+    ) -> tuple[DatasetFiles, Continuation]:
+        """The files of an interrupted dataset, to go on with it; its axes go into `keys`.
+
+        On return its state survives a power cut: it is being written again. Raises DatasetLocked if it is being
+        written by somebody else, CorruptDataset or StorageError.
+        """
+        with contextlib.ExitStack() as undo:
+            journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
+            journal_file.dataset_id = state.dataset_id
+            undo.callback(journal_file.close)
+            journal_file.lock()
+            stack_folder = state.stack_folder(folder)
+            continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
+            journal_file.end = continuation.journal_end
+            journal_file.version = continuation.journal_version
+            index_file = AppendFile(
+                disk, os.path.join(stack_folder, INDEX_NAME), create=False, end=continuation.index_end
+            )
+            undo.callback(index_file.close)
+            request = {**state.request, "summary": continuation.summary} if continuation.summary else state.request
+            running = dataclasses.replace(state, state=AcquisitionState.RUNNING, reason="", request=request)
+            write_state(disk, folder, running)  # first: recovery mends the rest, if this is cut short
+            journal_file.mark(clean=False)
+            journal_file.sync()
+            remove_receipt(disk, folder)
+            if not continuation.stack_header:
+                # They kept the summary of a dataset without frames: frame 0 will begin anew.
+                for number in range(next_stack_number(stack_folder, layout)):
+                    _unlink(disk, os.path.join(stack_folder, layout.stack_name(number)))
+            undo.pop_all()
+            files = DatasetFiles(disk, folder, running, journal_file=journal_file, index_file=index_file)
+            return files, continuation
+
+    def _force_name(self) -> None:
+        folder = self._folder
+        try:
+            self._disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
+        except OSError as error:
+            raise StorageError.wrap(error, folder, "cannot force the folder's name to the disk") from error
+
+    def force(self) -> None:
+        """Force journal and index. Done already, unless the run ended with an error. Raises StorageError."""
+        self.journal.sync()
+        self.index.sync()
+
+    def write_end(self, receipt: Receipt, state: AcquisitionState, gaps: tuple[MissingFrames, ...]) -> None:
+        """Write receipt and final state, mark the journal clean. May be tried again. Raises StorageError."""
+        if state is not AcquisitionState.INTERRUPTED:
+            content = dump_ascii(receipt.as_dict())
+            replace_file(self._disk, os.path.join(self._folder, RECEIPT_NAME), content)
+        final = dataclasses.replace(self._state, state=state, reason=receipt.reason, gaps=gaps)
+        write_state(self._disk, self._folder, final)
+        self.journal.mark(clean=True)
+        self.journal.sync()
+
+    def close(self) -> None:
+        """Close the files and give up the lock. Raises StorageError."""
+        try:
+            self.index.close()
+        except OSError as error:
+            raise StorageError.wrap(error, self.index.path, "cannot close") from error
+        finally:
+            try:
+                self.journal.close()
+            except OSError as error:
+                raise StorageError.wrap(error, self.journal.path, "cannot close") from error
+
+
+def _make_folder(disk: Disk, folder: str) -> None:
+    try:
+        disk.mkdir(folder)
+    except FileExistsError as error:
+        raise DatasetExists(f"{folder} exists already") from error
+    except OSError as error:
+        raise StorageError.wrap(error, folder, "cannot create the dataset's folder") from error
+
+
+def _unlink(disk: Disk, path: str) -> None:
+    """Remove a file that may be there."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot remove") from error

@@ -1,0 +1,147 @@
+"""A group: frames that are laid out, written and published together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass, field
+
+from acqstream.errors import FrameRefused
+from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Pages, Placement
+from acqstream.log.ring import Span
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Frames in one span of memory, from block boundary to block boundary of stack number `stack`.
+
+    Until `close` the log adds frames; from then on the group belongs to the writer, whose threads only read it.
+
+    A group of one large frame may have its pixels outside the span, in memory of the producer's. The span then has
+    what goes before them, and a block for the pixels behind the last whole block.
+    """
+
+    stack: int
+    span: Span
+    placements: list[Placement] = field(default_factory=list)
+    pages: Pages | None = None  # set by `fill`
+    checksums: list[int] = field(default_factory=list)
+    checked: threading.Event = field(default_factory=threading.Event)
+    mismatch: tuple[int, FrameRefused] | None = None
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
+    is_written: bool = False
+    is_checking: bool = False  # given to the checksum worker
+    outside: memoryview | None = None
+    let_go: Callable[[], None] | None = None  # tells, once, that the memory outside is not needed any more
+
+    @property
+    def start(self) -> int:
+        """File offset of the first byte."""
+        return self.placements[0].group_start
+
+    @property
+    def end(self) -> int:
+        """File offset behind the last byte, a block boundary."""
+        return self.placements[-1].group_end
+
+    @property
+    def first_number(self) -> int:
+        return self.placements[0].frames.number
+
+    @property
+    def next_number(self) -> int:
+        return self.placements[-1].frames.next_number
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(placement.frames.payload_bytes for placement in self.placements)
+
+    def pixels_of(self, placement: Placement) -> memoryview:
+        """The memory of the pixels, back to back."""
+        if self.outside is not None:
+            return self.outside
+        start = placement.pixels - placement.group_start
+        return self.span.memory[start : start + placement.frames.payload_bytes]
+
+    def close(self) -> None:
+        """No more frames: fix the bytes to write."""
+        length = self.end - self.start if self.outside is None else self.placements[0].pixels - self.start
+        self.memory = self.span.memory[:length]
+
+    def fill(self, layout: FrameLayout) -> None:
+        """Write directories, metadata and gaps around the pixels."""
+        self.pages = layout.close(self.placements)
+        layout.fill(self.memory, self.placements, self.pages)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` frames only: the next one was refused. The bytes stay as they are."""
+        kept = []
+        for placement in self.placements:
+            left = self.first_number + count - placement.frames.number
+            if left > 0:
+                kept.append(placement._replace(frames=placement.frames.first(left)))
+        self.placements = kept
+        self.pages = self.pages.first(count) if self.pages is not None else None
+        del self.checksums[count:]
+
+    def pieces(self) -> Sequence[memoryview]:
+        """What to write, from `start` to `end`: whole blocks of block-aligned memory."""
+        if self.outside is None:
+            return [self.memory]
+        whole = len(self.outside) - len(self.outside) % BLOCK_BYTES
+        if whole == len(self.outside):
+            return [self.memory, self.outside]
+        start, rest = len(self.memory), len(self.outside) - whole
+        tail = self.span.memory[start : start + BLOCK_BYTES]
+        tail[:rest] = self.outside[whole:]
+        tail[rest:] = bytes(BLOCK_BYTES - rest)
+        return [self.memory, self.outside[:whole], tail]
+
+    def release_outside(self) -> None:
+        """The memory outside is not needed any more. Repeating it changes nothing."""
+        let_go, self.let_go = self.let_go, None
+        if let_go is not None:
+            self.outside = memoryview(b"")  # a view would keep the producer's memory mapped
+            let_go()
+
+    def move(self, stack: int, start: int, layout: FrameLayout) -> None:
+        """Lay the closed group out anew at offset `start` of another stack file."""
+        shift = start - self.start
+        self.stack = stack
+        self.placements = [
+            placement._replace(
+                group_start=placement.group_start + shift,
+                pixels=placement.pixels + shift,
+                group_end=placement.group_end + shift,
+            )
+            for placement in self.placements
+        ]
+        self.fill(layout)
+
+
+MAX_GAP_REASONS = 4096  # of gaps that wait one behind the other; further ones share an entry
+_SEVERAL = "several reasons"
+
+
+@dataclass(slots=True, eq=False)
+class Gap:
+    """Frame numbers declared as never coming; takes its place in the order of groups."""
+
+    first_number: int
+    count: int
+    reason: str
+
+    @property
+    def next_number(self) -> int:
+        return self.first_number + self.count
+
+
+def add_gap(entries: MutableSequence[Group | Gap], gap: Gap) -> None:
+    """Append a gap to entries that wait; into the last one where it goes on with it, so that they stay few."""
+    last = entries[-1] if entries else None
+    if isinstance(last, Gap) and (last.reason == gap.reason or len(entries) >= MAX_GAP_REASONS):
+        last.count += gap.count
+        if last.reason != gap.reason:
+            last.reason = _SEVERAL
+    else:
+        entries.append(gap)

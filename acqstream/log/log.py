@@ -1,0 +1,328 @@
+"""The log: one acquisition's frames, appended to an NDTiff dataset in the order of their numbers.
+
+Used by the daemon, or in-process without any daemon:
+
+    with Log(folder, AcquisitionSpec(dataset_id=..., name="cells"), memory=PageMemory(2**28).view) as log:
+        log.append(header, image)
+    print(log.receipt)
+
+Threads: the caller's (reserve, commit), one that writes, one that publishes, one for checksums. The first error of any
+of them ends the acquisition; what was published stays.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from acqstream.errors import AcqStreamError, AcquisitionFailed, WriterBehind
+from acqstream.formats.ndtiff import layout as ndtiff
+from acqstream.log.close_outcome import Ending
+from acqstream.log.log_views import NO_VIEWS, LogViews
+from acqstream.log.notes import stall_text
+from acqstream.log.recording import Recording
+from acqstream.log.slot import Slot
+from acqstream.log.space_gate import RETRY_S
+from acqstream.log.state_file import DatasetState
+from acqstream.log.stored_keys import KeyPage, read_key_page
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
+from acqstream.model.receipt import Receipt, Status
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.disk import Disk, LocalDisk
+
+
+def _ignore() -> None:
+    return
+
+
+class Log:
+    """One acquisition from its first frame to its receipt.
+
+    folder must not exist, it is made by the writing thread (`wait_until_open`); with resume, the state of an
+    interrupted dataset, it is that dataset's, and frames go on at its next number. memory is block-aligned and the
+    log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved, and must
+    only wake somebody. free_reserve gives up space kept for the end, see SpaceGate. views is what is done for them, by
+    default nothing. stack_limit_bytes is lowered in tests only.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        spec: AcquisitionSpec,
+        *,
+        memory: memoryview,
+        disk: Disk | None = None,
+        on_change: Callable[[], None] = _ignore,
+        stack_limit_bytes: int = ndtiff.STACK_LIMIT_BYTES,
+        settings: Mapping[str, Any] | None = None,
+        resume: DatasetState | None = None,
+        free_reserve: Callable[[], None] = _ignore,
+        views: LogViews = NO_VIEWS,
+    ) -> None:
+        self.folder = os.fspath(folder)
+        self.spec = spec
+        recording = self._recording = Recording(
+            self.folder,
+            spec,
+            memory=memory,
+            disk=disk or LocalDisk(),
+            on_change=on_change,
+            stack_limit_bytes=stack_limit_bytes,
+            state=resume or DatasetState.of(spec, settings or {}),
+            free_reserve=free_reserve,
+            views=views,
+        )
+        self._intake = recording.intake
+        self._gate = recording.gate
+        self._changed = recording.changed
+        self.notes = recording.notes
+        recording.thread.start()
+
+    # What a producer does.
+
+    def reserve(self, header: FrameHeader) -> Slot:
+        """The place where the next frame's pixels will lie in the file image. Never blocks inside `limit()`.
+
+        Raises FrameRefused for this frame, or the acquisition's first error.
+        """
+        self._raise_error()
+        return self._intake.reserve(header)
+
+    def reserve_run(self, frames: FrameRun) -> Slot | None:
+        """One place for the pixels of several small frames, back to back; None if they must be reserved one by one."""
+        self._raise_error()
+        return self._intake.reserve_run(frames)
+
+    def adopt(self, header: FrameHeader, pixels: memoryview, release: Callable[[], None] = _ignore) -> None:
+        """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.
+
+        pixels: C-contiguous bytes of the payload that must not change until release is called, once, from any thread:
+        when the frame is published, given up, or was copied. It must only note that. Pixels are copied where frames are
+        packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
+        """
+        self._raise_error()
+        self._intake.adopt(header, pixels, release)
+
+    def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
+        """Copy one frame into the log, waiting for room if need be. pixels: C-contiguous buffer of the payload.
+
+        Raises WriterBehind if there is no room within timeout_s, DiskFull if that is for want of space on the disk.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.wait_until_open(timeout_s)
+        with self._changed:
+            while not self._has_room(header):
+                self._raise_error()
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    if self._gate.error is not None:
+                        raise self._gate.error
+                    raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
+        self.reserve(header).fill(memoryview(pixels).cast("B"))
+
+    def skip(self, number: int, count: int, reason: str) -> None:
+        """Declare frame numbers that will never come."""
+        self._raise_error()
+        self._intake.skip(number, count, reason)
+
+    def patch_summary(self, summary: Mapping[str, Any]) -> None:
+        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
+        with self._intake.condition:
+            if self._intake.stack_header:
+                raise AcquisitionFailed("the summary is fixed: frame 0 has come", code="too_late")
+            self._recording.summary.update(summary)
+            self._intake.layout = self._recording.layout()
+
+    def set_display(self, settings: Mapping[str, Any]) -> None:
+        """Replace the display settings beside the stacks, soon; trouble with them is a warning."""
+        self._raise_error()
+        self._recording.display.set(settings)
+        if self._recording.committer is not None:
+            self._recording.committer.run_later(self._recording.display.write)
+
+    def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
+        """No more frames: publish what was received, finish the files. `is_finished` tells when."""
+        with self._intake.condition:
+            if self._intake.closing:
+                return
+            self._recording.ending = Ending(status, reason, sent)
+            self._intake.closing = True
+            if self._recording.phase is AcquisitionState.RUNNING:
+                self._recording.phase = AcquisitionState.CLOSING
+            self._intake.condition.notify_all()
+        if status != "completed":
+            self.give_up(status, reason)
+
+    def give_up(self, status: Status, reason: str) -> None:
+        """Where the disk is full: do not wait for space any more. What was to be completed then ends as `status`.
+
+        Frames that are not on the disk by now are left out; the receipt tells which.
+        """
+        self._recording.ending.given_up = self._recording.ending.given_up or (status, reason)
+        self._gate.give_up()
+
+    def close(
+        self, status: Status = "completed", reason: str = "", *, sent: int | None = None, patience_s: float = 10.0
+    ) -> Receipt:
+        """`begin_close`, then wait for the receipt; on a full disk for patience_s.
+
+        Raises the acquisition's first error, DiskFull if frames had to be left out.
+        """
+        self.begin_close(status, reason, sent=sent)
+        waiting_since = time.monotonic()
+        while self._recording.thread.is_alive():
+            self._recording.thread.join(RETRY_S)
+            if self._gate.error is None:
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since > patience_s:
+                self.give_up("error", f"no space for {patience_s:g} s")
+        self._raise_error()
+        if self._recording.no_space is not None:
+            raise self._recording.no_space
+        assert self.receipt is not None
+        return self.receipt
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if value is None:
+            self.close()
+        else:
+            self.begin_close("error", f"{type(value).__name__}: {value}")
+            self.wait_until_finished()
+
+    # What anybody may ask.
+
+    @property
+    def error(self) -> AcqStreamError | None:
+        """What broke the acquisition; None while nothing did."""
+        return self._recording.error
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """How it ended; None before."""
+        return self._recording.receipt
+
+    @property
+    def state(self) -> AcquisitionState:
+        is_paused = self._recording.phase is AcquisitionState.RUNNING and self.paused_why
+        return AcquisitionState.PAUSED if is_paused else self._recording.phase
+
+    @property
+    def paused_why(self) -> str:
+        """Why no frames are taken for want of space; empty while they are."""
+        return self._recording.paused_why
+
+    @property
+    def stall(self) -> str:
+        """Which disk call is standing still, and for how long; empty while none is."""
+        slow = self._recording.disk.standing_still()
+        return stall_text(slow, "takes") if slow is not None else ""
+
+    @property
+    def warnings(self) -> Sequence[tuple[str, str, str]]:
+        """Code, text and time of what the operator should know."""
+        return self.notes.warnings
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Space on the disk that is reserved for this acquisition and not written yet."""
+        return self._recording.stacks.reserved_bytes
+
+    def hold(self, why: str) -> None:
+        """Give no more frames leave to come, for want of space; with an empty `why` go on."""
+        if why != self._recording.held_why:
+            self._recording.held_why = why
+            self._recording.note_space()
+
+    @property
+    def is_finished(self) -> bool:
+        """All files are closed and the receipt is there."""
+        return self.receipt is not None
+
+    @property
+    def io(self) -> str:
+        """ "direct" or "buffered"; "" while the acquisition is opening."""
+        return self._recording.io
+
+    @property
+    def received(self) -> int:
+        """The next frame number to come."""
+        return self._intake.received
+
+    @property
+    def received_payload_bytes(self) -> int:
+        return self._intake.received_payload_bytes
+
+    @property
+    def received_frames(self) -> int:
+        """Frames below `received` that have pixels: without the numbers that were skipped."""
+        return self._intake.received_frames
+
+    def stored_keys(self, at: int) -> KeyPage:
+        """Axes of published frames; at: a byte of the index, 0 or `next` of the page before. Bounded disk I/O.
+
+        Raises StorageError or CorruptDataset.
+        """
+        return read_key_page(self._recording.index_path, at)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Pixel bytes published."""
+        return self._recording.tally.payload_bytes
+
+    @property
+    def skipped(self) -> int:
+        """Frame numbers declared as never coming."""
+        return self._recording.tally.skipped
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        return self._recording.ring.peak_bytes + self._recording.ring.beside_peak_bytes
+
+    def cursors(self) -> Cursors:
+        return Cursors(self._intake.received, self._recording.published, self._recording.durable)
+
+    def limit(self) -> Limit:
+        """The window: which frames `reserve` will take without blocking."""
+        return self._intake.limit()
+
+    def queued(self) -> tuple[int, int]:
+        """Frames and pixel bytes received but not published."""
+        frames = self._intake.received - self._recording.published
+        return frames, self._intake.received_payload_bytes - self._recording.tally.payload_bytes
+
+    def wait_until_open(self, timeout_s: float = 30.0) -> None:
+        """Until the dataset's files are there. Raises what kept them from being made."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._recording.phase is not AcquisitionState.OPENING, timeout_s)
+        self._raise_error()
+
+    def wait_until_finished(self, timeout_s: float | None = None) -> bool:
+        """Until the receipt is there and the log's threads have ended; False if that did not happen in time."""
+        self._recording.thread.join(timeout_s)
+        return not self._recording.thread.is_alive()
+
+    def wait_for_published(self, count: int, timeout_s: float = 30.0) -> bool:
+        """Until `count` frames are published; False if that did not happen in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._recording.published >= count or self.is_finished, timeout_s)
+            return self._recording.published >= count
+
+    def _raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _has_room(self, header: FrameHeader) -> bool:
+        limit = self._intake.limit()
+        total = self._intake.received_payload_bytes + header.payload_bytes
+        is_empty = self._recording.published == self._intake.received
+        return is_empty or (header.number < limit.number and total <= limit.payload_bytes)

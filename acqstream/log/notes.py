@@ -1,0 +1,42 @@
+"""What an acquisition has to tell besides its frames: warnings, and times when the disk stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from acqstream.log.state_file import now_text
+from acqstream.model.receipt import Stall
+from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
+
+MAX_WARNINGS = 1000
+
+
+class Notes:
+    """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self.warnings: list[tuple[str, str, str]] = []  # code, text, time
+        self.stalls: list[Stall] = []
+
+    def warn(self, code: str, text: str) -> None:
+        """Note something that the operator should know."""
+        if len(self.warnings) < MAX_WARNINGS:
+            is_last = len(self.warnings) == MAX_WARNINGS - 1
+            more = "; further warnings are not kept" if is_last else ""
+            self.warnings.append((code, text + more, now_text()))
+        self._on_change()
+
+    def stall(self, slow: SlowCall) -> None:
+        """A disk call that stood still has returned."""
+        if len(self.stalls) >= MAX_STALLS:
+            return
+        began_at = datetime.fromtimestamp(slow.began_s, UTC).isoformat(timespec="milliseconds")
+        self.stalls.append(Stall(slow.call, slow.file, began_at, round(slow.seconds, 3)))
+        self.warn("disk_stalled", stall_text(slow, "took"))
+
+
+def stall_text(slow: SlowCall, verb: str) -> str:
+    """For people: "fdatasync of cells_NDTiffStack.tif took 12.3 s"."""
+    return f"{slow.call} of {slow.file} {verb} {slow.seconds:.1f} s"

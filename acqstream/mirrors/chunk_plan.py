@@ -1,0 +1,83 @@
+"""How an array is cut into chunks, and the memory that takes: before anything is created. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from acqstream.errors import DatasetError
+from acqstream.formats.chunk_format import ArraySpec, ChunkFormat
+from acqstream.mirrors.array_plan import ArrayPlan, plan_array
+from acqstream.mirrors.memory_need import MemoryNeed, memory_need
+from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one process that makes a mirror may take."""
+
+    memory_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """levels are those of the array, the full resolution first."""
+
+    levels: tuple[ArraySpec, ...]
+    grids: tuple[SlabGrid, ...]
+    need: MemoryNeed
+
+
+def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
+    """The options of a format in the settings of a mirror. Raises ConfigError."""
+    return found.parse_options({name: value for name, value in settings.items() if name not in ("format", "name")})
+
+
+def cut_array(
+    found: ChunkFormat[Any], options: Any, plan: ArrayPlan, summary: Mapping[str, Any], budget: Budget
+) -> Cut:
+    """Cut an array for a format. summary is the dataset's. Raises ConfigError with the numbers if the memory does not
+    do, DatasetError if an axis must not grow in this format.
+    """
+    unknown = [axis.name for axis in plan.axes if not axis.size]
+    if unknown and not found.grows:
+        raise DatasetError(
+            f"{found.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their sizes, or "
+            "make the mirror afterwards"
+        )
+    labels = {axis.name: [str(value) for value in axis.values] for axis in plan.axes if axis.values}
+    names = summary.get("ChNames")
+    if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        labels["channel"] = names
+    levels = found.plan(plan.spec(dict(summary), labels), options)
+    grids = slab_grids(levels)
+    need = memory_need(
+        grids,
+        lambda spec: found.encode_bytes(spec, options),
+        threads=budget.threads,
+        budget_bytes=budget.memory_bytes,
+    )
+    return Cut(levels, grids, need)
+
+
+def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
+    """The array of an acquisition that has no frame yet, as far as its request tells; None if the kind of its frames is
+    not known. Axes that nobody declared take no memory here: what follows is the least.
+
+    request is as in acqstream.json. Raises DatasetError for frames that make up no array.
+    """
+    frame, declared, expect = request.get("frame"), request.get("axes"), request.get("expect")
+    if not isinstance(frame, Mapping):
+        return None
+    tiles = {"row": 0, "column": 0} if request.get("tiles") is not None else {}
+    summary = request.get("summary")
+    return plan_array(
+        tiles,
+        frame["shape"],
+        frame["dtype"],
+        declared=declared if isinstance(declared, list | tuple) else (),
+        expect=expect if isinstance(expect, int) else None,
+        summary=summary if isinstance(summary, Mapping) else None,
+    )

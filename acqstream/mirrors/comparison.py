@@ -1,0 +1,129 @@
+"""Whether a mirror has every frame of its dataset: each is read back from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from acqstream.errors import DatasetError
+from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.mirrors.container import MirrorNote, read_note
+from acqstream.mirrors.log_frames import LogFrames
+from acqstream.mirrors.mirror_task import find_format, open_dataset
+from acqstream.mirrors.slab_comparison import compared_rows
+from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.task_runner import PartRunner
+
+MAX_NAMED = 10
+PIECES = 8  # for each process
+POLL_S = 0.1
+
+Rows = dict[Position, dict[int, int]]
+"""By slab and plane: the latest row that goes there."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """How many frames were compared, how many were different, and which: the first ones."""
+
+    frames: int = 0
+    different: int = 0
+    named: tuple[str, ...] = ()
+
+    def add(self, other: Comparison) -> None:
+        self.frames += other.frames
+        self.different += other.different
+        self.named = (*self.named, *other.named)[:MAX_NAMED]
+
+    @property
+    def text(self) -> str:
+        if not self.different:
+            return "all equal"
+        return (
+            f"{self.different} DIFFERENT: {'; '.join(self.named)}{' ...' if self.different > len(self.named) else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPart:
+    """What one process compares: these rows."""
+
+    dataset: str
+    note: MirrorNote
+    rows: Rows
+
+
+def compare(
+    dataset: Path,
+    folder: Path,
+    count: int,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    runner: PartRunner | None = None,
+) -> Comparison:
+    """Compare the first `count` frames of a dataset, the latest of each place, with its mirror.
+
+    folder is the view's own, with the note. on_progress gets how many were compared, of how many. runner: of processes
+    that do it. Raises DatasetError and StorageError where either cannot be read.
+    """
+    note = read_note(folder)
+    if note is None or note.plan is None:
+        raise DatasetError(f"{folder}: no mirror was made here")
+    whole = ComparedPart(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
+    total, result = sum(map(len, whole.rows.values())), Comparison()
+    if runner is None:
+        return compare_part(whole, lambda done: on_progress(done, total))
+    runner.begin(compare_part, list(_parts(whole, PIECES * runner.width)))
+    while not runner.is_done():
+        for _, part in runner.poll(POLL_S):
+            result.add(part)
+            on_progress(result.frames, total)
+    return result
+
+
+def compare_part(part: ComparedPart, on_progress: Callable[[int], None] = lambda _done: None) -> Comparison:
+    """Compare some rows, in this process."""
+    result = Comparison()
+    with _opened(part.dataset, part.note) as (reader, array, frames):
+        for row, is_equal in compared_rows(reader, array, frames, part.rows):
+            result.frames += 1
+            if not is_equal:
+                result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
+            on_progress(result.frames)
+    return result
+
+
+@contextmanager
+def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkArrayReader, LogFrames]]:
+    """The dataset, level 0 of the mirror, and how frames lie in it."""
+    assert note.plan is not None
+    reader = open_dataset(dataset)
+    try:
+        arrays = find_format(note.settings).open(Path(note.container))
+        try:
+            yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
+        finally:
+            for array in arrays:
+                array.close()
+    finally:
+        reader.close()
+
+
+def _rows_by_slab(dataset: str, note: MirrorNote, count: int) -> Rows:
+    rows: Rows = {}
+    with _opened(dataset, note) as (_, array, frames):
+        (grid,) = slab_grids([array.spec])
+        for row in range(count):
+            key, plane = grid.locate(frames.place(row))
+            rows.setdefault(key, {})[plane] = row
+    return dict(sorted(rows.items()))
+
+
+def _parts(whole: ComparedPart, count: int) -> Iterator[ComparedPart]:
+    """About `count` runs of slabs."""
+    items: Sequence[tuple[Position, dict[int, int]]] = list(whole.rows.items())
+    step = max(1, -(-len(items) // count))
+    for first in range(0, len(items), step):
+        yield ComparedPart(whole.dataset, whole.note, dict(items[first : first + step]))

@@ -1,0 +1,124 @@
+"""The folder of a mirror, and what is noted of it in the view's own folder, before it is made.
+
+`mirror.json` beside the checkpoint says which array was planned, so that a mirror that is gone on with is cut as it
+was, and that the container is ours to remove.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.mirrors.array_plan import ArrayPlan
+from acqstream.model.metadata import dump_ascii
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import remove_tree
+from acqstream.storage.json_file import read_document
+
+NOTE_NAME = "mirror.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorNote:
+    """container is the folder of the mirror; settings are the format and its options as they were asked for; plan is
+    None while the mirror is being removed: what is left of it is no mirror."""
+
+    dataset_id: str
+    container: str
+    settings: Mapping[str, Any]
+    plan: ArrayPlan | None
+
+    def is_of(self, container: Path) -> bool:
+        """Whether this is the folder of the mirror, by whatever path."""
+        return Path(self.container).resolve() == container.resolve()
+
+    def encode(self) -> bytes:
+        plan = None if self.plan is None else self.plan.to_json()
+        return dump_ascii(
+            {
+                "format": "acqstream-mirror",
+                "version": 1,
+                "dataset_id": self.dataset_id,
+                "container": self.container,
+                "settings": self.settings,
+                "plan": plan,
+            }
+        )
+
+
+def read_note(folder: Path) -> MirrorNote | None:
+    """The note in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
+    try:
+        return read_document(folder / NOTE_NAME, "acqstream-mirror", _note_in)
+    except FileMissing:
+        return None
+
+
+def _note_in(values: Mapping[str, Any]) -> MirrorNote:
+    """Raises ValueError, KeyError or TypeError for what we do not write."""
+    plan = None if values["plan"] is None else ArrayPlan.from_json(values["plan"])
+    return MirrorNote(str(values["dataset_id"]), str(values["container"]), dict(values["settings"]), plan)
+
+
+def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:
+    """Replace the note. Raises StorageError."""
+    replace_file(disk, os.fspath(folder / NOTE_NAME), note.encode())
+
+
+def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the mirror of this view's folder was made with, where `asked` names its format and nothing else.
+
+    Raises ConfigError if other things are asked for than it was made with: it would be made again. StorageError.
+    """
+    try:
+        note = read_note(folder)
+    except CorruptDataset:
+        note = None  # the view says so, and begins anew
+    if note is None or note.plan is None or not is_something(Path(note.container)):
+        return dict(asked)
+    made = {name: value for name, value in note.settings.items() if name != "name"}
+    if asked != made and asked != {"format": made["format"]}:
+        told = json.dumps(made)
+        raise ConfigError(f"{note.container} is there, made with {told}; --rebuild replaces it")
+    return dict(note.settings)
+
+
+def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
+    """Remove a mirror that the note says is ours, and the note. Raises DatasetError if there is another folder."""
+    if note is not None and note.is_of(container):
+        if container.exists():
+            write_note(disk, folder, replace(note, plan=None))  # who is killed meanwhile leaves a part of it
+        remove_tree(disk, os.fspath(container))
+        try:
+            disk.unlink(os.fspath(folder / NOTE_NAME))
+        except OSError as error:
+            raise StorageError.wrap(error, str(folder / NOTE_NAME), "cannot remove") from error
+    elif container.exists():
+        raise DatasetError(
+            f"{container} is there already, and is no mirror that was made here: remove it, or name another"
+        )
+
+
+def is_something(folder: Path) -> bool:
+    """Whether there is anything but an empty folder."""
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def shapes_there(
+    open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
+) -> list[tuple[int, ...]]:
+    """The shapes that the container announces now: an earlier process may have been farther than its checkpoint."""
+    readers = open_readers(container)
+    try:
+        found = [reader.spec.shape for reader in readers]
+    finally:
+        for reader in readers:
+            reader.close()
+    return found if len(found) == len(levels) else [level.shape for level in levels]

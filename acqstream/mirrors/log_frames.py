@@ -1,0 +1,72 @@
+"""The frames of a dataset as planes of the array, and checked to be alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError
+from acqstream.formats.chunk_format import ArraySpec
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.mirrors.array_plan import ArrayPlan, AxisPositions
+from acqstream.mirrors.slab_grid import PICTURE
+from acqstream.model.axes import Axes, AxisValue
+
+
+class LogFrames:
+    """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1. kinds: see
+    AxisPositions.
+    """
+
+    def __init__(
+        self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec, kinds: Iterable[tuple[str, ...]] = ()
+    ) -> None:
+        self.positions = AxisPositions(plan, kinds)
+        self.taken = 0  # rows before this one were taken
+        self._reader = reader
+        self._plan = plan
+        names = tuple(axis.name for axis in plan.axes)
+        outer = [name for name in spec.axes if name not in PICTURE]
+        self._to_level = [names.index(name) if name in names else None for name in outer]
+        self._to_plan = [outer.index(name) for name in names]
+        self._order = tuple(PICTURE.index(name) for name in spec.axes if name in PICTURE)
+
+    def place(self, row: int) -> tuple[int, ...]:
+        """Where a frame lies along the outer axes of the levels. Raises DatasetError if there is no place for it."""
+        found = self.positions.place(self._reader.key(row))
+        return tuple(0 if at is None else found[at] for at in self._to_level)
+
+    def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """A frame with its axes in the order of the level's: no copy."""
+        return pixels.transpose(self._order)
+
+    def check(self, row: int) -> None:
+        """Raises DatasetError for a frame unlike the first one."""
+        shape, dtype = self._reader.frame_shape(row), self._reader.frame_dtype(row).str
+        if (shape, dtype) != (self._plan.frame_shape, self._plan.dtype):
+            raise DatasetError(
+                f"frame {row} has shape {shape} and dtype {dtype}, those before have {self._plan.frame_shape} and "
+                f"{self._plan.dtype}: the frames of an array are alike"
+            )
+
+    def read(self, place: Sequence[int]) -> NDArray[Any] | None:
+        """See assembly.Frames."""
+        row = self.row([place[at] for at in self._to_plan])
+        return None if row is None else self.plane(self._reader.read_pixels(row))
+
+    def row(self, position: Sequence[int]) -> int | None:
+        """The row of the latest frame taken that lies at this position along the axes of the plan."""
+        keys: list[Axes] = list(self.positions.keys_at(position))
+        rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
+        return max(rows, default=None)
+
+
+def values_in_order(reader: NDTiffReader) -> dict[str, list[AxisValue]]:
+    """Values by axis as they first arrived; those of integer axes from 0 on in any order."""
+    values = reader.axis_values()
+    for name, found in values.items():
+        if any(isinstance(value, int) and value < 0 for value in found):
+            values[name] = list(dict.fromkeys(key[name] for key in map(reader.key, range(len(reader))) if name in key))
+    return values

@@ -1,0 +1,125 @@
+"""How all mirrors and levels of a dataset stand: what its folder records, joined with their own checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from acqstream.errors import ConfigError, CorruptDataset, StorageError
+from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX, read_records, record_key
+from acqstream.log.state_file import DatasetState, read_state
+from acqstream.mirrors.registry import folder_of
+from acqstream.model.acquisition_spec import PYRAMID_VIEW
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.lock import LOCK_NAME, is_locked
+from acqstream.views.checkpoint import read_checkpoint
+from acqstream.views.pyramid_levels import level_folders
+
+_ABANDONED = "no process makes it: start the daemon on this data directory, or run `acqstream mirror`"
+
+
+def mirror_results(dataset: Path, state: DatasetState | None = None) -> tuple[MirrorResult, ...]:
+    """Of the mirrors that were asked for, in that order, then of others that were made.
+
+    state is that of the dataset, if the caller has it. A mirror that has not ended is "running" while its lock is held,
+    or while a daemon has the data directory; else "unfinished". Raises StorageError, CorruptDataset.
+    """
+    dataset = Path(os.path.realpath(dataset))  # mirrors and locks lie beside the folder, not beside a link to it
+    if state is None:
+        try:
+            state = read_state(os.fspath(dataset))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()  # of another writer: nothing is recorded in its folder
+    records = read_records(dataset)
+    found = []
+    for name, folder in _requested(dataset, state, records):
+        if isinstance(folder, str):
+            found.append(MirrorResult(name=name, state="failed", reason=folder))
+            continue
+        recorded = records.pop(record_key(dataset, folder), None)
+        result = _joined(recorded or MirrorResult(name=name, state="running"), dataset, folder, state)
+        found.append(_checked(result, folder, has_daemon=lambda: is_held(dataset.parent)))
+    for recorded in records.values():
+        folder = _view_folder(dataset, recorded)
+        found.append(_checked(_joined(recorded, dataset, folder, state), folder, has_daemon=lambda: False))
+    return tuple(found)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process has the lock of this folder. True where that cannot be told."""
+    try:
+        return is_locked(os.fspath(folder / LOCK_NAME))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _requested(dataset: Path, state: DatasetState, records: Mapping[str, MirrorResult]) -> list[tuple[str, Path | str]]:
+    """The views that were asked for, with their folders, or why they cannot be made."""
+    request: Mapping[str, Any] = state.request
+    all_settings = request.get("mirror_settings")
+    names = request.get("mirrors")
+    found: list[tuple[str, Path | str]] = []
+    for name in names if isinstance(names, list | tuple) else ():
+        if not isinstance(name, str):
+            continue  # a damaged request
+        settings = all_settings.get(name) if isinstance(all_settings, Mapping) else None
+        try:
+            folder: Path | str = folder_of(dataset, name, settings)
+        except (ConfigError, TypeError, ValueError, AttributeError) as error:
+            folder = f"cannot be made: {error}"
+        if not (name == PYRAMID_VIEW and isinstance(folder, Path) and _is_copied_without(dataset, folder, records)):
+            found.append((name, folder))
+    return found
+
+
+def _is_copied_without(dataset: Path, folder: Path, records: Mapping[str, MirrorResult]) -> bool:
+    """Levels of which nobody says how far they are count as complete, see docs/views.md."""
+    return not folder.exists() and bool(level_folders(dataset)) and record_key(dataset, folder) not in records
+
+
+def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetState) -> MirrorResult:
+    """A record that says "running", or may be out of date, with what the view's own checkpoint says."""
+    is_past = recorded.state == "interrupted" and state.state is not AcquisitionState.INTERRUPTED
+    if recorded.ended and not is_past:
+        return recorded
+    result = replace(recorded, state="running", path=recorded.path or _path_of(dataset, folder, recorded.name))
+    try:
+        saved = read_checkpoint(folder)
+    except (CorruptDataset, StorageError) as error:
+        return replace(result, reason=str(error))
+    if saved is None or saved.dataset_id not in ("", state.dataset_id):
+        return result
+    published = max(result.published, saved.cursor)
+    result = replace(result, frames=saved.cursor, published=published)
+    if saved.is_complete:
+        return replace(result, state="complete", published=saved.cursor)
+    if saved.failed:
+        return replace(result, state="failed", reason=saved.failed)
+    return result
+
+
+def _checked(result: MirrorResult, folder: Path, *, has_daemon: Callable[[], bool]) -> MirrorResult:
+    """Whether a process makes what has not ended."""
+    if result.ended or is_held(folder) or has_daemon():
+        return result
+    return replace(result, state="unfinished", reason=result.reason or _ABANDONED)
+
+
+def _path_of(dataset: Path, folder: Path, name: str) -> str:
+    container = folder.name.removesuffix(VIEW_SUFFIX)
+    return "." if name == PYRAMID_VIEW else f"../{container}"
+
+
+def _view_folder(dataset: Path, recorded: MirrorResult) -> Path:
+    """Of a mirror that was not asked for, by the path in its record."""
+    container = Path(os.path.normpath(dataset / recorded.path))
+    beside = container.with_name(container.name + VIEW_SUFFIX) if container.name else container
+    if recorded.path == ".":
+        return dataset.with_name(f"{dataset.name}.{PYRAMID_VIEW}")
+    return beside if beside.exists() else container

@@ -1,0 +1,124 @@
+"""The physical space of a mirror's levels, as the frames so far show it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from acqstream.formats.chunk_format import ArraySpec, ChunkWriter, SpaceWriter
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
+from acqstream.mirrors.array_plan import ArrayPlan, Z
+from acqstream.mirrors.log_frames import values_in_order
+from acqstream.model.axes import AxisValue
+from acqstream.model.frame_space import UM, Distance, FrameSpace, Place, frame_space
+
+_MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writing take long
+
+
+class MirrorSpace:
+    """Levels with the space of the frames of `reader`, which is a function of the dataset alone.
+
+    container is the mirror's name in warnings; "" for a format that needs no distances.
+    """
+
+    def __init__(self, reader: NDTiffReader, plan: ArrayPlan, container: str = "") -> None:
+        self.warning = ""
+        self._container = container
+        self._next_s = 0.0
+        self._is_shown = False  # the frames have shown what they can show of distances along z, y and x
+        self._reader = reader
+        self._named = [axis for axis in plan.axes if axis.is_named]
+        self._names = frozenset(axis.name for axis in plan.axes)
+        self._order: Mapping[str, Mapping[AxisValue, int]] = {}
+        self._counts: list[int] | None = None
+        self._witnesses = SpaceWitnesses(reader, self._index_of)
+
+    def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
+        """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
+
+        is_final: no frame is waited for. All frames are read again: of those that came twice the last one counts.
+        """
+        began_s = time.monotonic()
+        if is_final:
+            self._witnesses = SpaceWitnesses(self._reader, self._index_of)
+        elif began_s < self._next_s:
+            return levels
+        spaced = self.look(levels)
+        if spaced != levels and isinstance(writer, SpaceWriter):
+            writer.set_space(spaced)
+        has_depth = len(self._reader.axis_values().get(Z, ())) > 1  # one plane has no distance
+        unknown = [axis for axis in spaced[0].unknown_distances if axis != Z or has_depth]
+        if unknown and self._container and (is_final or self._is_shown) and not self.warning:
+            self.warning = _warning(self._container, unknown)
+        now_s = time.monotonic()
+        self._next_s = now_s + (now_s - began_s) / _MAX_SHARE
+        return spaced
+
+    def look(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
+        """These levels with all that is known of their space now. Raises StorageError."""
+        self._order_values()
+        evidence = self._witnesses.look()
+        space = frame_space(self._reader.declared_axes, self._reader.summary_metadata, evidence)
+        full = self._spaced(levels[0], space)
+        self._is_shown = Z not in self._names or any(len(stack) > 1 for stack in evidence.stacks)
+        return tuple(level.with_space(full.reduced(level.factors)) for level in levels)
+
+    def _spaced(self, full: ArraySpec, space: FrameSpace) -> ArraySpec:
+        distances = [self._distance(axis, space) for axis in full.axes]
+        units = tuple(unit for _, unit in distances)
+        has_positions = POSITION in self._names
+        own = {} if has_positions else dict(zip(("z", "y", "x"), space.places.get(None, (0.0,) * 3), strict=True))
+        return replace(
+            full,
+            scale=tuple(distance for distance, _ in distances),
+            units=units,
+            translation=tuple(
+                own.get(axis, 0.0) if unit == UM else 0.0 for axis, unit in zip(full.axes, units, strict=True)
+            ),
+            places=self._places(space) if has_positions else (),
+            stage_axes=space.stage_axes,
+        )
+
+    def _distance(self, axis: str, space: FrameSpace) -> Distance:
+        if axis in ("y", "x"):
+            return (1.0, "") if space.pixel_um is None else (space.pixel_um, UM)
+        return space.distance(axis) if axis in self._names else (1.0, "")  # z that the format has added
+
+    def _places(self, space: FrameSpace) -> tuple[Place | None, ...]:
+        found: dict[int, Place] = {}
+        for value, place in space.places.items():
+            index = 0 if value is None else self._index_of(POSITION, value)
+            if index is not None and index < MAX_POSITIONS:
+                found[index] = place
+        return tuple(found.get(index) for index in range(max(found, default=-1) + 1))
+
+    def _order_values(self) -> None:
+        """Names have their places in the order of their first arrival, as in AxisPositions."""
+        if not self._named:
+            return
+        known = self._reader.axis_values()
+        counts = [len(known.get(axis.name, ())) for axis in self._named]
+        if counts != self._counts:
+            values = values_in_order(self._reader)
+            self._order = {
+                axis.name: {
+                    value: at for at, value in enumerate(dict.fromkeys([*axis.values, *values.get(axis.name, ())]))
+                }
+                for axis in self._named
+            }
+            self._counts = counts
+
+    def _index_of(self, axis: str, value: AxisValue) -> int | None:
+        if axis in self._order:
+            return self._order[axis].get(value)
+        return value if isinstance(value, int) and value >= 0 else None
+
+
+def _warning(container: str, unknown: Sequence[str]) -> str:
+    axes = " and ".join(unknown)
+    return (
+        f"{container}: the distance of items along {axes} is not known: not declared, not in the summary, and stage "
+        "positions of the frames do not show it. The files state 1 of their unit instead"
+    )

@@ -1,0 +1,124 @@
+"""A part of a mirror: a run of whole chunks, with all that becomes of them in lower levels, made by itself.
+
+What a process does that makes a mirror together with others. Parts share no chunk and no file of chunks; a part that
+was begun and not ended is made again, with the same result.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acqstream.errors import DatasetError
+from acqstream.formats.chunk_format import ChunkFormat, Position
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.formats.registry import chunk_formats
+from acqstream.mirrors.array_plan import ArrayPlan
+from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
+from acqstream.mirrors.log_frames import LogFrames
+from acqstream.mirrors.mirror_space import MirrorSpace
+from acqstream.mirrors.process_pool import is_stopped
+from acqstream.mirrors.workers import Workers
+from acqstream.storage.own_names_disk import OwnNamesDisk
+
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartJob:
+    """What is the same for all parts. All processes see both folders by these paths.
+
+    plan is the one that is noted, known the same with all names by now; kinds are the sets of axes that frames have;
+    extents are those of level 0 along its outer axes; rows before `rows` count.
+    """
+
+    dataset: str
+    container: str
+    settings: Mapping[str, Any]
+    plan: ArrayPlan
+    known: ArrayPlan
+    kinds: tuple[tuple[str, ...], ...]
+    extents: tuple[int, ...]
+    rows: int
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """keys are the slabs of level 0 that have frames, of whole units."""
+
+    job: PartJob
+    keys: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """chunks were stored; cut is for Assembly.note_made; peak_slabs were in memory at once."""
+
+    chunks: int
+    cut: Sequence[Any]
+    peak_slabs: int
+
+
+def make_part(part: Part) -> PartResult:
+    """Make a part of a mirror whose container is there. What was stored survives a power cut when this returns.
+
+    Raises DatasetError, StorageError.
+    """
+    job = part.job
+    found = find_format(job.settings)
+    reader = open_dataset(job.dataset)
+    try:
+        return _make(part, found, reader)
+    finally:
+        reader.close()
+
+
+def find_format(settings: Mapping[str, Any]) -> ChunkFormat[Any]:
+    """Raises DatasetError where this process does not know it."""
+    found = chunk_formats().get(str(settings["format"]))
+    if found is None:
+        text = f"format {settings['format']!r} is not known on {platform.node()}"
+        raise DatasetError(f"{text}: install its package there")
+    return found
+
+
+def open_dataset(path: str) -> NDTiffReader:
+    """Its full resolution. Raises DatasetError."""
+    if not Path(path).exists():
+        raise DatasetError(f"{path} is not there on {platform.node()}: all processes need the data by the same path")
+    readers = open_readers(Path(path))
+    for lower in readers[1:]:
+        lower.close()
+    return readers[0]
+
+
+def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResult:
+    job, options = part.job, options_of(found, part.job.settings)
+    cut = cut_array(found, options, job.plan, reader.summary_metadata, job.budget)
+    frames = LogFrames(reader, job.known, cut.levels[0], job.kinds)
+    frames.taken = job.rows
+    levels = MirrorSpace(reader, job.known).look(cut.levels)  # as the process that finishes the mirror says
+    writer = found.create(Path(job.container), levels, options, OwnNamesDisk())
+    workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
+    try:
+        assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)
+        assembly.extents[0] = list(job.extents)
+        assembly.restore([[[0, key] for key in part.keys], []])
+        while not assembly.settle():
+            workers.check()
+            if is_stopped():
+                raise DatasetError("stopped")
+            if not assembly.pending:
+                time.sleep(_POLL_S)
+        workers.check()
+        writer.sync()
+        return PartResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
+    finally:
+        workers.close()
+        writer.close()

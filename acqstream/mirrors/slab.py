@@ -1,0 +1,136 @@
+"""A slab in memory: its chunks, each whole and one behind the other, in the byte order of the files.
+
+Frames are scattered to where their items lie in the blocks of the files: no byte of them is moved again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.formats.chunk_format import Position
+from acqstream.mirrors.slab_grid import SlabGrid
+from acqstream.storage.memory import PageMemory
+
+ByteOrder = Literal["<", ">"]
+
+
+class _Part(NamedTuple):
+    """Along one axis: chunks, blocks in them and items of these, the same as items of a plane, and how many of each."""
+
+    within: tuple[slice, slice, slice]
+    items: slice
+    split: tuple[int, int, int]
+
+
+class SlabBuffer:
+    """Memory for a slab of one level, zeroed and touched once. What lies beyond the edges of the array stays zeros.
+
+    Rows are along the first axis of a plane.
+    """
+
+    def __init__(self, grid: SlabGrid, byte_order: ByteOrder) -> None:
+        self.grid = grid
+        spec = grid.spec
+        self._block_shape = spec.block_shape or spec.chunk_shape
+        blocks = tuple(size // block for size, block in zip(spec.chunk_shape, self._block_shape, strict=True))
+        memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
+        items = memory.view(spec.dtype.newbyteorder(byte_order))
+        # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
+        self._items: NDArray[Any] = items.reshape((*grid.counts, *blocks, *self._block_shape))
+        self._columns = [list(self._parts(axis, 0, spec.shape[axis])) for axis in grid.picture[1:]]
+
+    def chunk(self, local: Position) -> NDArray[Any]:
+        """A chunk by its position in the slab, of shape `memory_shape`: no copy."""
+        found: NDArray[Any] = self._items[local].reshape(self.grid.spec.memory_shape)
+        return found
+
+    def put(self, plane: int, pixels: NDArray[Any], row: int = 0) -> None:
+        """Write rows of a plane, from `row` on; pixels has its axes in the order of the level's, and may have any byte
+        order.
+        """
+        for ours, theirs in self._regions(plane, pixels, row):
+            ours[...] = theirs
+
+    def get(self, plane: int, rows: slice | None = None) -> NDArray[Any]:
+        """Rows of a plane, or all, as a new array, in the byte order of this machine."""
+        height, *others = self.grid.plane_shape
+        row, end, _ = (rows or slice(None)).indices(height)
+        pixels = np.empty((end - row, *others), self.grid.spec.dtype)
+        for ours, theirs in self._regions(plane, pixels, row):
+            theirs[...] = ours
+        return pixels
+
+    def clear(self, planes: int) -> None:
+        """Zeros in these planes (bits)."""
+        for plane in _bits(planes):
+            self._plane(plane)[...] = 0
+
+    def _plane(self, plane: int) -> NDArray[Any]:
+        """Along the picture axes: (counts of chunks, of blocks in them, extents of a block): no copy."""
+        grid = self.grid
+        index: list[list[int | slice]] = [[slice(None)] * len(grid.counts) for _ in range(3)]
+        chunks, blocks, inside = index
+        for axis, at in zip(grid.outer, grid.local(plane), strict=True):
+            chunks[axis], rest = divmod(at, grid.spec.chunk_shape[axis])
+            blocks[axis], inside[axis] = divmod(rest, self._block_shape[axis])
+        found: NDArray[Any] = self._items[(*chunks, *blocks, *inside)]
+        return found
+
+    def _regions(self, plane: int, pixels: NDArray[Any], row: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """The same items in the blocks and in rows of a plane, as arrays of one shape: what is whole, then edges."""
+        place, ndim = self._plane(plane), pixels.ndim
+        order = [at for first in range(3) for at in range(first, 3 * ndim, 3)]
+        rows = self._parts(self.grid.picture[0], row, row + len(pixels))
+        for parts in itertools.product(rows, *self._columns):
+            ours = place[tuple(part.within[kind] for kind in range(3) for part in parts)]
+            split = [size for part in parts for size in part.split]
+            yield ours, pixels[tuple(part.items for part in parts)].reshape(split).transpose(order)
+
+    def _parts(self, axis: int, first: int, end: int) -> Iterator[_Part]:
+        """The items from `first` to `end` along an axis: as many whole chunks at once as there are, else blocks."""
+        chunk, block = self.grid.spec.chunk_shape[axis], self._block_shape[axis]
+        at = first
+        while at < end:
+            number, rest = divmod(at, chunk)
+            block_number, inside = divmod(rest, block)
+            here = slice(number, number + 1), slice(block_number, block_number + 1)
+            if not rest and (count := (end - at) // chunk):
+                within = slice(number, number + count), slice(None), slice(None)
+                split = count, chunk // block, block
+            elif not inside and (count := min(chunk - rest, end - at) // block):
+                within = here[0], slice(block_number, block_number + count), slice(None)
+                split = 1, count, block
+            else:
+                split = 1, 1, min(block - inside, end - at)
+                within = *here, slice(inside, inside + split[2])
+            length = split[0] * split[1] * split[2]
+            yield _Part(within, slice(at - first, at - first + length), split)
+            at += length
+
+
+@dataclass(slots=True, eq=False)
+class Slab:
+    """A slab on its way. filled: the planes that are in it, as bits. waiting: tasks of the workers that read it,
+    arriving: tasks that write it. Once it is leaving it does not change any more."""
+
+    level: int
+    key: Position
+    buffer: SlabBuffer
+    filled: int = 0
+    used: int = 0  # when it was used last, by number of use
+    is_leaving: bool = False
+    waiting: int = 0
+    arriving: int = 0
+
+
+def _bits(planes: int) -> Iterator[int]:
+    while planes:
+        low = planes & -planes
+        yield low.bit_length() - 1
+        planes ^= low

@@ -1,0 +1,72 @@
+"""Units: the smallest pieces of an array that can be mirrored each by itself, with all lower levels. Pure geometry.
+
+Their slabs, of all levels, and their files, are those of no other unit. So each can be made by another process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from acqstream.formats.chunk_format import Position
+from acqstream.mirrors.slab_grid import SlabGrid
+
+Run = tuple[int, int]
+"""The first of a run of numbers, and the one behind its last."""
+
+
+def unit_depth(grids: Sequence[SlabGrid], file_shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """How deep a unit is along the outer axes, in items of level 0. file_shapes: what lies in one file, of each level,
+    in its items, along all of its axes.
+    """
+    full = grids[0]
+    depths = []
+    for outer, axis in enumerate(full.outer):
+        steps = [
+            math.lcm(grid.step[outer], shape[axis]) * grid.spec.factors[axis]
+            for grid, shape in zip(grids, file_shapes, strict=True)
+        ]
+        depths.append(math.lcm(*steps))
+    return tuple(depths)
+
+
+def unit_of(grids: Sequence[SlabGrid], depth: Sequence[int], level: int, key: Position) -> Position:
+    """The unit that a slab belongs to."""
+    grid = grids[level]
+    factors = (grid.spec.factors[axis] for axis in grid.outer)
+    starts = (at * step * factor for at, step, factor in zip(key, grid.step, factors, strict=True))
+    return tuple(start // size for start, size in zip(starts, depth, strict=True))
+
+
+def runs_of(weights: Sequence[int], least: int) -> list[Run]:
+    """Cut a sequence into runs whose weights add up to `least` or more, but for the last one."""
+    runs: list[Run] = []
+    first = total = 0
+    for number, weight in enumerate(weights):
+        total += weight
+        if total >= least:
+            runs.append((first, number + 1))
+            first, total = number + 1, 0
+    return runs if first == len(weights) else [*runs, (first, len(weights))]
+
+
+def without(runs: Sequence[Run], done: Sequence[Run]) -> list[Run]:
+    """Those parts of the runs that are in none of `done`."""
+    left = list(runs)
+    for begin, end in done:
+        kept: list[Run] = []
+        for first, stop in left:
+            kept += [(first, min(stop, begin)), (max(first, end), stop)]
+        left = [(first, stop) for first, stop in kept if first < stop]
+    return left
+
+
+def joined(runs: Sequence[Run]) -> list[Run]:
+    """The same numbers in as few runs as can be, in order."""
+    found: list[Run] = []
+    for first, stop in sorted(runs):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((first, stop))
+    return found

@@ -1,0 +1,285 @@
+"""The views' own process: a child of the daemon that makes all its views, and cannot touch the log.
+
+Started by `acqstream.daemon.view_process` as `python -m acqstream.mirrors.view_worker SOCKET PARENT`. Over the socket
+come lines of JSON, with descriptors of shared memory where a line says "fds", in its order:
+
+    {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
+    {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
+     "live", "settings", "mirror"}            the acquisition's groups, and "start", "length" of its memory, in bytes;
+                                              "settings" are for the view's constructor, "mirror" is for that of mirrors
+    {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and where the daemon has it
+    {"t": "drop", "id"}                       forget this view
+    end of file                               save all views and end
+
+Back goes a line for every view whose progress has changed: {"id", "reason", ...}, and the fields of ViewProgress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import heapq
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from acqstream.errors import AcqStreamError
+from acqstream.log.recent_groups import RecentGroups
+from acqstream.mirrors.registry import VIEWS, folder_of, view_maker
+from acqstream.storage.allocator import keep_large_blocks
+from acqstream.storage.memory import map_memory
+from acqstream.views.disk_allowance import DiskAllowance
+from acqstream.views.view import ViewRun
+from acqstream.views.view_progress import ViewProgress, ViewState
+
+THREADS = 4
+MAX_CATCHING_UP = 8  # datasets that nobody writes, at once: the index of each takes memory
+REPORT_INTERVAL_S = 0.1
+KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
+NICENESS = 10
+OOM_SCORE = 500  # of 1000: ended before the daemon when memory runs out
+_MAX_DESCRIPTORS = 16  # in one call
+_PR_SET_PDEATHSIG = 1
+_PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
+
+
+class Job:
+    """One view on its way: its run, and what was last reported."""
+
+    def __init__(self, number: int, run: ViewRun, *, is_live: bool) -> None:
+        self.number = number
+        self.run = run
+        self.is_live = is_live
+        self.is_dropped = False
+        self._told: tuple[ViewProgress, str] | None = None
+        self._told_at_s = 0.0
+
+    def report(self, progress: ViewProgress, reason: str = "") -> bytes | None:
+        """A line for the daemon, if there is news worth one."""
+        told = self._told
+        now_s = time.monotonic()
+        is_urgent = told is None or told[1] != reason or progress.state not in _PASSING
+        if told == (progress, reason) or (not is_urgent and now_s - self._told_at_s < REPORT_INTERVAL_S):
+            return None  # it is asked for again after the next step
+        self._told, self._told_at_s = (progress, reason), now_s
+        return json.dumps({"id": self.number, "reason": reason, **asdict(progress)}).encode() + b"\n"
+
+
+class ViewHost:
+    """Takes orders from one socket; a few threads move all views on, each a step at a time."""
+
+    def __init__(self, connection: socket.socket, threads: int = THREADS) -> None:
+        self._connection = connection
+        self._send_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Job]] = []  # a heap: when, tie-breaker, what
+        self._tie = itertools.count()
+        self._jobs: dict[int, Job] = {}
+        self._queued: deque[Job] = deque()  # not begun yet
+        self._is_stopping = False
+        self._memory: memoryview | None = None
+        self._board: memoryview | None = None
+        self._allowance = DiskAllowance(lambda: not self._may_read())
+        self._threads = [threading.Thread(target=self._work, name=f"view-{n}") for n in range(threads)]
+
+    def run(self) -> None:
+        """Serve until the daemon closes the connection, then save all views."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            self._listen()
+        finally:
+            with self._changed:
+                self._is_stopping = True
+                self._changed.notify_all()
+            for thread in self._threads:
+                thread.join()
+            for _, _, job in self._due:
+                self._end(job)
+
+    def _listen(self) -> None:
+        pending, descriptors = b"", deque[int]()
+        while True:
+            try:
+                data, new, _, _ = socket.recv_fds(self._connection, 65536, _MAX_DESCRIPTORS)
+            except ConnectionResetError:
+                return
+            descriptors += new
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                order = json.loads(line)
+                self._obey(order, [descriptors.popleft() for _ in range(order.get("fds", 0))])
+
+    def _obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        maps = [map_memory(descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if order["t"] == "memory":
+            self._memory, self._board = maps[0], maps[1].cast("q")
+            return
+        with self._changed:
+            if order["t"] == "view":
+                try:
+                    run = self._make_run(order, maps)
+                except AcqStreamError as error:  # of this view: the others go on
+                    progress = ViewProgress(ViewState.FAILED)
+                    self._tell(
+                        json.dumps({"id": order["id"], "reason": str(error), **asdict(progress)}).encode() + b"\n"
+                    )
+                    return
+                job = self._jobs[order["id"]] = Job(order["id"], run, is_live=order["live"])
+                if job.is_live:
+                    self._push(job, 0.0)
+                else:
+                    self._queued.append(job)
+                    self._admit()
+            elif (known := self._jobs.get(order["id"])) is None:
+                return  # it has ended meanwhile
+            elif order["t"] == "lend":
+                known.run.lend(order["address"], maps[0])
+            else:
+                known.is_dropped = True
+
+    def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
+        recent = None
+        if maps and self._memory is not None:
+            start = order["start"]
+            recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
+        path, name, mirror = Path(order["path"]), order["view"], order.get("mirror", {"settings": {}})
+        # A view that catches up loses nothing by waiting.
+        disk: dict[str, Any] = {
+            "may_read": self._may_read,
+            "allowance": self._allowance if recent is not None else None,
+        }
+        if name in VIEWS and not mirror["settings"]:
+            return ViewRun(path, name, partial(VIEWS[name], **order.get("settings", {})), recent=recent, **disk)
+        mirrored = view_maker(name, mirror["settings"], memory_mb=mirror["memory_mb"])
+        folder = folder_of(path, name, mirror["settings"])
+        return ViewRun(path, name, mirrored, folder=folder, recent=recent, **disk)
+
+    def _may_read(self) -> bool:
+        return self._board is None or not self._board[0]
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            wait_s = self._step(job)
+            with self._changed:
+                if wait_s is None:
+                    del self._jobs[job.number]
+                    self._admit()
+                else:
+                    self._push(job, time.monotonic() + wait_s)
+
+    def _push(self, job: Job, due_s: float) -> None:
+        heapq.heappush(self._due, (due_s, next(self._tie), job))
+        self._changed.notify()
+
+    def _admit(self) -> None:
+        """Begin what is queued, while there is room for it."""
+        catching_up = sum(not job.is_live for job in self._jobs.values()) - len(self._queued)
+        for _ in range(min(len(self._queued), MAX_CATCHING_UP - catching_up)):
+            self._push(self._queued.popleft(), 0.0)
+
+    def _next(self) -> Job | None:
+        """The job that is due; None when the process is to end."""
+        with self._changed:
+            while not self._is_stopping:
+                wait_s = self._due[0][0] - time.monotonic() if self._due else None
+                if wait_s is not None and wait_s <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._changed.wait(wait_s)
+            return None
+
+    def _step(self, job: Job) -> float | None:
+        """As ViewRun.step. An error ends the view and nothing else."""
+        if job.is_dropped:
+            self._end(job)
+            return None
+        try:
+            wait_s = job.run.step()
+        except Exception as error:  # noqa: BLE001 - the thread's edge: it reaches the daemon's log and status
+            self._fail(job, error)
+            return None
+        self._tell(job.report(job.run.progress(), job.run.reason))
+        if wait_s is None:
+            _close(job.run)
+        return wait_s
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        if not isinstance(error, AcqStreamError):
+            traceback.print_exception(error)  # a fault of ours: where it happened goes to the daemon's stderr
+        progress = replace(job.run.progress(), state=ViewState.FAILED)
+        _close(job.run)
+        self._tell(job.report(progress, job.run.failure_text(error)))
+
+    def _end(self, job: Job) -> None:
+        """Save what there is; the view goes on some other time."""
+        try:
+            job.run.save()
+        except Exception as error:  # noqa: BLE001 - the process ends: all others are saved too
+            sys.stderr.write(f"acqstream: cannot save view {job.run.folder}: {error}\n")
+        self._tell(job.report(job.run.progress(), job.run.reason))
+        _close(job.run)
+
+    def _tell(self, line: bytes | None) -> None:
+        if line is None:
+            return
+        with self._send_lock:
+            try:
+                self._connection.sendall(line)
+            except OSError:
+                return  # the daemon has gone: the end of file ends this process
+
+
+def _close(run: ViewRun) -> None:
+    """What had to be forced was forced before: an error here is told, and ends nothing."""
+    try:
+        run.close()
+    except (OSError, AcqStreamError) as error:
+        sys.stderr.write(f"acqstream: cannot close the files of view {run.folder}: {error}\n")
+
+
+def _die_with(parent: int) -> None:
+    """Ask the system to end this process with the daemon, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _go_first() -> None:
+    """Where memory or processor time are short this process is the one that yields, and not the daemon."""
+    os.nice(NICENESS)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # no /proc here
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
+
+
+def main() -> None:
+    """The process. Ctrl-C and a service manager's SIGTERM go to the whole group: the daemon says when to end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    keep_large_blocks(KEPT_BYTES)
+    _die_with(int(sys.argv[2]))
+    _go_first()
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        ViewHost(connection).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""From frames in memory to bytes on disk: the log and its views."""

@@ -1,0 +1,230 @@
+"""Messages of DECTRIS Stream V2: one CBOR map each, of `type` start, image or end.
+
+Needs cbor2, the extra `dectris`. Source: docs/streams.md, "DECTRIS Stream V2".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import ConfigError, ProtocolError
+from acqstream.model.pixel_type import pixel_type_of
+from acqstream.protocol.fields import MAX_INTEGER
+from acqstream.receive.dectris_compression import decompressed
+
+_ARRAY_TAG = 40
+_COMPRESSION_TAG = 56500
+_DTYPES = {64: "|u1", 65: ">u2", 66: ">u4", 67: ">u8", 68: "|u1", 69: "<u2", 70: "<u4", 71: "<u8"} | {
+    72: "|i1", 73: ">i2", 74: ">i4", 75: ">i8", 77: "<i2", 78: "<i4", 79: "<i8",
+    81: ">f4", 82: ">f8", 85: "<f4", 86: "<f8",
+}  # fmt: skip
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799: only says that CBOR follows; detectors begin every message with it
+_TAGS = frozenset({0, 1, _ARRAY_TAG, _COMPRESSION_TAG, *range(64, 88)})  # others make objects that nothing here needs
+_MOST_ITEMS = 100_000  # of one message; pixels are one item
+_MOST_PIXEL_BYTES = 2**30
+_MOST_CHANNELS = 64
+_MOST_TEXT = 64 * 1024  # characters of plain fields, as JSON
+_MOST_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesStart:
+    """A series begins. kind is ((Y, X), dtype) where the message tells; metadata are its plain fields."""
+
+    series: int
+    channels: tuple[str, ...]
+    images: int | None
+    kind: tuple[tuple[int, int], str] | None
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesImage:
+    """One exposure. data holds, by channel, what `channel_image` decodes; metadata are the plain fields."""
+
+    series: int
+    image: int
+    data: Mapping[str, object] = field(repr=False)
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesEnd:
+    series: int
+
+
+def require_cbor() -> None:
+    """Raises ConfigError that says how to get cbor2 where it is missing."""
+    try:
+        import cbor2  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise ConfigError("DECTRIS streams need cbor2: pip install acqstream[dectris]") from error
+
+
+def parse_dectris(raw: bytes) -> SeriesStart | SeriesImage | SeriesEnd:
+    """The message in `raw`. Raises ProtocolError; pixels are not looked at yet."""
+    fields = _decoded(raw)
+    kind = fields.get("type")
+    series = _counter(fields, "series_id")
+    if kind == "end":
+        return SeriesEnd(series=series)
+    if kind == "start":
+        channels = fields.get("channels") or ()
+        if not isinstance(channels, list | tuple) or not _are_names(channels):
+            raise ProtocolError(f"DECTRIS start: channels must be a list of names, not {channels!r:.60}")
+        images = _counter(fields, "number_of_images") if "number_of_images" in fields else None
+        plain = _plain_fields(fields, without=("type",))
+        return SeriesStart(series=series, channels=tuple(channels), images=images, kind=_kind(fields), metadata=plain)
+    if kind == "image":
+        data = fields.get("data")
+        if not isinstance(data, dict) or not data or not _are_names(list(data)):
+            raise ProtocolError(f"DECTRIS image: data must be a map from channel to image, not {data!r:.60}")
+        plain = _plain_fields(fields, without=("type", "data"))
+        return SeriesImage(series=series, image=_counter(fields, "image_id"), data=data, metadata=plain)
+    raise ProtocolError(f"DECTRIS message: type must be 'start', 'image' or 'end', not {kind!r:.60}")
+
+
+def channel_image(value: object) -> NDArray[Any]:
+    """The pixels (Y, X) of one channel, uint8 or uint16. Raises ProtocolError where they cannot be stored."""
+    content = _tagged(value, _ARRAY_TAG)
+    if not isinstance(content, list | tuple) or len(content) != 2 or not isinstance(content[0], list | tuple):
+        raise ProtocolError("DECTRIS image: a channel must be a row-major array (tag 40) of sides and pixels")
+    shape = tuple(content[0])
+    dtype = _DTYPES.get(getattr(content[1], "tag", -1))
+    if dtype is None:
+        raise ProtocolError(f"DECTRIS image: pixels must be a typed array (RFC 8746), not {content[1]!r:.60}")
+    _check_kind(shape, dtype)
+    expected = int(np.dtype(dtype).itemsize) * shape[0] * shape[1]
+    if expected > _MOST_PIXEL_BYTES:
+        raise ProtocolError(f"DECTRIS image: shape {list(shape)} has {expected} bytes; at most {_MOST_PIXEL_BYTES}")
+    pixels = content[1].value
+    if getattr(pixels, "tag", None) == _COMPRESSION_TAG:
+        parts = pixels.value
+        if not isinstance(parts, list | tuple) or len(parts) != 3:
+            raise ProtocolError("DECTRIS image: compressed pixels must be [algorithm, element size, bytes]")
+        pixels = decompressed(*parts, expected=expected)
+    if not isinstance(pixels, bytes) or len(pixels) != expected:
+        found = f"{len(pixels)} bytes of pixels" if isinstance(pixels, bytes) else f"pixels are {pixels!r:.40}"
+        raise ProtocolError(f"{found}; shape {list(shape)} of {dtype} has {expected}", code="payload_size")
+    return np.frombuffer(pixels, dtype).reshape(shape)
+
+
+def check_start(start: SeriesStart) -> None:
+    """Raises ProtocolError where the images that are announced cannot be stored."""
+    if start.kind is not None:
+        _check_kind(*start.kind)
+
+
+def _check_kind(shape: tuple[int, ...], dtype: str) -> None:
+    try:
+        pixel_type_of(np.dtype(dtype).newbyteorder("<").str, shape)
+    except ValueError as error:
+        raise ProtocolError(str(error), code="dtype_unsupported") from error
+    if len(shape) != 2:
+        raise ProtocolError(f"DECTRIS image: shape must be [Y, X], not {list(shape)}")
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    import cbor2
+
+    raw = raw.removeprefix(_SELF_DESCRIBED)
+    _scan(raw)
+    try:
+        fields = cbor2.loads(raw)
+    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"DECTRIS message is not CBOR: {error}") from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"DECTRIS message must be a map, not {fields!r:.60}")
+    return fields
+
+
+def _scan(raw: bytes) -> None:
+    """Refuse what would cost much to decode: many items, lengths beyond the message, tags that make other objects."""
+    offset, items, end = 0, 0, len(raw)
+    while offset < end:
+        major, info = raw[offset] >> 5, raw[offset] & 31
+        size = {24: 1, 25: 2, 26: 4, 27: 8}.get(info, 0)
+        value = int.from_bytes(raw[offset + 1 : offset + 1 + size]) if size else info
+        offset += 1 + size
+        items += 1
+        if items > _MOST_ITEMS:
+            raise ProtocolError(f"DECTRIS message of more than {_MOST_ITEMS} items")
+        if major in (2, 3, 4, 5) and info == 31:
+            continue  # of indefinite length: its pieces follow
+        if major in (2, 3):
+            offset += value
+        elif major == 6 and value not in _TAGS:
+            raise ProtocolError(f"DECTRIS message: tag {value} at byte {offset} is not part of the format")
+        if offset > end or (major in (4, 5) and value > end - offset):
+            raise ProtocolError(f"DECTRIS message is not CBOR: it ends at byte {end}, within an item")
+
+
+def _tagged(value: object, tag: int) -> Any:
+    return getattr(value, "value", None) if getattr(value, "tag", None) == tag else None
+
+
+def _are_names(names: list[Any] | tuple[Any, ...]) -> bool:
+    return (
+        len(names) <= _MOST_CHANNELS
+        and all(isinstance(name, str) and 0 < len(name) <= 100 for name in names)
+        and len(set(names)) == len(names)
+    )
+
+
+def _counter(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
+        raise ProtocolError(f"DECTRIS message: {name} must be a counter from 0, not {value!r:.60}")
+    return value
+
+
+def _kind(fields: Mapping[str, Any]) -> tuple[tuple[int, int], str] | None:
+    dtype = fields.get("image_dtype")
+    if dtype is None or "image_size_x" not in fields or "image_size_y" not in fields:
+        return None
+    if dtype not in ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "float32", "float64"):
+        raise ProtocolError(f"DECTRIS start: image_dtype must name a pixel type such as 'uint16', not {dtype!r:.60}")
+    sides = (_counter(fields, "image_size_y"), _counter(fields, "image_size_x"))
+    return sides, np.dtype(dtype).newbyteorder("<").str
+
+
+def _plain_fields(fields: Mapping[Any, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
+    """The fields that JSON can hold; tables are left out, and all that would make them too long."""
+    kept: dict[str, Any] = {}
+    left = _MOST_TEXT
+    for name, value in fields.items():
+        if not isinstance(name, str) or name in without or not _is_plain(value):
+            continue
+        plain = _plain(value)
+        left -= len(name) + len(json.dumps(plain))
+        if left < 0:
+            break
+        kept[name] = plain
+    return kept
+
+
+def _is_plain(value: object, depth: int = 0) -> bool:
+    if depth > _MOST_DEPTH:
+        return False
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(inner, depth + 1) for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(inner, depth + 1) for inner in value)
+    if type(value) is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    return value is None or isinstance(value, bool | float | str | datetime)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,238 @@
+"""The feed: published frames of a dataset, in order; from memory if they are there, else from the stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.ndtiff.pixels import StoredFrame
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.log.recent_groups import RecentGroups, place_key
+from acqstream.views.disk_allowance import DiskAllowance
+
+MAX_FRAMES = 4096  # in one take
+_STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
+_NO_PIXELS: NDArray[Any] = np.empty((0, 0), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One frame, until the next `take`. row is its position in the index.
+
+    pixels has shape (Y, X), or (Y, X, 3) for RGB, uint8 or little-endian uint16, and must not be written to. It may be
+    overwritten while it is used: ask `is_intact` after, and forget what was made of it if not. digest: what the view
+    has made of the pixels before the frame was published, if it has; there are no pixels then.
+    """
+
+    row: int
+    pixels: NDArray[Any]
+    _recent: RecentGroups | None = None
+    _token: int = 0
+    digest: Any = None
+
+    @property
+    def is_from_memory(self) -> bool:
+        return self._recent is not None or self.digest is not None
+
+    def is_intact(self) -> bool:
+        """True if everything read from `pixels` so far was the frame."""
+        return self._recent is None or self._recent.is_intact(self._token)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Frames of the rows that are left, read ahead."""
+
+    left: range
+    frames: Generator[tuple[int, NDArray[Any]]]
+
+    def is_at(self, row: int) -> bool:
+        return row in self.left[:1]
+
+    def next(self) -> tuple[int, NDArray[Any]]:
+        self.left = self.left[1:]
+        return next(self.frames)
+
+
+class FrameFeed:
+    """All that a view sees of a dataset. Used by one thread; others read ahead in the stack.
+
+    allowance tells whether the disk may be read now. is_held: the last `take` gave nothing because it may not be;
+    is_reading: because it is.
+    """
+
+    def __init__(
+        self, reader: NDTiffReader, recent: RecentGroups | None = None, *, allowance: DiskAllowance | None = None
+    ) -> None:
+        self.reader = reader
+        self.is_held = self.is_reading = False
+        self._recent = recent
+        self._allowance = allowance or DiskAllowance()
+        self._numbers: dict[str, int] = {}
+        self._digests: dict[int, Any] = {}  # by key of the frame's place
+        self._digested = -1  # key of the last frame that was digested, or could not be
+        self._stream: _Stream | None = None
+        self._beside: Future[list[tuple[int, NDArray[Any]]]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-beside")
+
+    def close(self) -> None:
+        self._stop_stream()
+        self._thread.shutdown()
+        self.reader.close()
+
+    def has(self, row: int) -> bool:
+        """Whether this row is published. Raises DatasetError, StorageError."""
+        if row >= len(self.reader):
+            self.reader.refresh()
+        return row < len(self.reader)
+
+    @property
+    def has_news(self) -> bool:
+        """Memory has frames that nobody has asked for yet."""
+        return self._recent is not None and self._recent.has_news
+
+    def look_ahead(self, digest: Callable[[NDArray[Any]], Any], most: int, limit_bytes: int) -> bool:
+        """Digest frames that are in memory and not published yet, as far as is known; False if there were none.
+
+        They are taken to be like the last one that is. At most so many digests are kept, until their frames are taken.
+        A digest of None ends it. No disk is used.
+        """
+        recent = self._recent
+        if recent is None or not len(self.reader):
+            return False
+        name, frame = self.reader.stored_frame(len(self.reader) - 1)
+        if not frame.is_plain:
+            return False
+        size, done = frame.payload_bytes, 0
+        for key, pixels, token in recent.after(max(self._digested, self._key(name, frame)), size):
+            if done >= limit_bytes or len(self._digests) >= most:
+                break
+            made = digest(_array(np.frombuffer(pixels, np.uint8), frame))
+            if made is None:
+                break
+            self._digested = key
+            if recent.is_intact(token):
+                self._digests[key] = made
+            done += size
+        return done > 0
+
+    def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease]:
+        """The frames from row `cursor` on, about limit_bytes of pixels; empty if there are none or the disk is busy.
+
+        Never waits for frames. Raises DatasetError where the dataset is damaged, StorageError where it cannot be read.
+        """
+        self.is_held = self.is_reading = False
+        end = min(len(self.reader), cursor + MAX_FRAMES) if self.has(cursor) else cursor
+        self._forget_before(cursor)
+        leases = self._from_memory(self._recent, cursor, end, limit_bytes) if self._recent is not None else []
+        if leases or cursor >= end:
+            return leases
+        if self._beside is not None or not self._allowance.is_free():
+            return self._beside_memory(cursor, end, limit_bytes)
+        return self._from_stack(cursor, end, limit_bytes)
+
+    def _from_memory(self, recent: RecentGroups, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
+        leases: list[Lease] = []
+        total = 0
+        for row in range(cursor, end):
+            name, frame = self.reader.stored_frame(row)
+            if not frame.is_plain:
+                break
+            if (digest := self._digests.get(self._key(name, frame))) is not None:
+                leases.append(Lease(row, _NO_PIXELS, digest=digest))
+            elif (found := recent.find(self._number(name), frame.pixels, frame.payload_bytes)) is not None:
+                pixels, token = found
+                leases.append(Lease(row, _array(np.frombuffer(pixels, np.uint8), frame), recent, token))
+            else:
+                break
+            total += frame.payload_bytes
+            if total >= limit_bytes:
+                break
+        return leases
+
+    def _forget_before(self, cursor: int) -> None:
+        """Digests of frames that were taken; all of them, if frames lie elsewhere than was said."""
+        if not self._digests or self._recent is None:
+            return
+        taken = self._key(*self.reader.stored_frame(cursor - 1)) if cursor else -1
+        for key in list(self._digests):
+            if key <= taken or self._recent.is_moved:
+                del self._digests[key]
+
+    def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
+        """Read past the page cache, the next ones while these are used."""
+        if self._stream is None or not self._stream.is_at(cursor):
+            self._stop_stream()
+            rows = range(cursor, self._next_in_memory(cursor + 1, end))
+            self._stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
+        leases: list[Lease] = []
+        total = 0
+        while self._stream is not None and self._stream.left and total < limit_bytes:
+            try:
+                row, pixels = self._stream.next()
+            except (DatasetError, StorageError):
+                self._stop_stream()
+                if not leases:  # else it is raised again when it is that frame's turn
+                    raise
+            else:
+                leases.append(Lease(row, _fixed(pixels)))
+                total += pixels.nbytes
+        return leases
+
+    def _beside_memory(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
+        """During a backlog reading takes a while, and frames in memory do not wait for it; empty until it is done."""
+        if self._beside is None:
+            if not self._allowance.has_some():
+                self.is_held = True
+                return []
+            self._stop_stream()
+            most = max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes)
+            rows = np.arange(cursor, min(self._next_in_memory(cursor + 1, end), cursor + most))
+            self._beside = self._thread.submit(self._read, rows)
+        if not (self._beside.done() or self._allowance.is_free()):
+            self.is_reading = True
+            return []
+        beside, self._beside = self._beside, None
+        return [Lease(row, _fixed(pixels)) for row, pixels in beside.result()]
+
+    def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
+        with self._allowance.using():
+            return list(self.reader.read_frames(rows))
+
+    def _stop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.frames.close()
+            self._stream = None
+
+    def _next_in_memory(self, row: int, end: int) -> int:
+        """The first row from this one on that need not be read from the stack, or `end`."""
+        if self._recent is None:
+            return end
+        return next((at for at in range(row, end) if self._from_memory(self._recent, at, at + 1, 1)), end)
+
+    def _key(self, name: str, frame: StoredFrame) -> int:
+        return place_key(self._number(name), frame.pixels)
+
+    def _number(self, name: str) -> int:
+        """Number of a stack file, -1 for names of other writers."""
+        number = self._numbers.get(name)
+        if number is None:
+            found = _STACK_NUMBER.search(name)
+            number = self._numbers[name] = int(found[1] or 0) if found else -1
+        return number
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _array(data: NDArray[np.uint8], frame: StoredFrame) -> NDArray[Any]:
+    return _fixed(data.view(frame.pixel_type.numpy_dtype).reshape(frame.shape))

@@ -1,0 +1,225 @@
+"""The files of one lower resolution level while they are written: stack files and index, as the log writes its own.
+
+Only ever appended to: a tile that is written again has a second page and a later index entry, which wins in every
+reader. Pixels are forced before the entries that publish them. What a killed process leaves is gone on with, in a new
+stack file, behind the last whole index entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from acqstream.errors import DiskFull, FrameNotFound, StorageError
+from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
+from acqstream.formats.ndtiff.folders import stack_paths
+from acqstream.formats.ndtiff.index_file import IndexFile
+from acqstream.formats.ndtiff.layout import DIRECTORY_STEP, INDEX_NAME, NDTiffLayout
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.log.stacks import Stack, Stacks
+from acqstream.model.axes import Axes
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.frame_run import FrameRun
+from acqstream.storage.append_file import AppendFile
+from acqstream.storage.disk import Disk
+from acqstream.storage.memory import PageMemory
+from acqstream.storage.stack_file import finish_file
+from acqstream.views.write_behind import WriteBehind
+
+
+class LevelFiles:
+    """One level in `folder`, made if it is not there. stack_header is what all its stack files begin with.
+
+    A frame after `write` is read by nobody before `publish`. After DiskFull both may be called again. writer outlives
+    the level, and is closed before it.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        layout: NDTiffLayout,
+        stack_header: bytes,
+        *,
+        writer: WriteBehind,
+        limit_bytes: int,
+    ) -> None:
+        self.folder = folder
+        self._disk = disk
+        self._layout = layout
+        self._stack_header = stack_header
+        self._writer = writer
+        self._stack: Stack | None = None
+        self._end = 0  # of the stack file, once all is written
+        self._pages: list[Pages] = []  # written, to be published
+        self._heads: list[memoryview] = []  # memory of theirs
+        self._spare_heads: list[memoryview] = []
+        self._stacks = Stacks(disk, os.fspath(folder), lambda: layout, limit_bytes=limit_bytes)
+        self._index, self._reader = self._open()
+
+    def __len__(self) -> int:
+        """Frames published, earlier ones of the same axes included."""
+        return len(self._reader)
+
+    @property
+    def index_bytes(self) -> int:
+        return self._index.end
+
+    def write(self, header: FrameHeader, pixels: memoryview) -> None:
+        """Write a frame. pixels: page-aligned memory with its payload, and zeros up to a block boundary; it stays
+        until `publish`.
+
+        Raises StorageError, FrameRefused if no stack file can hold it.
+        """
+        frames = FrameRun.of([header])
+        placement = None if self._stack is None else self._layout.place(frames, self._end, None)
+        if placement is None or isinstance(placement, RollOver):
+            self._layout.check(header)
+            self._roll_over()
+            assert self._stack is not None
+            placement = self._layout.place(frames, self._end, None)
+            assert isinstance(placement, Placement)
+        assert self._stack is not None
+        pages = self._layout.close([placement])
+        head_bytes = (placement.pixels if not placement.packed else placement.group_end) - placement.group_start
+        head = self._new_head(head_bytes)
+        blocks = [head]
+        if placement.packed:
+            start = placement.pixels - placement.group_start
+            head[start : start + header.payload_bytes] = pixels[: header.payload_bytes]
+        else:
+            blocks.append(pixels[: align_up(header.payload_bytes)])
+        self._layout.fill(head, [placement], pages)
+        self._writer.submit(self._stack.file, blocks, placement.group_start)
+        self._end = placement.group_start + sum(map(len, blocks))
+        self._pages.append(pages)
+
+    def publish(self) -> None:
+        """Have everything written, force it, then name it in the index. Raises StorageError."""
+        if not self._pages:
+            return
+        assert self._stack is not None
+        self._writer.finish()
+        try:
+            self._stack.file.sync()
+        except DiskFull as error:  # after a failed sync nothing is known of the file: trying again proves nothing
+            raise StorageError(error, self._stack.file.path, "cannot force to the disk") from error
+        self._index.append(b"".join(self._layout.index_entries(pages, self._stack.name) for pages in self._pages))
+        self._stack.last_page = self._pages[-1][-1]
+        self._pages = []
+        self._spare_heads += self._heads
+        self._heads = []
+        self._reader.refresh()
+
+    def force(self) -> None:
+        """Force everything published. Raises StorageError."""
+        self._index.sync()
+
+    def read(self, axes: Axes) -> NDArray[Any]:
+        """The latest published tile with these axes. Raises FrameNotFound."""
+        return self._reader.read_pixels(self._reader.row(axes))
+
+    def has(self, axes: Axes) -> bool:
+        """Whether some version of a tile is published."""
+        try:
+            self._reader.row(axes)
+        except FrameNotFound:
+            return False
+        return True
+
+    def move(self, folder: Path) -> None:
+        """Rename the folder, with all that is in it. Raises StorageError."""
+        try:
+            self._disk.replace(os.fspath(self.folder), os.fspath(folder))
+            for parent in (folder.parent, self.folder.parent):
+                self._disk.sync_directory(os.fspath(parent))
+        except OSError as error:
+            raise StorageError.wrap(error, os.fspath(folder), "cannot put the level in its place") from error
+        self.folder = folder
+        self._stacks.follow(os.fspath(folder))
+        self._reader.close()
+        self._reader = NDTiffReader(folder, folder)
+
+    def finish(self) -> None:
+        """Publish, and end the stack file; a further frame begins another one. Raises StorageError."""
+        self.publish()
+        self.force()
+        if self._stack is not None:
+            self._stacks.finish(self._stack)
+            self._stack = None
+
+    def close(self) -> None:
+        """Close all files as they are, whatever fails. Raises OSError."""
+        with contextlib.ExitStack() as files:
+            files.callback(self._index.close)
+            files.callback(self._reader.close)
+            for stack in self._stacks.unfinished():
+                files.callback(stack.file.close)
+
+    def _roll_over(self) -> None:
+        if self._stack is not None:
+            self.finish()
+        self._stack = self._stacks.begin(self._stack_header)
+        self._end = self._stack.file.end
+
+    def _new_head(self, length: int) -> memoryview:
+        """Memory for what lies before the pixels, until `publish`."""
+        head = self._spare_heads.pop() if self._spare_heads else PageMemory(BLOCK_BYTES).view
+        if len(head) < length:
+            head = PageMemory(align_up(length)).view
+        self._heads.append(head)
+        return head[:length]
+
+    def _open(self) -> tuple[AppendFile, NDTiffReader]:
+        path = os.fspath(self.folder / INDEX_NAME)
+        if not self.folder.exists():
+            try:
+                self._disk.mkdir(os.fspath(self.folder))
+            except OSError as error:
+                raise StorageError.wrap(error, os.fspath(self.folder), "cannot create the level's folder") from error
+        is_new = not os.path.exists(path)
+        index = AppendFile(self._disk, path, create=is_new)
+        entries = IndexFile(self.folder)
+        reader = NDTiffReader(self.folder, self.folder, entries)
+        index.cut(entries.consumed)
+        self._finish_last(reader)
+        return index, reader
+
+    def _finish_last(self, reader: NDTiffReader) -> None:
+        """End the last stack file behind its last published page, remove those without one."""
+        names = _stack_names(self._layout, len(stack_paths(self.folder)) + 1)
+        count = 0
+        if len(reader):
+            name, frame = reader.stored_frame(len(reader) - 1)
+            metadata = reader.metadata_bytes(len(reader) - 1)
+            header = FrameHeader(0, frame.pixel_type, frame.height, frame.width, {}, metadata)
+            directory = min(frame.pixels, frame.metadata) - DIRECTORY_STEP  # a group of ours is one frame
+            patches, length = self._layout.finish(Page(header, directory, frame.pixels, frame.metadata))
+            assert length is not None
+            try:
+                finish_file(self._disk, os.fspath(self.folder / name), patches, length)
+            except OSError as error:
+                raise StorageError.wrap(error, os.fspath(self.folder / name), "cannot finish") from error
+            count = names.index(name) + 1
+        for name in names[count:]:
+            for leftover in (self.folder / name, self.folder / f"{name}.part"):
+                if leftover.exists():
+                    remove(self._disk, leftover)
+        self._stacks.go_on_at(count)
+
+
+def _stack_names(layout: NDTiffLayout, count: int) -> Sequence[str]:
+    return [layout.stack_name(number) for number in range(count)]
+
+
+def remove(disk: Disk, path: Path) -> None:
+    """Remove a file. Raises StorageError."""
+    try:
+        disk.unlink(os.fspath(path))
+    except OSError as error:
+        raise StorageError.wrap(error, os.fspath(path), "cannot remove") from error

@@ -1,0 +1,65 @@
+"""The null view: stores nothing, and proves by sums that it got every frame once, with the right pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from acqstream.views.base import View
+from acqstream.views.feed import Lease
+
+_MODULUS = 2**64
+
+
+class FrameSums(NamedTuple):
+    """Of one frame: pixel bytes, sum of all pixel values, XXH3-64 of the bytes."""
+
+    payload_bytes: int
+    pixel_sum: int
+    hash: int
+
+
+class NullView(View):
+    """Counts and sums.
+
+    pixel_sum is exact. hash_sum is the sum of XXH3-64 over the frames, modulo 2**64: frames may come in any order, and
+    a wrong, missing or doubled one changes it.
+    """
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.payload_bytes = 0
+        self.pixel_sum = 0
+        self.hash_sum = 0
+
+    def take(self, lease: Lease) -> FrameSums:
+        pixels = lease.pixels
+        return FrameSums(pixels.nbytes, int(pixels.sum(dtype=np.uint64)), xxhash.xxh3_64_intdigest(pixels.data))
+
+    def keep(self, taken: FrameSums) -> None:
+        self.frames += 1
+        self.payload_bytes += taken.payload_bytes
+        self.pixel_sum += taken.pixel_sum
+        self.hash_sum = (self.hash_sum + taken.hash) % _MODULUS
+
+    def save(self) -> dict[str, Any]:
+        return self.summary()
+
+    def summary(self) -> dict[str, Any]:
+        """Sums as text: they do not fit what other programs take for a JSON number."""
+        return {
+            "frames": self.frames,
+            "payload_bytes": self.payload_bytes,
+            "pixel_sum": str(self.pixel_sum),
+            "hash_sum": f"{self.hash_sum:016x}",
+        }
+
+    def restore(self, state: Mapping[str, Any], cursor: int) -> None:
+        del cursor
+        self.frames = int(state["frames"])
+        self.payload_bytes = int(state["payload_bytes"])
+        self.pixel_sum = int(state["pixel_sum"])
+        self.hash_sum = int(state["hash_sum"], 16)

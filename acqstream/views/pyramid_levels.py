@@ -1,0 +1,171 @@
+"""All lower levels of one dataset, from their first tile to their place beside the full resolution.
+
+A level is made in the view's own folder, where no reader looks. It goes into the dataset by one rename, with its first
+published tile, and only behind the level above it: every reader takes the dataset at any moment. When levels are made
+again they stay there until all are whole; then the old ones are taken out from the last on, and the new ones put in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from acqstream.errors import StorageError
+from acqstream.formats.ndtiff.folders import level_name
+from acqstream.formats.ndtiff.layout import NDTiffLayout
+from acqstream.model.axes import Axes
+from acqstream.model.frame_header import FrameHeader
+from acqstream.storage.disk import Disk
+from acqstream.views.level_files import LevelFiles
+from acqstream.views.write_behind import WriteBehind
+
+_REMOVED = "removed"  # a folder: levels that were taken out, until they are deleted
+
+
+def level_folders(dataset: Path) -> list[Path]:
+    """The folders of lower levels that are there."""
+    numbers = itertools.count(1)
+    return list(itertools.takewhile(Path.is_dir, (dataset / level_name(level) for level in numbers)))
+
+
+class PyramidLevels:
+    """dataset is the container, workshop the view's own folder. is_remade: levels go to their place at the end only."""
+
+    def __init__(self, disk: Disk, dataset: Path, workshop: Path, *, is_remade: bool) -> None:
+        self._disk = disk
+        self._dataset = dataset
+        self._workshop = workshop
+        self._is_remade = is_remade
+        self._layout: NDTiffLayout | None = None
+        self._stack_header = b""
+        self._limit_bytes = 0
+        self._levels: list[LevelFiles] = []  # from level 1 on
+        self._writer = WriteBehind()
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def begin(self, layout: NDTiffLayout, stack_header: bytes, *, limit_bytes: int) -> None:
+        """Before the first tile: what all stack files have in common."""
+        self._layout, self._stack_header, self._limit_bytes = layout, stack_header, limit_bytes
+
+    def open(self, count: int) -> None:
+        """Have at least so many levels ready to be written; go on with what is there. Raises StorageError."""
+        assert self._layout is not None
+        while len(self._levels) < count:
+            name = level_name(len(self._levels) + 1)
+            place = self._dataset / name
+            folder = place if place.is_dir() and not self._is_remade else self._workshop / name
+            self._levels.append(
+                LevelFiles(
+                    self._disk,
+                    folder,
+                    self._layout,
+                    self._stack_header,
+                    writer=self._writer,
+                    limit_bytes=self._limit_bytes,
+                )
+            )
+
+    def found(self) -> int:
+        """How many levels an earlier run has left."""
+        made = (any((f / level_name(n)).is_dir() for f in (self._dataset, self._workshop)) for n in itertools.count(1))
+        return sum(1 for _ in itertools.takewhile(bool, made))
+
+    def write(self, level: int, header: FrameHeader, pixels: memoryview) -> None:
+        """As `LevelFiles.write`."""
+        self._levels[level - 1].write(header, pixels)
+
+    def wait(self) -> None:
+        """Until no tile's memory is being read; whether it is written then, `publish` tells."""
+        self._writer.wait()
+
+    def read(self, level: int, axes: Axes) -> NDArray[Any]:
+        """The latest published tile. Raises FrameNotFound."""
+        return self._levels[level - 1].read(axes)
+
+    def has(self, level: int, axes: Axes) -> bool:
+        """Whether some version of a tile is published."""
+        return self._levels[level - 1].has(axes)
+
+    def publish(self) -> None:
+        """Publish what was written, and the levels that can be. Raises StorageError."""
+        for level in self._levels:
+            level.publish()
+        if not self._is_remade:
+            self._appear()
+
+    def index_bytes(self) -> list[int]:
+        return [level.index_bytes for level in self._levels]
+
+    def counts(self) -> list[int]:
+        """Tiles published by level, repeated ones included."""
+        return [len(level) for level in self._levels]
+
+    def force(self) -> None:
+        """Force everything published. Raises StorageError."""
+        for level in self._levels:
+            level.force()
+
+    def finish(self) -> None:
+        """Publish and end all files; levels that were made again take their place. Raises StorageError."""
+        for level in self._levels:
+            level.finish()
+        if self._is_remade:
+            self._take_out(level_folders(self._dataset))
+            self._is_remade = False
+        self._appear()
+
+    def clear(self) -> None:
+        """Remove all levels that are there; those in their place stay when they are made again. Raises StorageError."""
+        self.close()
+        if not self._is_remade:
+            self._take_out(level_folders(self._dataset))
+        _delete([path for path in self._workshop.glob("Downsampled_x*") if path.is_dir()])
+
+    def close(self) -> None:
+        """Close all files, whatever fails; what was written and not published may be there or not. Raises OSError."""
+        self._writer.close()
+        self._writer = WriteBehind()
+        with contextlib.ExitStack() as levels:
+            for level in self._levels:
+                levels.callback(level.close)
+            self._levels = []
+
+    def _appear(self) -> None:
+        for number, level in enumerate(self._levels, 1):
+            if not len(level):
+                return
+            place = self._dataset / level_name(number)
+            if level.folder != place:
+                level.move(place)
+
+    def _take_out(self, folders: Sequence[Path]) -> None:
+        bin_folder = self._workshop / _REMOVED
+        _delete([bin_folder])
+        if not folders:
+            return
+        try:
+            self._disk.mkdir(os.fspath(bin_folder))
+            for folder in reversed(folders):
+                self._disk.replace(os.fspath(folder), os.fspath(bin_folder / folder.name))
+            self._disk.sync_directory(os.fspath(self._dataset))
+        except OSError as error:
+            raise StorageError.wrap(error, os.fspath(self._dataset), "cannot take the old levels out") from error
+        _delete([bin_folder])
+
+
+def _delete(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        try:
+            if folder.exists():
+                shutil.rmtree(folder)
+        except OSError as error:
+            raise StorageError.wrap(error, os.fspath(folder), "cannot remove") from error

@@ -1,0 +1,200 @@
+"""The tiles of the lower levels: what is known of each, and the memory of those that are being painted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError
+from acqstream.formats.base import align_up
+from acqstream.model.axes import AxisValue
+from acqstream.model.pixel_type import PixelType
+from acqstream.storage.memory import PageMemory
+from acqstream.views.memory_ahead import MemoryAhead
+
+MEMORY_BYTES = 256 * 2**20
+FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
+_PIECE_BYTES = 32 * 2**20
+_MOST_AHEAD, _MOST_SPARE = 4, 32
+ALL = 0b1111  # a tile's children
+
+
+class TileKey(NamedTuple):
+    """Which tile. rest: the other axes, in order of their names."""
+
+    level: int
+    rest: tuple[tuple[str, AxisValue], ...]
+    row: int
+    column: int
+
+    @property
+    def parent(self) -> TileKey:
+        return TileKey(self.level + 1, self.rest, self.row >> 1, self.column >> 1)
+
+    @property
+    def bit(self) -> int:
+        """Its place in the mask of its parent."""
+        return 1 << (2 * (self.row & 1) + (self.column & 1))
+
+    def children(self) -> Iterator[TileKey]:
+        for row in (2 * self.row, 2 * self.row + 1):
+            for column in (2 * self.column, 2 * self.column + 1):
+                yield TileKey(self.level - 1, self.rest, row, column)
+
+    def axes(self) -> dict[str, AxisValue]:
+        return {**dict(self.rest), "row": self.row, "column": self.column}
+
+
+def leaf_key(axes: Mapping[str, AxisValue], row: int) -> TileKey:
+    """Of a frame of the full resolution, `row` of the index. Raises DatasetError if it is no tile."""
+    place = axes.get("row"), axes.get("column")
+    if not all(type(value) is int for value in place):
+        text = f"frame {row} has no integer axes row and column, but {dict(axes)}: resolution levels need tiles"
+        raise DatasetError(text)
+    rest = tuple(sorted((name, value) for name, value in axes.items() if name not in ("row", "column")))
+    return TileKey(0, rest, place[0], place[1])  # type: ignore[arg-type] # checked above
+
+
+@dataclass(slots=True, eq=False)
+class LevelTile:
+    """What is known of one tile of a lower level.
+
+    mask: which children are complete. first and last are the first and latest frame below it, as rows of the index.
+    image: where it is in memory; painted: which quadrants of it have been painted, the others hold anything. is_dirty:
+    the level's files do not have it as it is; is_unsent: the next level does not. is_stored: they have some version.
+    """
+
+    first: int
+    last: int
+    mask: int = 0
+    image: NDArray[Any] | None = None
+    painted: int = 0
+    memory: PageMemory | None = None
+    is_dirty: bool = False
+    is_unsent: bool = False
+    is_stored: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """It was painted by an earlier process, and is to be painted again from below."""
+        return self.is_dirty and self.image is None
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """Size of the full tiles in pixels, overlap (y, x), pixel type; the same for all tiles of a dataset."""
+
+    height: int
+    width: int
+    overlap: tuple[int, int]
+    pixel_type: PixelType
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """(h, w) of the tiles of all lower levels."""
+        return self.height - self.overlap[0], self.width - self.overlap[1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Array shape of a tile of a lower level."""
+        return self.pixel_type.shape(*self.inner)
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.inner[0] * self.inner[1] * self.pixel_type.pixel_bytes
+
+    def fits(self, pixels: NDArray[Any]) -> bool:
+        """Whether this is a full tile, as far as size and type of the array tell."""
+        return pixels.shape == self.pixel_type.shape(self.height, self.width) and (
+            pixels.dtype == self.pixel_type.numpy_dtype
+        )
+
+    @property
+    def is_odd(self) -> bool:
+        """Quadrants share pixels."""
+        return bool(self.inner[0] % 2 or self.inner[1] % 2)
+
+
+def image_in(memory: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array at the beginning of this memory."""
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
+
+
+class SpareImages:
+    """Images of one shape that are used again; the caller bounds their number. Of one thread.
+
+    Some lie in one piece of memory: it then has huge pages, where the system has them.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._shape = shape
+        self._dtype = dtype
+        self._size = align_up(math.prod(shape) * dtype.itemsize)
+        self._length = max(1, _PIECE_BYTES // self._size) * self._size
+        self._memory = MemoryAhead(self._length, ahead=1)
+        self._spare: list[NDArray[Any]] = []
+
+    def take(self) -> NDArray[Any]:
+        """An image with any content."""
+        if not self._spare:
+            memory = self._memory.take().view
+            starts = range(0, self._length, self._size)
+            self._spare = [image_in(memory[start:], self._shape, self._dtype) for start in starts]
+        return self._spare.pop()
+
+    def give_back(self, image: NDArray[Any]) -> None:
+        """It is not needed any more."""
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(image)
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+class TileMemory:
+    """Memory for the images of tiles: a fixed number, each taken when first needed and then used again.
+
+    used and peak: how many have one, and the most that had one at the same time.
+    """
+
+    def __init__(self, shape: TileShape, budget_bytes: int) -> None:
+        size = align_up(shape.payload_bytes)
+        self.shape = shape
+        self.count = max(FEWEST_IMAGES, budget_bytes // size)
+        self.used = self.peak = 0
+        self._free: list[PageMemory] = []
+        self._ahead = MemoryAhead(size, ahead=min(_MOST_AHEAD, _PIECE_BYTES // size), most=self.count)
+
+    @property
+    def free(self) -> int:
+        return self.count - self.used
+
+    def give(self, tile: LevelTile) -> NDArray[Any]:
+        """An image for a tile that has none; of zeros where quadrants share pixels."""
+        assert self.free > 0
+        is_new = not self._free
+        memory = self._ahead.take() if is_new else self._free.pop()
+        tile.memory, tile.image = memory, image_in(memory.view, self.shape.shape, self.shape.pixel_type.numpy_dtype)
+        tile.painted = ALL if is_new else 0
+        if self.shape.is_odd and not is_new:
+            tile.image[:] = 0
+            tile.painted = ALL
+        self.used += 1
+        self.peak = max(self.peak, self.used)
+        return tile.image
+
+    def take_back(self, tile: LevelTile) -> None:
+        """The image of a tile is not needed any more."""
+        if tile.memory is not None:
+            self._free.append(tile.memory)
+            self.used -= 1
+        tile.memory = tile.image = None
+
+    def close(self) -> None:
+        """No more images are asked for."""
+        self._ahead.close()

@@ -1,0 +1,335 @@
+"""The resolution levels of a tiled dataset, made from its frames.
+
+A tile of the full resolution is halved and painted into its quadrant of a tile of level 1. A tile that all four (or all
+that the grid has) were painted into is complete: it is painted into the next level, written and published. One that
+is not waits in memory; it is published as it is after a while, at the end, or when memory is short, and again when more
+of it comes. The outcome is that of the Java library, which sends every arriving tile through all levels: where odd
+tiles share pixels, those of the tile that arrived last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from acqstream.errors import DatasetError
+from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, stack_header_bytes
+from acqstream.formats.ndtiff.stack_header import parse_stack_header
+from acqstream.grid.reduction import Halving, inner_tile
+from acqstream.model.axes import check_axes
+from acqstream.model.frame_header import FrameHeader
+from acqstream.views.base import View, ViewSource
+from acqstream.views.feed import Lease
+from acqstream.views.pyramid_levels import PyramidLevels, level_folders
+from acqstream.views.pyramid_tiles import MEMORY_BYTES, SpareImages, TileKey, TileMemory, TileShape, leaf_key
+from acqstream.views.pyramid_tree import PyramidTree
+
+PUBLISH_INTERVAL_S = 0.25
+PUBLISH_BYTES = 64 * 2**20
+_FEW_FRAMES = 4
+_MANY_FRAMES = 64
+_FEWEST_DIGESTS = 8
+
+
+class _Taken(NamedTuple):
+    """One frame: its key, and its image halved, in memory that is used again after `keep`; or the pixels as they are,
+    where nobody overwrites them."""
+
+    row: int
+    leaf: TileKey
+    image: NDArray[Any] | None
+    pixels: NDArray[Any] | None = None
+
+
+class PyramidView(View):
+    """is_remade: whatever levels there are, are replaced by new ones once those are whole."""
+
+    marks_first = True
+
+    def __init__(
+        self,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        stack_limit_bytes: int = STACK_LIMIT_BYTES,
+        is_remade: bool = False,
+    ) -> None:
+        self._memory_bytes = memory_bytes
+        self._limit_bytes = stack_limit_bytes
+        self._is_remade = is_remade
+        self._is_finished = False
+        self._asked_levels: int | None = None
+        self._wait_s: float | None = None
+        self._shape: TileShape | None = None
+        self._is_closed = False
+        self._summary: dict[str, Any] = {}
+        self._published_s = 0.0
+
+    def open(self, source: ViewSource) -> None:
+        self._source, self._reader = source, source.reader
+        if not (source.dataset / FULL_RESOLUTION).is_dir():
+            raise DatasetError(
+                f"{source.dataset} is flat: resolution levels are made of tiles, with the integer axes row and column, "
+                f"in a folder {FULL_RESOLUTION!r}"
+            )
+        if level_folders(source.dataset) and not (source.is_ours or self._is_remade):
+            raise DatasetError(
+                f"{source.dataset} has {level_name(1)}, made by another program, or copied without "
+                f"{source.folder.name}: `acqstream mirror PATH --to pyramid --rebuild` replaces its levels"
+            )
+        asked = source.request.get("tiles") or {}
+        self._asked_levels, self._wait_s = asked.get("levels"), asked.get("wait_s")
+        if not isinstance(self._asked_levels, int):
+            self._asked_levels = None
+        self._grid = _grid(source.request)
+        self._levels = PyramidLevels(source.disk, source.dataset, source.folder, is_remade=self._is_remade)
+
+    def restore(self, state: Mapping[str, Any], cursor: int) -> None:
+        if self._is_remade or state["is_remaking"]:
+            raise ValueError("the levels are made again")
+        if not len(self._reader):
+            if cursor or self._levels.found():
+                raise ValueError("its frames are gone")
+            return
+        self._set_up(0)
+        self._levels.open(max(self._levels.found(), len(state["index_bytes"])))
+        for saved, there in zip(state["index_bytes"], self._levels.index_bytes(), strict=False):
+            if saved > there:
+                raise ValueError(f"an index of {saved} bytes has {there} now")
+        leaves = [leaf_key(self._reader.key(row), row) for row in range(cursor)]
+        for leaf in leaves:
+            self._tree.foresee(leaf)
+        for row, leaf in enumerate(leaves):
+            self._tree.note(leaf, row)
+        self._levels.open(self._tree.level_count)
+        self._tree.restore(state["open"])
+
+    def clear(self) -> None:
+        self._levels.clear()
+
+    def is_ready(self, row: int) -> bool:
+        if self._shape is None:
+            return False
+        try:
+            self._check(row)
+            return self._tree.is_ready(leaf_key(self._reader.key(row), row))
+        except DatasetError:
+            return False  # make_ready says so
+
+    def is_nearly_ready(self, row: int) -> bool:
+        """Before the first frame, and where a few levels are to be added: that is little, and it stops all else."""
+        if self._shape is None:
+            return True
+        leaf = leaf_key(self._reader.key(row), row)
+        return self._tree.grows_lightly(leaf) and (bool(self._tree.level_count) or row <= _FEW_FRAMES)
+
+    def make_ready(self, row: int) -> bool:
+        if self._shape is None:
+            self._set_up(row)
+        self._check(row)
+        leaf = leaf_key(self._reader.key(row), row)
+        self._levels.open(self._tree.levels_with(leaf))
+        if not self._tree.level_count and self._tree.levels_with(leaf):
+            self._tree.grow(leaf)
+            self._begin_levels(row)
+        self._tree.make_ready(leaf)
+        return True
+
+    def _begin_levels(self, end: int) -> None:
+        """The frames so far were in one place, and no level was made of them."""
+        for row in range(end):
+            leaf = leaf_key(self._reader.key(row), row)
+            self._tree.make_ready(leaf)
+            self._tree.add(leaf, row, partial(self._halve, self._reader.read_pixels(row)))
+
+    @property
+    def most_digests(self) -> int:
+        """In three quarters of the memory, less what tiles have taken: four of them become one tile and a third."""
+        if self._shape is None:
+            return 0
+        tile_bytes = self._shape.payload_bytes
+        free_bytes = 3 * self._memory_bytes // 4 - self._tree.memory.used * tile_bytes
+        return max(_FEWEST_DIGESTS, 4 * free_bytes // tile_bytes)
+
+    def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
+        """The image halved."""
+        if self._shape is None or not self._shape.fits(pixels):
+            return None
+        if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
+            return None  # all in one place: no levels
+        image = self._spare.take()
+        self._halve(pixels, image)
+        return image
+
+    def take(self, lease: Lease) -> _Taken:
+        leaf = leaf_key(self._reader.key(lease.row), lease.row)
+        if lease.digest is not None:
+            return _Taken(lease.row, leaf, lease.digest)
+        if not lease.is_from_memory:
+            return _Taken(lease.row, leaf, None, lease.pixels)
+        return _Taken(lease.row, leaf, self._halved(lease.pixels) if self._tree.level_count else self._quarter)
+
+    def keep(self, taken: _Taken) -> None:
+        if taken.pixels is not None:
+            self._tree.add(taken.leaf, taken.row, partial(self._halve, taken.pixels))
+            return
+        assert taken.image is not None
+        self._tree.add(taken.leaf, taken.row, partial(_copy, taken.image))
+        if taken.image is not self._quarter:
+            self._spare.give_back(taken.image)
+
+    @property
+    def waiting(self) -> int:
+        """Tiles that are not complete, or not published yet."""
+        return self._tree.waiting if self._shape is not None else 0
+
+    def work(self, now_s: float, *, is_idle: bool) -> None:
+        if self._shape is None:
+            return
+        self._tree.now_s = now_s
+        if is_idle:
+            self._tree.write_complete(PUBLISH_BYTES)
+        is_due = is_idle or now_s - self._published_s >= PUBLISH_INTERVAL_S
+        if is_due or self._tree.unpublished_bytes >= PUBLISH_BYTES:
+            self._published_s = now_s
+            self._tree.publish()
+            if self._wait_s is not None and self._reader.writing:
+                self._tree.settle(now_s - self._wait_s)
+        if not is_idle:  # while the next frames are taken
+            self._tree.write_complete(PUBLISH_BYTES)
+
+    def finish(self) -> bool:
+        if self._shape is not None:
+            self._tree.settle(float("inf"))
+            self._levels.finish()
+        self._is_finished = True
+        return True
+
+    def save(self) -> dict[str, Any]:
+        is_remaking = self._is_remade and not self._is_finished
+        state: dict[str, Any] = {"is_remaking": is_remaking, "index_bytes": [], "tiles": [], "open": []}
+        if self._shape is None:
+            return state
+        self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state names what does
+        self._tree.publish()
+        self._levels.force()
+        tiles = self._levels.counts()
+        return {**state, "index_bytes": self._levels.index_bytes(), "tiles": tiles, "open": self._tree.state()}
+
+    def summary(self) -> dict[str, Any]:
+        """Tiles published by level, repeated ones included, and the most that were in memory at once."""
+        if self._shape is not None and not self._is_closed:
+            counts = {level_name(level): count for level, count in enumerate(self._levels.counts(), 1)}
+            self._summary = {**counts, "peak_tiles": self._tree.memory.peak}
+        return self._summary
+
+    def close(self) -> None:
+        self.summary()
+        self._is_closed = True
+        if self._shape is not None:
+            self._spare.close()
+            self._tree.memory.close()
+        if hasattr(self, "_levels"):
+            self._levels.close()
+
+    def read_level_0(self, leaf: TileKey) -> tuple[int, NDArray[Any]]:
+        """The latest frame with these axes, and its image halved. Raises FrameNotFound."""
+        assert self._shape is not None
+        row = self._reader.row(leaf.axes())
+        self._check(row)
+        return row, self._halved(self._reader.read_pixels(row))
+
+    def header_of(self, key: TileKey, first: int) -> FrameHeader:
+        """Of a tile of a lower level; first is the row of the first frame below it, whose metadata it has."""
+        assert self._shape is not None
+        axes = check_axes({**self._reader.key(first), "row": key.row, "column": key.column})
+        height, width = self._shape.inner
+        return FrameHeader(0, self._shape.pixel_type, height, width, axes, self._reader.metadata_bytes(first))
+
+    def _halved(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """In memory that is used again."""
+        self._halve(pixels, self._quarter)
+        return self._quarter
+
+    def _halve(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
+        assert self._shape is not None
+        self._halving.halve(inner_tile(pixels, self._shape.overlap), out)
+
+    def _set_up(self, row: int) -> None:
+        """Learn from the first frame what all have in common. Raises DatasetError if it cannot be reduced."""
+        name, frame = self._reader.stored_frame(row)
+        file, _ = self._reader.stack_file(name)
+        header = parse_stack_header(file.read, file.size(), str(file.path))
+        if header.major != 3:
+            raise DatasetError(
+                f"{self._source.dataset} is NDTiff version {header.major}; levels are added to version 3"
+            )
+        summary = {name: _finite(value) for name, value in header.summary_metadata.items()}
+        overlap = (_overlap(summary, "GridPixelOverlapY"), _overlap(summary, "GridPixelOverlapX"))
+        if overlap[0] >= frame.height or overlap[1] >= frame.width:
+            raise DatasetError(f"tiles of {frame.height} x {frame.width} pixels do not overlap by {overlap}")
+        shape = TileShape(frame.height, frame.width, overlap, frame.pixel_type)
+        summary |= {"TiledImageStorage": True, "GridPixelOverlapX": overlap[1], "GridPixelOverlapY": overlap[0]}
+        prefix = name.rpartition("_NDTiffStack")[0]
+        layout = NDTiffLayout(prefix, summary, stack_limit_bytes=self._limit_bytes)
+        try:
+            stack_header = stack_header_bytes(summary)
+        except ValueError as error:  # text that no reader of another language could take
+            raise DatasetError(f"{file.path}: the summary cannot be written into the levels: {error}") from error
+        self._levels.begin(layout, stack_header, limit_bytes=self._limit_bytes)
+        self._halving = Halving(shape.pixel_type.numpy_dtype)
+        height, width = shape.inner
+        quarter = shape.pixel_type.shape((height + 1) // 2, (width + 1) // 2)
+        self._spare = SpareImages(quarter, shape.pixel_type.numpy_dtype)
+        self._quarter = self._spare.take()
+        memory = TileMemory(shape, self._memory_bytes)
+        self._tree = PyramidTree(
+            self._levels, self, memory, self._halving, asked_levels=self._asked_levels, grid=self._grid
+        )
+        self._shape = shape
+
+    def _check(self, row: int) -> None:
+        """Raises DatasetError if the frame is unlike the first one."""
+        assert self._shape is not None
+        _, frame = self._reader.stored_frame(row)
+        expected = (self._shape.height, self._shape.width, self._shape.pixel_type)
+        if (frame.height, frame.width, frame.pixel_type) != expected:
+            raise DatasetError(
+                f"frame {row} is {_words(frame.height, frame.width, frame.pixel_type)}, those before are "
+                f"{_words(*expected)}: tiles of one pyramid are alike"
+            )
+
+
+def _copy(image: NDArray[Any], out: NDArray[Any]) -> None:
+    out[:] = image
+
+
+def _finite(value: Any) -> Any:
+    """JSON as the standard has it: other writers put NaN and infinite numbers, here they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _words(height: int, width: int, pixel_type: Any) -> str:
+    return f"{height} x {width} {pixel_type.dtype} ({pixel_type.bits} bits, {pixel_type.samples} samples)"
+
+
+def _grid(request: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Rows and columns, where the producer declared them."""
+    sizes = {axis["name"]: axis["size"] for axis in request.get("axes") or ()}
+    rows, columns = sizes.get("row"), sizes.get("column")
+    return (rows, columns) if rows and columns else None
+
+
+def _overlap(summary: Mapping[str, Any], name: str) -> int:
+    value = summary.get(name, 0)
+    if type(value) is not int or value < 0:
+        raise DatasetError(f"{name} in the summary metadata is {value!r:.60}, not a number of pixels")
+    return value

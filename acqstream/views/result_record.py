@@ -1,0 +1,82 @@
+"""Writing how a view stands into the folder of its dataset, see `acqstream.formats.ndtiff.mirror_records`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from acqstream.errors import DiskFull, StorageError
+from acqstream.formats.ndtiff.mirror_records import (
+    VIEW_SUFFIX,
+    encode_record,
+    read_record,
+    record_key,
+    record_path,
+)
+from acqstream.log.state_file import STATE_NAME, now_text
+from acqstream.model.acquisition_spec import PYRAMID_VIEW
+from acqstream.model.metadata import dump_ascii
+from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult
+from acqstream.storage.atomic import replace_file
+from acqstream.storage.disk import Disk
+
+logger = logging.getLogger("acqstream.views")
+
+
+def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
+    """Replace the record of the view with this folder; on return the new one survives a power cut.
+
+    Only for the holder of the view's lock, or where no process can have it. Nothing is written where the record says
+    the same already, and into datasets of other writers. Raises DiskFull; other trouble is logged, as the view itself
+    does not need the record.
+    """
+    if not (dataset / STATE_NAME).is_file():
+        return
+    key = record_key(dataset, view_folder)
+    path = "." if result.name == PYRAMID_VIEW else _container(dataset, view_folder)
+    reason = _storable(result.reason[:MAX_REASON_CHARACTERS])
+    result = replace(result, path=_storable(path), reason=reason, changed_at="")
+    recorded = read_record(dataset, key)
+    if recorded is not None and replace(recorded, changed_at="") == result:
+        return
+    content = dump_ascii(encode_record(replace(result, changed_at=now_text())))
+    try:
+        replace_file(disk, os.fspath(record_path(dataset, key)), content)
+    except DiskFull:
+        raise
+    except StorageError as error:
+        logger.warning("cannot record that mirror %s of %s is %s: %s", result.name, dataset, result.state, error)
+
+
+def reopen_record(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
+    """`record_result` of a view that goes on, where the record says that it has ended; else nothing."""
+    recorded = read_record(dataset, record_key(dataset, view_folder))
+    if recorded is not None and recorded.ended:
+        record_result(disk, dataset, view_folder, result)
+
+
+def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
+    """The dataset grows again: how its mirror ended before is not true any longer. Raises StorageError."""
+    path = os.fspath(record_path(dataset, record_key(dataset, view_folder)))
+    if not os.path.lexists(path):
+        return
+    try:
+        disk.unlink(path)
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot remove") from error
+
+
+def _container(dataset: Path, view_folder: Path) -> str:
+    """The mirror's folder as seen from the dataset's: the two are moved together."""
+    container = view_folder.with_name(view_folder.name.removesuffix(VIEW_SUFFIX))
+    try:
+        return Path(os.path.relpath(container, dataset)).as_posix()
+    except ValueError:  # on another drive
+        return str(container.absolute())
+
+
+def _storable(text: str) -> str:
+    """Names of files, which errors quote, may hold half surrogates: no JSON can."""
+    return text.encode("utf-8", "replace").decode()

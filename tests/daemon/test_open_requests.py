@@ -1,0 +1,298 @@
+"""What an `open` gets: something new, an interrupted dataset, a receipt, or no."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, Openings
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.view_process import ViewProcess
+from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
+from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.log.state_file import RECEIPT_NAME, read_receipt
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameKind, TileSpec
+from acqstream.model.receipt import Receipt, Status
+from acqstream.protocol.encoding import Encoding
+from acqstream.storage.disk import LocalDisk
+from tests.live.stored import unstalled
+from tests.log.make_frames import frames_of
+
+PEER = Peer(b"peer", Encoding.JSON)
+OWN, OTHER = "own-dataset", "other-dataset"
+
+
+class Desk:
+    """Openings in a data directory; what was opened is ended again by `end` or at the end of the test."""
+
+    def __init__(self, data: Path, **options: Any) -> None:
+        self.data = data
+        data.mkdir()
+        self._directory = DataDirectory(data)
+        config = DaemonConfig(data=data, reserve_mb=1, ballast_mb=0, memory_mb=16, **options)
+        resources = Resources(config, LocalDisk(), lambda: None)
+        resources.space.look()
+        self.budget = resources.budget
+        self._openings = Openings(config, self._directory, resources)
+        self.running: list[Acquisition] = []
+
+    def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:
+        opened = self.answer(name, ds, **more)
+        assert isinstance(opened, Acquisition)
+        opened.log.wait_until_open()
+        return opened
+
+    def answer(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition | Receipt:
+        opened = self._openings.open(PEER, AcquisitionSpec(dataset_id=ds, name=name, **more), self.running)
+        if isinstance(opened, Acquisition):
+            self.running.append(opened)
+        return opened
+
+    def refusal(self, *arguments: Any, **more: Any) -> tuple[str, str]:
+        """Code and text of the error."""
+        with pytest.raises((AcquisitionRefused, DatasetExists, ProtocolError)) as caught:
+            self.answer(*arguments, **more)
+        error = caught.value
+        assert isinstance(error, AcqStreamError)
+        return error.code, str(error)
+
+    def end(self, status: Status = "interrupted") -> None:
+        for one in self.running:
+            one.log.close(status)
+            one.share.close()
+        self.running.clear()
+
+    def close(self) -> None:
+        self.end()
+        self._directory.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    one = Desk(tmp_path / "data", max_acquisitions=2)
+    yield one
+    one.close()
+
+
+def interrupted(desk: Desk, count: int = 3, **more: Any) -> None:
+    """A dataset with so many frames, interrupted."""
+    log = desk.open(**more).log
+    for frame in frames_of(count):
+        log.append(frame.header, frame.image)
+    desk.end()
+
+
+def test_a_producer_that_comes_back_gets_its_dataset(desk: Desk) -> None:
+    interrupted(desk, summary={"Interval_ms": 5})
+    one = desk.open(resume=True, epoch=1)
+    assert (one.dataset_id, one.epoch, one.is_resumed, one.log.received) == (OWN, 1, True, 3)
+    assert one.log.spec.summary["Interval_ms"] == 5
+
+
+def test_it_is_found_also_where_its_name_got_a_number(desk: Desk) -> None:
+    (desk.data / "cells" / "notes").mkdir(parents=True)
+    interrupted(desk, number_if_taken=True)
+    one = desk.open("cells", resume=True, epoch=4)
+    assert (one.name, one.epoch, one.log.received) == ("cells_1", 4, 3)
+
+
+def test_a_producer_that_was_started_again_gets_the_dataset_of_that_name(desk: Desk) -> None:
+    interrupted(desk)
+    one = desk.open("cells", OTHER, resume=True, summary={"another": 1})
+    assert (one.dataset_id, one.log.received, one.is_resumed) == (OWN, 3, True)
+    assert "another" not in one.log.spec.summary
+
+
+def test_a_name_that_is_free_begins_a_dataset(desk: Desk) -> None:
+    one = desk.open(resume=True)
+    assert (one.dataset_id, one.log.received, one.is_resumed) == (OWN, 0, False)
+
+
+def test_what_is_not_here_cannot_be_come_back_to(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.refusal("cells", OTHER, resume=True, epoch=1)[0] == "unknown_ds"
+    assert desk.refusal("absent", OTHER, resume=True, epoch=1)[0] == "unknown_ds"
+    assert desk.refusal("../cells", OWN, resume=True, epoch=1)[0] == "bad_name"
+    assert sorted(path.name for path in desk.data.iterdir() if path.is_dir()) == ["cells"]
+
+
+def test_without_resume_the_name_is_taken(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.refusal("cells", OTHER)[0] == "name_taken"
+
+
+@pytest.mark.parametrize("status", ["completed", "canceled", "error"])
+def test_a_finished_dataset_answers_its_producer_with_the_receipt(desk: Desk, status: Status) -> None:
+    receipt = desk.open().log
+    desk.end(status)
+    assert desk.answer(resume=True, epoch=1) == receipt.receipt
+    assert desk.refusal(resume=False)[0] == "name_taken"
+    if status != "error":
+        code, text = desk.refusal("cells", OTHER, resume=True)
+        assert code == "name_taken"
+        assert "cannot be resumed" in text
+
+
+def test_a_dataset_that_ended_with_an_error_is_resumed_by_another_producer(desk: Desk) -> None:
+    log = desk.open().log
+    frames = frames_of(4)
+    for frame in frames[:3]:
+        log.append(frame.header, frame.image)
+    desk.end("error")
+    assert json.loads((desk.data / "cells" / "acqstream.json").read_bytes())["state"] == "ERRORED"
+    one = desk.open("cells", OTHER, resume=True)
+    assert (one.dataset_id, one.log.received, one.log.received_frames, one.is_resumed) == (OWN, 3, 3, True)
+    assert not (desk.data / "cells" / RECEIPT_NAME).exists()
+    one.log.append(frames[3].header, frames[3].image)
+    desk.end("completed")
+    assert one.log.receipt is not None
+    assert (one.log.receipt.status, one.log.receipt.stored) == ("completed", 4)
+
+
+def test_a_finished_dataset_without_a_receipt_is_refused(desk: Desk) -> None:
+    desk.open()
+    desk.end("completed")
+    (desk.data / "cells" / RECEIPT_NAME).unlink()
+    assert desk.refusal(resume=True, epoch=1)[0] == "name_taken"
+
+
+def test_a_folder_of_somebody_else_is_left_alone(desk: Desk) -> None:
+    (desk.data / "cells" / "notes").mkdir(parents=True)
+    code, text = desk.refusal(resume=True)
+    assert code == "name_taken"
+    assert "was not written by acqstream" in text
+
+
+def test_an_empty_folder_does_not_hinder_a_producer_that_asks_again(desk: Desk) -> None:
+    """That of a daemon which was killed right after it had made it."""
+    (desk.data / "cells").mkdir()
+    assert not desk.open(resume=True).is_resumed
+
+
+def test_a_takeover_fences_the_producer_before_for_good(desk: Desk) -> None:
+    interrupted(desk)
+    assert desk.open(resume=True, epoch=7).epoch == 7
+    desk.end()
+    assert desk.open("cells", OTHER, resume=True).epoch == 7 + TAKEOVER_EPOCHS
+    desk.end()
+    assert desk.refusal(resume=True, epoch=8) == ("denied", "another producer has gone on with cells")
+    assert desk.open(resume=True, epoch=8 + TAKEOVER_EPOCHS).epoch == 8 + TAKEOVER_EPOCHS
+    assert json.loads((desk.data / "cells" / "acqstream.json").read_bytes())["request"]["epoch"] == 8 + TAKEOVER_EPOCHS
+
+
+def test_a_client_that_keeps_no_count_is_let_through(desk: Desk) -> None:
+    interrupted(desk)
+    desk.open("cells", OTHER, resume=True)
+    desk.end()
+    assert desk.open(resume=True).epoch == TAKEOVER_EPOCHS
+
+
+def test_acquisitions_are_bounded(desk: Desk) -> None:
+    interrupted(desk)
+    desk.open("one", "dataset-one")
+    desk.open("two", "dataset-two")
+    assert desk.refusal(resume=True, epoch=1)[0] == "denied"
+
+
+def test_going_on_keeps_tiles_and_levels_of_the_beginning(desk: Desk) -> None:
+    begun = desk.open("tiled", tiles=TileSpec((4, 6), 0))
+    desk.end()
+    one = desk.open("tiled", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
+    assert (one.log.spec.tiles, one.log.spec.mirrors) == (TileSpec((4, 6), 0), ())
+    assert one.log.folder == begun.log.folder
+    desk.end()
+    interrupted(desk)
+    flat = desk.open("cells", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
+    assert (flat.log.spec.tiles, flat.log.spec.mirrors) == (None, ())
+
+
+def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_for_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
+    one = desk.open("tiled", tiles=TileSpec((4, 6)), mirrors=("pyramid",))
+    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["no_levels"]
+    code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), mirrors=("pyramid",))
+    assert (code, "no sockets" in text) == ("unsupported", True)
+    assert desk.refusal("more", OTHER, mirrors=("null",))[0] == "unsupported"
+    assert unstalled(desk.open("flat", OTHER).log.warnings) == []
+
+
+LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
+
+
+@pytest.mark.parametrize("mirror", ["n5", "wkw"])
+def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_path: Path, mirror: str) -> None:
+    desk = Desk(tmp_path / "data", mirror_memory_mb=16)
+    code, text = desk.refusal(**LARGE, mirrors=(mirror,), default_mirrors=False)
+    needed = re.search(r"need at least ([0-9]+) MiB", text)
+    assert code == "no_memory"
+    assert text.startswith(f"mirror '{mirror}': chunks of ")
+    assert needed is not None
+    assert 16 < int(needed[1]) < 400
+    assert "mirror_memory_mb allows 16" in text
+    assert not (desk.data / "cells").exists()
+    desk.close()
+    roomy = Desk(tmp_path / "more", mirror_memory_mb=int(needed[1]) + 1)
+    assert unstalled(roomy.open(**LARGE, mirrors=(mirror,), default_mirrors=False).log.warnings) == []
+    roomy.close()
+
+
+def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "data", mirror_memory_mb=16, mirrors=["n5"])
+    ((code, text, _),) = unstalled(desk.open(**LARGE).log.warnings)
+    assert (code, "allows 16" in text) == ("no_mirror", True)
+    desk.close()
+
+
+def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
+    frame = FrameKind("<u2", (64, 64))
+    code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
+    assert (code, "tiles make up larger images" in text) == ("unsupported", True)
+
+
+def test_mirrors_of_the_configuration_are_left_out_of_tiles_and_where_none_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"format": "wkw", "name": "small"}
+    desk = Desk(tmp_path / "data", mirrors=["n5", named, "pyramid"])
+    one = desk.open("scan", tiles=TileSpec((4, 4), 0))
+    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["mirror_left_out"] * 2
+    desk.open("levels", "levels", tiles=TileSpec((4, 4)), mirrors=("pyramid",))
+    desk.end("completed")
+    assert (desk.data / "levels.pyramid" / "view.json").exists()
+    monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
+    flat = desk.open("flat", OTHER)
+    assert [text.partition(": ")[2] for _, text, _ in unstalled(flat.log.warnings)] == ["no sockets"] * 2
+    desk.end("completed")
+    for name, why in (("scan", "tiles cannot be mirrored yet"), ("flat", "no sockets")):
+        found = read_records(desk.data / name)
+        assert {key: (result.state, result.reason) for key, result in found.items()} == {
+            "n5": ("left_out", why),
+            "small.wkw": ("left_out", why),
+        }
+        receipt = read_receipt(str(desk.data / name))
+        assert receipt is not None
+        assert receipt.mirrors == dict.fromkeys(("n5", "small"), f"left out: {why}")
+    desk.close()
+
+
+def test_an_opening_that_breaks_off_gives_its_memory_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="can't start"):
+        patch.setattr(threading.Thread, "start", start)
+        desk.answer()
+    assert desk.budget.used_bytes == 0
+    desk.open()
+    assert desk.budget.used_bytes > 0

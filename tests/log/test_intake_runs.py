@@ -1,0 +1,200 @@
+"""Many frames reserved at once are stored as if they had come one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from acqstream.errors import FrameRefused
+from acqstream.log import frame_keys
+from acqstream.log.frame_keys import KeySet
+from acqstream.log.group import Group
+from acqstream.log.intake import Intake
+from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
+from acqstream.model.frame_run import FrameRun
+from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
+from tests.log.read_back import check_dataset
+from tests.log.test_intake import intake_of, put, taken
+
+KINDS: list[tuple[tuple[int, int], str, int | None]] = [
+    ((8, 8), "|u1", None),
+    ((8, 8), "<u2", None),
+    ((8, 8), "<u2", 12),
+    ((100, 101), "<u2", None),
+    ((256, 511), "<u2", None),
+    ((256, 512), "<u2", None),
+]
+
+
+def run_of(frames: list[Frame]) -> FrameRun:
+    return FrameRun.of([frame.header for frame in frames])
+
+
+def put_run(intake: Intake, frames: list[Frame]) -> bool:
+    run = intake.reserve_run(run_of(frames))
+    if run is None:
+        return False
+    run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames)
+    run.commit()
+    return True
+
+
+def copies(intake: Intake) -> list[tuple[Group, bytes]]:
+    """What the writer would get now, with the bytes it would write; its memory is given back."""
+    groups = taken(intake)
+    found = [(group, bytes(group.memory)) for group in groups]
+    intake.release(groups, intake.received)
+    return found
+
+
+def check_places(stored: list[tuple[Group, bytes]], frames: list[Frame]) -> None:
+    """In order, back to back on block boundaries, each group of one kind, with every frame's pixels where it says."""
+    end: dict[int, int] = {}
+    numbers: list[int] = []
+    for group, content in stored:
+        assert group.start == end.get(group.stack, 4096)
+        assert len(content) == group.end - group.start
+        end[group.stack] = group.end
+        assert len({placement.frames.kind for placement in group.placements}) == 1
+        for placement in group.placements:
+            start = placement.pixels - group.start
+            for header in placement.frames:
+                image = frames[len(numbers)].image
+                assert content[start : start + image.nbytes] == image.tobytes()
+                start += image.nbytes
+                numbers.append(header.number)
+    assert list(end) == list(range(len(end)))
+    assert numbers == list(range(len(frames)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_every_frame_has_its_place(data: st.DataObject) -> None:
+    memory_bytes = data.draw(st.sampled_from([4 * MIB, 16 * MIB]))
+    intake = intake_of(memory_bytes, limit=LEAST_LIMIT_BYTES)
+    frames: list[Frame] = []
+    stored: list[tuple[Group, bytes]] = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        shape, dtype, bits = data.draw(st.sampled_from(KINDS))
+        count = data.draw(st.integers(1, 12))
+        texts = data.draw(st.lists(st.sampled_from([0, 0, 10, 5000, 100_000]), min_size=count, max_size=count))
+        some = [
+            frame_of(len(frames) + one, shape, dtype, bits=bits, metadata={"text": "x" * texts[one]})
+            for one in range(count)
+        ]
+        frames += some
+        ending = data.draw(st.sampled_from(["store", "store", "abandon", "one"]))
+        if ending == "abandon" and (run := intake.reserve_run(run_of(some))) is not None:
+            run.abandon()
+        if ending == "one" or not put_run(intake, some):
+            for frame in some:
+                put(intake, frame)
+        if data.draw(st.integers(0, 2)):
+            stored += copies(intake)
+    stored += copies(intake)
+    check_places(stored, frames)
+    assert intake.received_payload_bytes == sum(frame.image.nbytes for frame in frames)
+
+
+def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
+    """Roll-overs inside runs, words and none, checksums and none, one frame refused in between."""
+    log = start_log(tmp_path / "cells", limit=LEAST_LIMIT_BYTES, memory_bytes=64 * MIB)
+    log.wait_until_open()
+    frames = [
+        frame_of(number, (100, 101), metadata={"text": "x" * number} if number % 3 else None, checksum=number % 5 > 0)
+        for number in range(600)
+    ]
+    for start in range(0, 600, 60):
+        some = [frame.header for frame in frames[start : start + 60]]
+        again = [*some[:-1], some[-1]._replace(axes=some[0].axes, axes_text=b"")]
+        assert log.reserve_run(FrameRun.of(again)) is None
+        run = log.reserve_run(FrameRun.of(some))
+        if run is None:
+            for frame in frames[start : start + 60]:
+                log.append(frame.header, frame.image)
+            continue
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[start : start + 60])
+        run.commit()
+    log.close()
+    assert len(list((tmp_path / "cells").glob("*.tif"))) > 2
+    check_dataset(tmp_path / "cells", frames)
+    records = decode_records((tmp_path / "cells" / JOURNAL_NAME).read_bytes()[HEADER_BYTES:])
+    for frame, record in zip(frames, records, strict=True):
+        image, words = frame.image, frame.header.metadata
+        assert record["checksum"] == xxhash.xxh3_64_intdigest(image.tobytes())
+        assert record["metadata_checksum"] == xxhash.xxh3_64_intdigest(words)
+        assert (record["length"], record["own_checksum"]) == (image.nbytes, frame.header.checksum is None)
+
+
+@pytest.mark.parametrize("bad", [0, 9, 10, 27, 39])
+def test_a_wrong_checksum_inside_a_run_ends_the_log_before_its_frame(tmp_path: Path, bad: int) -> None:
+    log = start_log(tmp_path / "cells")
+    log.wait_until_open()
+    frames = [frame_of(number, (16, 16), checksum=number % 3 > 0 or number == bad) for number in range(40)]
+    headers = [frame.header for frame in frames]
+    headers[bad] = headers[bad]._replace(checksum=(headers[bad].checksum or 0) ^ 1)
+    for some in (slice(0, 10), slice(10, 40)):
+        try:
+            run = log.reserve_run(FrameRun.of(headers[some]))
+        except FrameRefused:
+            break  # the first ones were checked already
+        assert run is not None
+        run.pixels[:] = b"".join(frame.image.tobytes() for frame in frames[some])
+        run.commit()
+    with pytest.raises(FrameRefused, match=f"frame {bad}: pixels have checksum") as caught:
+        log.close()
+    assert (caught.value.code, caught.value.number) == ("checksum", bad)
+    assert log.receipt is not None
+    assert (log.receipt.stored, log.receipt.payload_bytes) == (bad, bad * 512)
+    assert log.receipt.without_checksum == sum(number % 3 == 0 for number in range(bad))
+    if bad:
+        check_dataset(tmp_path / "cells", frames[:bad], complete=False)
+
+
+@pytest.mark.parametrize("many_at_once", [True, False])
+def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(many_at_once: bool) -> None:
+    """Every second frame brings metadata, the last one of a message never; the disk takes nothing."""
+    intake = intake_of(4 * MIB)
+    for _ in range(1000):
+        limit, first = intake.limit(), intake.received
+        if first >= limit.number:
+            break
+        some = [
+            frame_of(number, (8, 8), metadata={} if number % 2 else {"text": "x" * 16_000}, checksum=False)
+            for number in range(first, min(limit.number, first + 20))
+        ]
+        if not many_at_once or not put_run(intake, some):
+            for frame in some:
+                put(intake, frame)
+    assert intake.received == limit.number
+    assert intake.window_stops == 0
+    assert intake._ring.beside_peak_bytes <= MIB
+
+
+names = st.sampled_from([(), ("a",), ("b",), ("a", "b"), ("b", "a")])
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(names, rows, st.booleans()), max_size=30))
+def test_keys_of_runs_are_like_a_set(
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[tuple[str, ...], list[tuple[int, int]], bool]]
+) -> None:
+    monkeypatch.setattr(frame_keys, "_RECENT", 7)
+    keys = KeySet()
+    model: set[frozenset[tuple[str, int | str]]] = set()
+    for order, values, is_stored in steps:
+        some: list[Axes] = [dict(zip(order, row, strict=False)) for row in values]
+        new = {frozenset(one.items()) for one in some}
+        frames = run_of([frame_of(number, axes=one) for number, one in enumerate(some)])
+        is_good = len(new) == len(some) and not new & model
+        assert keys.add_run(frames) == is_good
+        if is_good and is_stored:
+            model |= new
+        elif is_good:
+            keys.discard_run(frames)
+        assert len(keys) == len(model)

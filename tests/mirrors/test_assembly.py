@@ -1,0 +1,104 @@
+"""Slabs that come back while what they are made of is still on its way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from acqstream.formats.chunk_format import ArraySpec, Encoded, Position
+from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.workers import Workers
+
+AXES = ("time", "z", "y", "x")
+FULL = ArraySpec(axes=AXES, shape=(3, 4, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 2, 4, 4))
+HALF = ArraySpec(
+    axes=AXES, shape=(3, 2, 2, 2), dtype=np.dtype("uint16"), chunk_shape=(1, 2, 2, 2), factors=(1, 2, 2, 2)
+)
+FIRST = (0, (0, 0, 0, 0))
+
+
+class HeldWriter:
+    """Keeps chunks; holds the first one until `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.chunks: dict[tuple[int, Position], NDArray[Any]] = {}
+
+    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+        del level, position
+        return [np.ascontiguousarray(chunk).astype("<u2").tobytes()]
+
+    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+        if (level, position) == FIRST:
+            assert self.go.wait(20)
+        shape = (FULL, HALF)[level].chunk_shape
+        self.chunks[level, position] = np.frombuffer(b"".join(encoded), "<u2").reshape(shape)
+
+    def grow(self, level: int, shape: tuple[int, ...]) -> None: ...
+    def sync(self) -> None: ...
+    def finish(self, levels: Sequence[ArraySpec]) -> None: ...
+    def close(self) -> None: ...
+
+
+class TakenFrames:
+    def __init__(self) -> None:
+        self.taken: dict[tuple[int, ...], NDArray[Any]] = {}
+
+    def read(self, place: Sequence[int]) -> NDArray[Any] | None:
+        return self.taken.get(tuple(place))
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers(2, "test", lambda: True)
+    yield made
+    made.close()
+
+
+def until(condition: Callable[[], bool], workers: Workers) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        workers.check()
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) -> None:
+    writer, frames = HeldWriter(), TakenFrames()
+    assembly = Assembly(slab_grids([FULL, HALF]), writer, frames, workers, slabs=2, byte_order=">")
+
+    def put(place: tuple[int, int]) -> None:
+        until(lambda: assembly.prepare(place), workers)
+        found = assembly.find(place)
+        assert found is not None
+        frames.taken[place] = np.full((4, 4), 10 * place[0] + place[1] + 1, np.uint16)
+        found[0].buffer.put(found[1], frames.taken[place])
+        assembly.note(place)
+        assembly.mark(*found, is_filled=True)
+        assembly.advance()
+
+    def step() -> bool:
+        assembly.advance()
+        return (1, (0, 0, 0, 0)) in writer.chunks  # level 1 of time 0 was sent off, for want of memory
+
+    for place in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]:
+        put(place)
+    until(step, workers)
+    assert FIRST not in writer.chunks  # but what it was made of is not stored yet
+    writer.chunks.clear()
+    put((0, 2))
+    put((0, 3))
+    until(step, workers)
+    writer.go.set()
+    until(assembly.settle, workers)
+    whole = writer.chunks[1, (0, 0, 0, 0)]
+    assert whole[0, 0].tolist() == [[2, 2], [2, 2]]  # means of 1 and 2, of 3 and 4: halves up
+    assert whole[0, 1].tolist() == [[4, 4], [4, 4]]
+    assert writer.chunks[FIRST][0, 0, 0, 0] == 1

@@ -1,0 +1,197 @@
+"""What can go wrong with a mirror's disk, memory and neighbours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.errors import StorageError
+from acqstream.mirrors import mirror_view
+from acqstream.mirrors.comparison import compare
+from acqstream.mirrors.mirror_view import MirrorView
+from acqstream.mirrors.workers import QUEUED_TASKS, Workers
+from acqstream.views.view_progress import ViewState
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
+from tests.storage.scripted_disk import ScriptedDisk
+from tests.storage.unforced_disk import UnforcedDisk
+from tests.waiting import until
+
+BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
+HALVED = ((2, 2, 2), (2, 2, 2))
+FRAMES = frames_at(places_of(("time", "z"), {"time": 3, "z": 7}))
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Path:
+    write_log(tmp_path / "cells", FRAMES)
+    return tmp_path / "cells"
+
+
+@pytest.mark.parametrize("kind", ["pwritev", "open", "mkdir", "replace"])
+@pytest.mark.parametrize("nth", [1, 7, 30])
+def test_a_full_disk_is_waited_for(cells: Path, monkeypatch: pytest.MonkeyPatch, kind: str, nth: int) -> None:
+    disk = ScriptedDisk(UnforcedDisk())
+    fault = disk.fail(kind, nth, errno.ENOSPC)
+    run = run_of(cells, BLOCKS, disk=disk)
+    was_held = False
+    end = time.monotonic() + 40
+    while (wait_s := run.step()) is not None:
+        if run.progress().state is ViewState.HELD:
+            was_held = True
+            assert "No space left" in run.reason
+            disk.mend()
+        time.sleep(min(wait_s, 0.005))
+        assert time.monotonic() < end
+    run.close()
+    assert was_held == bool(fault.delivered)
+    assert run.progress().state is ViewState.COMPLETE
+    check_plain(cells, FRAMES, HALVED)
+
+
+@pytest.mark.parametrize("nth", [1, 5, 15])
+def test_a_broken_disk_ends_it_and_it_can_be_gone_on_with(cells: Path, nth: int) -> None:
+    disk = ScriptedDisk(UnforcedDisk())
+    disk.fail("pwritev", nth, errno.EIO, part="0", for_good=True)
+    with pytest.raises(StorageError, match="Input/output error"):
+        finish(run_of(cells, BLOCKS, disk=disk))
+    finish(run_of(cells, BLOCKS))
+    check_plain(cells, FRAMES, HALVED)
+
+
+def test_while_the_log_has_a_backlog_nothing_is_stored(cells: Path) -> None:
+    is_free, waiting = True, set()
+
+    def may_read() -> bool:
+        if not is_free:
+            waiting.add(threading.current_thread())
+        return is_free
+
+    disk = ScriptedDisk(UnforcedDisk())
+    on_their_way = [disk.stall("pwritev", nth, part="0") for nth in (1, 2)]  # chunks, one of each thread
+    run = run_of(cells, BLOCKS, may_read=may_read, disk=disk, threads=2)
+    until(lambda: run.step() is not None and all(one.entered.is_set() for one in on_their_way), "two are being stored")
+    is_free = False
+    for one in on_their_way:
+        one.go.set()
+    until(lambda: len(waiting) == 2, "both threads have stored theirs")
+    files = sum(len(names) for _, _, names in os.walk(cells.with_name("cells.n5")))
+    for _ in range(50):
+        run.step()
+    assert sum(len(names) for _, _, names in os.walk(cells.with_name("cells.n5"))) == files
+    is_free = True
+    finish(run)
+    check_plain(cells, FRAMES, HALVED)
+
+
+def test_the_first_error_of_a_thread_reaches_its_owner() -> None:
+    workers = Workers(2, "test", lambda: True)
+
+    def fail() -> None:
+        raise RuntimeError("a fault")
+
+    workers.submit(fail)
+    end = time.monotonic() + 10
+    with pytest.raises(RuntimeError, match="a fault"):
+        while time.monotonic() < end:
+            workers.check()
+    workers.close()
+
+
+def test_workers_are_behind_while_they_have_enough_to_do_and_may_do_it() -> None:
+    go, may_use_disk = threading.Event(), True
+    workers = Workers(2, "test", lambda: may_use_disk)
+    for _ in range(2 + 2 * QUEUED_TASKS):
+        workers.submit(lambda: (go.wait(), None)[1])
+    end = time.monotonic() + 10
+    while len(workers._tasks) > 2 * QUEUED_TASKS:  # two are being done
+        assert time.monotonic() < end
+    assert workers.is_behind
+    may_use_disk = False  # frames are taken into what memory there is, as long as they are in the log's
+    assert not workers.is_behind
+    may_use_disk = True
+    go.set()
+    while workers.is_behind:
+        assert time.monotonic() < end
+    workers.close()
+
+
+_PEAK = """
+import resource, sys, time
+from pathlib import Path
+from tests.mirrors.mirror_cases import run_of, finish
+run = run_of(Path(sys.argv[1]), {"format": "n5", "compression": sys.argv[2], "blocks": [8, 128, 128], "levels": 3},
+             memory_mb=float(sys.argv[3]), threads=2)
+run.step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+need = 0
+finish(run)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024, run.view.summary()["memory_bytes"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB there")
+@pytest.mark.parametrize("compression", ["raw", "zstd"])
+def test_memory_stays_below_what_was_computed(tmp_path: Path, compression: str) -> None:
+    frames = frames_at(places_of(("z", "time"), {"z": 9, "time": 3}), (700, 900))
+    write_log(tmp_path / "cells", frames, memory_bytes=2**26)
+    command = [sys.executable, "-c", _PEAK, str(tmp_path / "cells"), compression, "80"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    grown, computed = map(int, done.stdout.split())
+    assert computed <= 80 * 2**20
+    assert grown < computed + 40 * 2**20  # libraries, and 16 MiB that the feed reads at once
+
+
+def test_what_is_computed_is_bounded_by_what_there_is(cells: Path) -> None:
+    run = run_of(cells, BLOCKS)
+    finish(run)
+    view = run.view
+    assert isinstance(view, MirrorView)
+    assert view.need is not None
+    assert view.need.slabs == 6  # three times, in z two of two blocks each
+    assert view.need.most_bytes < 2**20
+    assert mirror_view.MEMORY_MB > 1
+
+
+def test_two_mirrors_of_one_dataset_have_names(cells: Path) -> None:
+    settings: dict[str, Any] = {**BLOCKS, "name": "small"}
+    finish(run_of(cells, settings, name="small"))
+    check_plain(cells, FRAMES, HALVED, name="cells.small.n5")
+
+
+@pytest.mark.parametrize("nth", [3, 9])
+@pytest.mark.parametrize("settings", [BLOCKS, {"format": "wkw", "cube": 32}], ids=["n5", "wkw"])
+def test_what_a_killed_removal_has_left_is_not_taken_for_the_mirror(
+    cells: Path, settings: dict[str, Any], nth: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    class KilledDisk(UnforcedDisk):
+        files = 0
+
+        def unlink(self, path: str) -> None:
+            if ".view/" not in path:
+                self.files += 1
+                if self.files == nth:
+                    raise Killed
+            super().unlink(path)
+
+    name = settings["format"]
+    finish(run_of(cells, settings, name=name))
+    again = run_of(cells, settings, name=name, is_remade=True, disk=KilledDisk())
+    with pytest.raises(Killed):
+        again.step()
+    again.close()
+    run = finish(run_of(cells, settings, name=name))
+    assert run.reason == "began anew: its removal was interrupted"
+    assert compare(run.path, run.folder, len(FRAMES)).text == "all equal"

@@ -1,0 +1,79 @@
+"""A log whose memory is shared, and feeds of it as another process would have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acqstream.formats.base import align_up
+from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.log.log import Log
+from acqstream.log.log_views import LogViews
+from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
+from acqstream.model.acquisition_spec import AcquisitionSpec
+from acqstream.storage.memory import PageMemory, map_memory
+from acqstream.views.disk_allowance import DiskAllowance
+from acqstream.views.feed import FrameFeed
+from tests.log.make_frames import MIB, Frame, spec_of
+
+
+@dataclass
+class Source:
+    """A log with a table, and what a reader in another process would map."""
+
+    folder: Path
+    log: Log
+    table: GroupTable
+    recent: RecentGroups
+    feeds: list[FrameFeed] = field(default_factory=list)
+    lent: PageMemory | None = None
+    _adopted_bytes: int = 0
+
+    def adopt(self, frames: Sequence[Frame]) -> list[memoryview]:
+        """Hand frames over in memory of a producer's; their places there, which are used once."""
+        if self.lent is None:
+            self.lent = PageMemory(64 * MIB, shared=True)
+            assert self.lent.descriptor is not None
+            self.recent.lend(address_of(self.lent.view), map_memory(self.lent.descriptor))
+        places = []
+        for frame in frames:
+            place = self.lent.view[self._adopted_bytes : self._adopted_bytes + frame.image.nbytes]
+            self._adopted_bytes += align_up(frame.image.nbytes)
+            place[:] = frame.image.data.cast("B")
+            self.log.adopt(frame.header, place)
+            places.append(place)
+        return places
+
+    def put(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self.log.append(frame.header, frame.image)
+        assert self.log.wait_for_published(frames[-1].header.number + 1)
+
+    def feed(self, *, from_memory: bool = True, may_read: Callable[[], bool] = lambda: True) -> FrameFeed:
+        reader = open_readers(self.folder)[0]
+        allowance = DiskAllowance(lambda: not may_read(), burst_s=0.0)
+        self.feeds.append(FrameFeed(reader, self.recent if from_memory else None, allowance=allowance))
+        return self.feeds[-1]
+
+
+@contextmanager
+def source_of(
+    folder: Path, memory_bytes: int = 16 * MIB, spec: AcquisitionSpec | None = None, **more: Any
+) -> Iterator[Source]:
+    memory, table = PageMemory(memory_bytes, shared=True), GroupTable()
+    assert memory.descriptor is not None
+    assert table.descriptor is not None
+    recent = RecentGroups(map_memory(table.descriptor), map_memory(memory.descriptor))
+    log = Log(folder, spec or spec_of(), memory=memory.view, views=LogViews(table), **more)
+    log.wait_until_open()
+    source = Source(folder, log, table, recent)
+    try:
+        yield source
+    finally:
+        log.begin_close()
+        log.close()
+        for feed in source.feeds:
+            feed.close()
