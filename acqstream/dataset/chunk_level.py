@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import Position
 from acqstream.arrays.mosaic import Side
 from acqstream.arrays.selection import Selection, as_numpy, expand, positions
 from acqstream.dataset.optional import needed
-from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.model.frame_space import Place
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.frame_space import SECOND, UM, FrameSpace, frame_space
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ChunkWriter, Position
+from acqstream.arrays.array_spec import Position
+from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.grid.block_mean import BAND_BYTES, BlockMean
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer
 from acqstream.mirrors.slab_grid import SlabGrid, level_sizes

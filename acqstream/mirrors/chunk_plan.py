@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ArraySpec, ChunkFormat
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.memory_need import MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids

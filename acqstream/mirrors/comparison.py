@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.container import MirrorNote, read_note
 from acqstream.mirrors.log_frames import LogFrames

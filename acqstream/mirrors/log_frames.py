@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.array_plan import ArrayPlan, AxisPositions
 from acqstream.mirrors.slab_grid import PICTURE

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.mirrors.slab_grid import SlabGrid
 
 LEAST_SLABS = 1  # of each level; with two or more, one is filled while another is written

@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from acqstream.formats.chunk_format import ArraySpec, ChunkWriter, SpaceWriter
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_format import ChunkWriter, SpaceWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
 from acqstream.mirrors.array_plan import ArrayPlan, Z

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import ChunkFormat, Position
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_formats
 from acqstream.mirrors.array_plan import ArrayPlan

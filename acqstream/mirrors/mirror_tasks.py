@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, Position
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import Assembly, SlabKey
 from acqstream.mirrors.mirror_task import Part, PartJob, PartResult, make_part
 from acqstream.mirrors.slab_grid import SlabGrid

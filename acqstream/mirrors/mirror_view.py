@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, Cut, cut_array, options_of, plan_request

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import Position
+from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.slab_grid import SlabGrid
 from acqstream.storage.memory import PageMemory
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
-from acqstream.formats.chunk_format import ChunkArrayReader, Position
+from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acqstream.formats.chunk_format import ArraySpec, Position
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.grid.block_mean import reduced_size
 
 PICTURE = ("y", "x", "c")

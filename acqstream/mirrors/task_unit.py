@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from acqstream.formats.chunk_format import Position
+from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.slab_grid import SlabGrid
 
 Run = tuple[int, int]

@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ArraySpec, ChunkFormat, ChunkWriter, Position
+from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.registry import CHUNK_FORMATS
 from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk

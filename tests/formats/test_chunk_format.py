@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.registry import chunk_formats
 from acqstream.storage.disk import LocalDisk
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ArraySpec, ChunkCounts, ChunkFormat, Encoded, Position
+from acqstream.formats.chunk_format import ChunkCounts, ChunkFormat, Encoded
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import FolderTree
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ArraySpec, Encoded, Position
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.formats.chunk_format import Encoded
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.workers import Workers

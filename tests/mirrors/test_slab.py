@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.mirrors.slab import ByteOrder, SlabBuffer
 from acqstream.mirrors.slab_grid import slab_grids
 from tests.formats.blocks import in_blocks

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.registry import chunk_formats
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_unit import joined, runs_of, unit_depth, unit_of, without

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.header import VOXEL_TYPES
 from acqstream.formats.wkw.reader import open_readers
 from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
-from acqstream.formats.chunk_format import ArraySpec, Position
 from acqstream.formats.n5.attributes import DatasetAttributes, is_dataset, parse_dataset, read_attributes
 from acqstream.formats.n5.block import BlockHeader, decode_block, max_file_bytes, parse_header
 from acqstream.formats.n5.folders import below, container_of, readable_attributes, upwards

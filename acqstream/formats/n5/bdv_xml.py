@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.layouts import TIME, Numbering, setup_number
 from acqstream.formats.n5.plan import COMPONENT
 from acqstream.storage.boundary import links_asked_for

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.n5 import notes, space
 from acqstream.formats.n5.attributes import VERSION, VERSION_KEY, dtype_name, to_json
 from acqstream.formats.n5.layouts import Numbering, folder_axes, group_folder, level_folder

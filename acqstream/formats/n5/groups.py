@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
-from acqstream.formats.chunk_format import Position
 from acqstream.formats.n5.attributes import is_dataset, read_attributes
 from acqstream.formats.n5.folders import below, container_of, find_datasets, list_folders, readable_attributes
 from acqstream.formats.n5.layouts import AXES_BY_PREFIX, folder_axes, group_folder, level_folder, members

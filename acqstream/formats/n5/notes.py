@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from acqstream.formats.chunk_format import ArraySpec, read_places
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_format import read_places
 from acqstream.formats.n5.layouts import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
 from acqstream.model.finite_number import finite_number

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5.attributes import MAX_BLOCK_BYTES, dtype_name
 from acqstream.formats.n5.layouts import has_too_many, too_many_text
 from acqstream.formats.n5.options import MAX_LEVELS, N5Options

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
-from acqstream.formats.chunk_format import ArraySpec, Encoded, Position
+from acqstream.formats.chunk_format import Encoded
 from acqstream.formats.n5 import notes
 from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, is_dataset, parse_dataset, read_attributes
 from acqstream.formats.n5.bdv_xml import make_xml, xml_path

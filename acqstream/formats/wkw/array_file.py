@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec, read_places
+from acqstream.formats.chunk_format import read_places
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.json_fields import Fields, read_json_object

@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import Position
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import Position
 
 CHANNEL = "channel"
 COMPONENT = "c"

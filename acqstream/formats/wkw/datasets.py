@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.array_file import StoredArray
 from acqstream.formats.wkw.axis_roles import plain_name
 from acqstream.formats.wkw.datasource import (

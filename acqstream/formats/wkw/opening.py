@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.array_file import ARRAY_NAME, StoredArray, read_array
 from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT
 from acqstream.formats.wkw.cube_folder import CubeFolder

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.axis_roles import AxisRoles, axis_roles, wkw_axes
 from acqstream.formats.wkw.datasource import unit_name
 from acqstream.formats.wkw.encoding import largest_compressed_bytes

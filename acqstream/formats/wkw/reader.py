@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.chunk_format import ArraySpec, Position
 from acqstream.formats.wkw.axis_roles import Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.writer import N5Writer
 from acqstream.grid.block_mean import reduced_shape

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.n5 import FORMAT
 
 

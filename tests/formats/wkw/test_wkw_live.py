@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from acqstream.formats.chunk_format import ArraySpec
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.formats.wkw.writer import create_writer

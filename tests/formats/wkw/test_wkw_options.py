@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw.axis_roles import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
 from acqstream.formats.wkw.options import WkwOptions, encode_bytes, parse_options

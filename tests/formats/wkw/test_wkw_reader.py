@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header

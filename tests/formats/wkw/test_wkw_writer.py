@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetExists, StorageError
 from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ArraySpec
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.chunk_format import ArraySpec, ChunkArrayReader
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.wkw.block_order import block_order
 from acqstream.formats.wkw.cube_paths import cube_path
 from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_runs

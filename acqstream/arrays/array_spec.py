@@ -1,0 +1,132 @@
+"""Describes one level of an array cut into chunks. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from acqstream.grid.block_mean import reduced_shape
+from acqstream.model.frame_space import Place, StageAxes
+
+Position = tuple[int, ...]
+"""Of a chunk in the grid: an item per axis, in the order of the axes, from 0."""
+
+_LENGTHS = ("z", "y", "x")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """One level of an array cut into chunks. All per-axis values are in the order of `axes`.
+
+    axes are names, slowest first, in C order: the axes of the frames, then z, y, x, and c for the components of RGB;
+    foreign arrays may have any. dtype is in the byte order of this machine. chunk_shape is what the engine assembles
+    and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
+    over as blocks of this shape, each whole in memory; (): as one. factors: an item of this level covers so many of
+    level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
+    translation the place of the centre of item 0. places: where each position along the axis `position` lies, (z, y, x)
+    of its first item in um, None where that is not known; stage_axes: how they follow from the stage.
+    labels are names of positions along an axis, e.g. of channels.
+    attributes are the user's and are kept where the format has a place for them.
+    """
+
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    chunk_shape: tuple[int, ...] = ()
+    block_shape: tuple[int, ...] = ()
+    factors: tuple[int, ...] = ()
+    scale: tuple[float, ...] = ()
+    units: tuple[str, ...] = ()
+    translation: tuple[float, ...] = ()
+    places: tuple[Place | None, ...] = ()
+    stage_axes: StageAxes = ""
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ndim = len(self.axes)
+        defaults = {"factors": (1,) * ndim, "scale": (1.0,) * ndim, "units": ("",) * ndim, "translation": (0.0,) * ndim}
+        for name, default in defaults.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, default)
+        given = [name for name in ("chunk_shape", "block_shape") if getattr(self, name)]
+        for name in ("shape", *defaults, *given):
+            if len(getattr(self, name)) != ndim:
+                raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
+        if any(size % block for size, block in zip(self.chunk_shape, self.block_shape, strict=False)):
+            raise ValueError(f"chunks of {self.chunk_shape} cannot be made of blocks of {self.block_shape}")
+
+    @property
+    def unknown_distances(self) -> tuple[str, ...]:
+        """Which of z, y and x have no unit although they are longer than one item."""
+        axes = zip(self.axes, self.units, self.shape, strict=True)
+        return tuple(name for name, unit, size in axes if name in _LENGTHS and not unit and size != 1)
+
+    def with_space(self, other: ArraySpec) -> ArraySpec:
+        """The same array with distances and places of another one."""
+        return replace(
+            self,
+            scale=other.scale,
+            units=other.units,
+            translation=other.translation,
+            places=other.places,
+            stage_axes=other.stage_axes,
+        )
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """How many chunks there are along each axis."""
+        return tuple(-(-size // step) for size, step in zip(self.shape, self.chunk_shape, strict=True))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of a whole chunk, not encoded."""
+        return math.prod(self.chunk_shape) * self.dtype.itemsize
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """Of a chunk as it is handed over: of the grid of its blocks, and of a block."""
+        if not self.block_shape:
+            return self.chunk_shape
+        counts = (size // block for size, block in zip(self.chunk_shape, self.block_shape, strict=True))
+        return (*counts, *self.block_shape)
+
+    def region(self, position: Position) -> tuple[slice, ...]:
+        """The part of the array that the chunk at `position` holds; chunks at the end are cropped to the array."""
+        places = zip(position, self.chunk_shape, self.shape, strict=True)
+        return tuple(slice(at * step, min((at + 1) * step, size)) for at, step, size in places)
+
+    def ordered(self, axes: Sequence[str], new_unit: str = "") -> ArraySpec:
+        """The full resolution, not cut yet, with its axes in this order; one that it has not is new, with one item."""
+        places = [self.axes.index(name) if name in self.axes else None for name in axes]
+
+        def moved(values: Sequence[_Item], of_new_axis: _Item) -> tuple[_Item, ...]:
+            return tuple(of_new_axis if place is None else values[place] for place in places)
+
+        return replace(
+            self,
+            axes=tuple(axes),
+            shape=moved(self.shape, 1),
+            chunk_shape=(),
+            block_shape=(),
+            factors=(1,) * len(places),
+            scale=moved(self.scale, 1.0),
+            units=moved(self.units, new_unit),
+            translation=moved(self.translation, 0.0),
+        )
+
+    def reduced(self, factors: Sequence[int]) -> ArraySpec:
+        """The level of this full resolution whose items are means of blocks of so many; they lie in their centres."""
+        per_axis = list(zip(factors, self.scale, self.translation, strict=True))
+        return replace(
+            self,
+            shape=reduced_shape(self.shape, factors),
+            factors=tuple(factors),
+            scale=tuple(scale * factor for factor, scale, _ in per_axis),
+            translation=tuple(place + (factor - 1) / 2 * scale for factor, scale, place in per_axis),
+        )
