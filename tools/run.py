@@ -4,6 +4,7 @@
     python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
     python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
     python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
+    python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
 It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
 a second one, `.venv-webknossos`, of what requirements/webknossos.txt pins. Both are kept until one of the files they
@@ -29,8 +30,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PROJECT = ROOT / "pyproject.toml"
+DOCS = ROOT / "docs"
+SITE = ROOT / "build" / "docs"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
-EXTRAS = "test,dev"
+EXTRAS = "test,dev,docs"
 # An oracle that cannot live beside the other packages: it needs older versions of some of them.
 WEBKNOSSOS_VENV = ROOT / ".venv-webknossos"
 WEBKNOSSOS_PINS = ROOT / "requirements" / "webknossos.txt"
@@ -54,6 +57,7 @@ TEST_TIMEOUT_S = 3600
 # One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
 IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
 DEMO_TIMEOUT_S = 300
+DOCS_TIMEOUT_S = 600
 QUICK = "--quick"
 QUICK_TESTS = ("-q", "-m", "not live and not slow and not oracle")
 
@@ -295,7 +299,18 @@ def run_demo(arguments: list[str]) -> int:
     return run_openly([str(ensure_environment()), str(ROOT / "tools" / "demo.py"), *arguments], DEMO_TIMEOUT_S)
 
 
-VERBS = {"test": run_tests, "demo": run_demo}
+def build_docs(arguments: list[str]) -> int:
+    """The site. A link inside it that leads nowhere is an error; --external asks the web about the others."""
+    sphinx = [str(ensure_environment()), "-m", "sphinx", "-q", "-W", "--keep-going"]
+    code = run_openly([*sphinx, "-b", "html", str(DOCS), str(SITE)], DOCS_TIMEOUT_S)
+    if code == 0 and "--external" in arguments:
+        code = run_openly([*sphinx, "-b", "linkcheck", str(DOCS), str(SITE.with_name("links"))], DOCS_TIMEOUT_S)
+    if code == 0:
+        say(f"the site is at {SITE / 'index.html'}")
+    return code
+
+
+VERBS = {"test": run_tests, "demo": run_demo, "docs": build_docs}
 
 
 # ------------------------------------------------------------------------------------------------------------ processes

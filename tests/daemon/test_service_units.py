@@ -113,7 +113,7 @@ def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: 
     config = DaemonConfig()
     assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.most_memory_mb}M"
     numbers = (config.memory_mb, config.pyramid_memory_mb, config.mirror_memory_mb, PROGRAM_MB)
-    page = (FOLDER / "README.md").read_text("utf-8")
+    page = (FOLDER.parent / "docs" / "system-service.md").read_text("utf-8")
     assert f"{' + '.join(map(str, numbers))} = {sum(numbers)}M" in page
     sum_text = f"memory_mb + pyramid_memory_mb + mirror_memory_mb + {PROGRAM_MB}"
     others = (FOLDER / "acqstream.toml", SYSTEM, FOLDER.parent / "docs" / "configuration.md")
@@ -122,7 +122,7 @@ def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: 
 
 
 def test_the_page_tells_every_exit_code_of_the_daemon() -> None:
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    page = (FOLDER.parent / "docs" / "system-service.md").read_text(encoding="utf-8")
     for code in (ExitCode.OK, ExitCode.ERROR, ExitCode.INCOMPLETE, ExitCode.STORAGE, ExitCode.CONFIGURATION):
         assert f"| {code.value} |" in page
 

@@ -1,11 +1,11 @@
-"""The commands of systemd/README.md, as they stand there."""
+"""The commands of docs/system-service.md, as they stand there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "systemd" / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "system-service.md"
 
 
 def commands(heading: str) -> str:

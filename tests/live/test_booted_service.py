@@ -1,4 +1,4 @@
-"""The services on a real system: Debian, booted by systemd, installed by the commands of systemd/README.md."""
+"""The services on a real system: Debian, booted by systemd, installed by the commands of docs/system-service.md."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,29 @@ def test_links_lead_somewhere(page):
         if not path.exists() or (anchor and path.suffix == ".md" and anchor not in headings(path)):
             broken.append(target)
     assert not broken, f"{page.relative_to(ROOT)} links to what is not there: {', '.join(broken)}"
+
+
+def test_the_pages_build_as_a_site(tmp_path):
+    """Sphinx ends with an error for a link that leads nowhere, or a page that no other one names."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        str(ROOT / "docs"),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 160
 
 
 def test_decisions_have_their_three_parts():
