@@ -6,6 +6,7 @@ import ast
 import graphlib
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -44,6 +45,13 @@ def test_the_import_contracts_hold():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_contract_says_why_and_what_to_do_instead():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    contract = "[[tool.importlinter.contracts]]"
+    told = re.findall(rf"^# Why: .+\n(?:# .+\n)*# Instead: .+\n(?:# .+\n)*{re.escape(contract)}", text, re.MULTILINE)
+    assert len(told) == text.count(contract) > 0
 
 
 def test_every_module_can_be_imported():
