@@ -150,6 +150,10 @@ class FrameReader(Protocol):
         """The axes that the producer declared when it opened the acquisition, as in the request; empty: it did not."""
 
     @property
+    def declared_order(self) -> Sequence[str]:
+        """The order of axes that the producer asked for, slowest first; empty: it asked for none."""
+
+    @property
     def display_settings(self) -> Mapping[str, Any]:
         """How viewers showed the channels; empty where nothing is known."""
 
@@ -193,7 +197,12 @@ class FrameReader(Protocol):
     def count_full_keys(self) -> int:
         """How many distinct keys have a value on every axis seen so far."""
 
-    def axis_values(self) -> dict[str, list[AxisValue]]: ...
+    def axis_values(self) -> dict[str, list[AxisValue]]:
+        """Values seen so far, axes as they appeared; integers ascending, then names as they appeared."""
+
+    def key_kinds(self) -> list[tuple[str, ...]]:
+        """The sets of axes that frames have, each once."""
+
     def frame_shape(self, row: int) -> tuple[int, ...]: ...
     def frame_dtype(self, row: int) -> np.dtype[np.generic]: ...
     def read_pixels(self, row: int) -> NDArray[np.generic]: ...

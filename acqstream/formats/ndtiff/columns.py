@@ -168,6 +168,8 @@ class FrameTable:
         self._stack_of: dict[bytes, int] = {}
         self.stack_names: list[str] = []
         self.axes: dict[str, AxisColumn] = {}
+        self._kinds: dict[int, None] = {}  # sets of axes that frames have, a bit per axis
+        self._kinds_rows = 0  # rows whose sets are known
         self.generation = 0  # counts how often the codes of old rows changed
 
     def __len__(self) -> int:
@@ -227,6 +229,17 @@ class FrameTable:
     def key(self, row: int) -> dict[str, AxisValue]:
         """The axes of a frame, in order of their first appearance in the index."""
         return {name: value for name, column in self.axes.items() if (value := column.value(row)) is not None}
+
+    def key_kinds(self) -> list[tuple[str, ...]]:
+        """Return the sets of axes that frames have, each once, in no particular order."""
+        first, count = self._kinds_rows, len(self)
+        if first < count:
+            bits = np.zeros(count - first, np.uint32)
+            for bit, column in enumerate(self.axes.values()):
+                bits |= (column.codes.values[first:count] != MISSING).astype(np.uint32) << np.uint32(bit)
+            self._kinds.update(dict.fromkeys(np.unique(bits).tolist()))
+            self._kinds_rows = count
+        return [tuple(name for bit, name in enumerate(self.axes) if kind >> bit & 1) for kind in self._kinds]
 
     def _stack_numbers(self, names: Sequence[bytes], offsets: Sequence[int]) -> NDArray[np.int32]:
         return np.fromiter(map(self._stack_number, names, offsets), np.int32, len(names))

@@ -7,11 +7,12 @@ signs that one is unfinished (fact sheet section 7); without any it counts as co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from acqstream.arrays.axis_order import declared_names
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
 from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_stack_header
@@ -108,16 +109,34 @@ class LevelsFile(_WatchedFile[LevelsState]):
         super().__init__(folder / _VIEW_NAME, "the state of the levels", _levels_in, LevelsState())
 
 
-def declared_axes(container: Path) -> list[dict[str, Any]]:
-    """The axes of the request in `acqstream.json`; empty where the file is absent, damaged or of another writer."""
+def read_request(container: Path) -> dict[str, Any] | None:
+    """Return the request in `acqstream.json`; None where the file is missing, damaged or of another writer."""
     path = container / STATE_NAME
     try:
         content = parse_json(read_small_file(path), str(path), what="the request")
     except (StorageError, CorruptDataset):
-        return []  # they are hints: a dataset reads without them
+        return None  # it holds hints: a dataset reads without them
     request = content.get("request") if isinstance(content, dict) else None
-    axes = request.get("axes") if isinstance(request, dict) else None
+    return request if isinstance(request, dict) else None
+
+
+def declared_axes(request: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the axes of a request; empty where it declares none."""
+    axes = (request or {}).get("axes")
     return [axis for axis in axes if isinstance(axis, dict)] if isinstance(axes, list) else []
+
+
+def declared_order(request: Mapping[str, Any] | None, summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the order of axes that the producer asked for, slowest first; empty where it asked for none.
+
+    Without a declaration our own writer fills `AxisOrder` of the summary with the axes of the first frame, which is no
+    wish of the producer: the request says more. Other writers have the summary alone.
+    """
+    given = summary if request is None else request.get("summary")
+    order = given.get("AxisOrder") if isinstance(given, Mapping) else None
+    if isinstance(order, list):
+        return tuple(name for name in order if isinstance(name, str))
+    return declared_names(declared_axes(request))
 
 
 def _state_in(content: Any) -> AcquisitionState | None:

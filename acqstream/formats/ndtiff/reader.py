@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import LevelsFile, StateFile, declared_axes
+from acqstream.formats.ndtiff.completion import LevelsFile, StateFile, declared_axes, declared_order, read_request
 from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
@@ -80,7 +80,7 @@ class NDTiffReader:
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
-        self._declared: list[dict[str, Any]] | None = None
+        self._request: tuple[dict[str, Any] | None] | None = None  # None before it was read
         self._lock = threading.RLock()
         self._closed = False
         self.refresh()
@@ -141,6 +141,11 @@ class NDTiffReader:
         """Values seen so far by axis, axes as they appeared; integers ascending, strings as they appeared."""
         with self._lock:
             return {name: column.distinct() for name, column in self._table.axes.items()}
+
+    def key_kinds(self) -> list[tuple[str, ...]]:
+        """Return the sets of axes that frames have, each once."""
+        with self._lock:
+            return self._table.key_kinds()
 
     def frame_shape(self, row: int) -> tuple[int, ...]:
         """(Y, X), or (Y, X, 3) for RGB."""
@@ -228,9 +233,12 @@ class NDTiffReader:
     @property
     def declared_axes(self) -> list[dict[str, Any]]:
         """The axes that the producer declared at the opening, as in `acqstream.json`; empty where it did not."""
-        if self._declared is None:
-            self._declared = declared_axes(self.container)
-        return self._declared
+        return declared_axes(self._read_request())
+
+    @property
+    def declared_order(self) -> tuple[str, ...]:
+        """The order of axes that the producer asked for, slowest first; empty where it asked for none."""
+        return declared_order(self._read_request(), self.summary_metadata)
 
     @property
     def display_settings(self) -> dict[str, Any]:
@@ -294,6 +302,11 @@ class NDTiffReader:
             self._closed = True
             self._index.close()
             self._stacks.close()
+
+    def _read_request(self) -> dict[str, Any] | None:
+        if self._request is None:
+            self._request = (read_request(self.container),)
+        return self._request[0]
 
     def _stored_frame(self, row: int) -> StoredFrame:
         pixels, width, height, code, compression, metadata, *_ = self._table.entry(row)

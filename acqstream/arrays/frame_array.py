@@ -1,0 +1,149 @@
+"""The array that frames make up: the one rule for readers, mirrors and the web. Pure.
+
+docs/arrays.md states the rule with examples. A `FrameArray` is the array at one moment, made from the values seen so
+far; a growing reader makes another one when its number of frames has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from acqstream.arrays.axis_order import COLUMN, PICTURE_AXES, ROW, axis_order
+from acqstream.arrays.axis_values import AxisPlan
+from acqstream.arrays.mosaic import Canvas, Side
+from acqstream.model.axes import Axes, AxisValue
+
+_NO_PLAN = AxisPlan()
+_TILES = range(-(2**31), 2**31)  # rows and columns
+
+
+@dataclass(frozen=True)  # no slots: `_places` is cached in the instance
+class FrameArray:
+    """The array of all frames at one moment: axes of frames, then y and x, then c for RGB.
+
+    values are those of each axis of the frames, slowest axis first: the value at a position is its coordinate. canvas
+    is what y and x cover. frame_shape is (Y, X) or (Y, X, 3). homes are the values that frames without an axis
+    count as, of axes that some frames lack. kinds are the sets of axes that frames have. planned are all values of
+    a plan, for axes of which some have no frame yet.
+    """
+
+    values: Mapping[str, Sequence[AxisValue]]
+    canvas: Canvas
+    frame_shape: tuple[int, ...]
+    is_stitched: bool = False
+    homes: Mapping[str, AxisValue] = field(default_factory=dict)
+    kinds: tuple[tuple[str, ...], ...] = ()
+    planned: Mapping[str, Sequence[AxisValue]] = field(default_factory=dict)
+    _places: dict[str, dict[AxisValue, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names, slowest first."""
+        return (*self.values, *PICTURE_AXES[: len(self.frame_shape)])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size along each of `axes`."""
+        return (*map(len, self.values.values()), *self.canvas.shape, *self.frame_shape[2:])
+
+    @property
+    def place_count(self) -> int:
+        """Number of places for frames; of a mosaic, for tiles."""
+        return math.prod(map(len, self.values.values())) * self.canvas.y.count * self.canvas.x.count
+
+    def place(self, key: Axes) -> tuple[int, ...] | None:
+        """Return the position of a frame along `values`; None for a frame that has no place in this array.
+
+        A frame that lacks an axis counts as having its home value. A tile lies at the position of its mosaic.
+        """
+        found = []
+        for name in self.values:
+            value = key.get(name, self.homes.get(name))
+            at = None if value is None else self._places_of(name).get(value)
+            if at is None:
+                return None
+            found.append(at)
+        return tuple(found)
+
+    def keys_at(self, position: Sequence[int], tile: tuple[int, int] | None = None) -> Iterator[dict[str, AxisValue]]:
+        """Yield the keys that a frame at this position may have; there are several where some frames lack an axis.
+
+        tile is its (row, column) in a mosaic. Where frames of several keys exist, the last one that arrived counts.
+        """
+        full = {name: values[at] for (name, values), at in zip(self.values.items(), position, strict=True)}
+        if tile is not None:
+            full[ROW], full[COLUMN] = tile
+        if not self.homes:
+            yield full
+            return
+        for kind in self.kinds:
+            if all(name in kind or self.homes.get(name) == value for name, value in full.items()):
+                yield {name: value for name, value in full.items() if name in kind}
+
+    def with_plan(self) -> FrameArray:
+        """Return the array that this becomes if every planned frame arrives: its empty places count as missing."""
+        return replace(self, values={name: self.planned.get(name, values) for name, values in self.values.items()})
+
+    def _places_of(self, name: str) -> dict[AxisValue, int]:
+        places = self._places.get(name)
+        if places is None:
+            places = self._places[name] = {value: at for at, value in enumerate(self.values[name])}
+        return places
+
+
+def frame_array(
+    seen: Mapping[str, Sequence[AxisValue]],
+    frame_shape: Sequence[int],
+    *,
+    order: Iterable[str] = (),
+    plans: Mapping[str, AxisPlan] | None = None,
+    kinds: Iterable[Sequence[str]] = (),
+    overlap: tuple[int, int] | None = None,
+) -> FrameArray:
+    """Return the array of the frames seen so far.
+
+    seen are their values by axis: axes in order of first appearance, names too, integers in any order. order are the
+    axes whose order was declared. kinds are the sets of axes that frames have (default: all have all). overlap is
+    that of tiles, (y, x) in pixels; None without tiles.
+    """
+    plans = plans or {}
+    sets = tuple(tuple(kind) for kind in kinds)
+    values: dict[str, Sequence[AxisValue]] = {}
+    homes: dict[str, AxisValue] = {}
+    planned: dict[str, Sequence[AxisValue]] = {}
+    canvas = _mosaic(seen, frame_shape, overlap)
+    is_stitched = canvas is not None
+    for name in axis_order(seen, order):
+        if is_stitched and name in (ROW, COLUMN):
+            continue
+        plan, found = plans.get(name, _NO_PLAN), seen[name]
+        if any(name not in kind for kind in sets):
+            homes[name] = plan.home(found)
+            found = [*found, homes[name]]
+        values[name] = plan.ordered(found)
+        more = plan.with_planned(values[name])
+        if more is not None:
+            planned[name] = more
+    if canvas is None:
+        canvas = Canvas(Side(frame_shape[0]), Side(frame_shape[1]))
+    if is_stitched:
+        sets = tuple(kind for kind in sets if ROW in kind and COLUMN in kind)
+    return FrameArray(values, canvas, tuple(frame_shape), is_stitched, homes, sets, planned)
+
+
+def _mosaic(
+    seen: Mapping[str, Sequence[AxisValue]], frame_shape: Sequence[int], overlap: tuple[int, int] | None
+) -> Canvas | None:
+    """The picture of all tiles; None where frames are no tiles, or rows and columns are not integers."""
+    if overlap is None:
+        return None
+    sides: list[Side] = []
+    for name, shared, length in zip((ROW, COLUMN), overlap, frame_shape, strict=False):
+        tiles = [value for value in seen.get(name, ()) if isinstance(value, int) and value in _TILES]
+        if not tiles or len(tiles) != len(seen[name]) or not 0 <= shared < length:
+            return None
+        first = min(tiles)
+        sides.append(Side(length - shared, shared // 2, first, max(tiles) - first + 1))
+    return Canvas(*sides)

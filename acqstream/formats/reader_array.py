@@ -1,0 +1,25 @@
+"""The array that the frames of a reader make up now."""
+
+from __future__ import annotations
+
+from acqstream.arrays.axis_values import axis_plans
+from acqstream.arrays.frame_array import FrameArray, frame_array
+from acqstream.errors import DatasetError
+from acqstream.formats.base import FrameReader
+
+
+def array_of(reader: FrameReader) -> FrameArray:
+    """Return the array of all frames published so far. It takes time in proportion to the values of the axes.
+
+    Raises DatasetError while there is no frame.
+    """
+    if not len(reader):
+        raise DatasetError(f"{reader.path}: holds no frame yet, so shape and dtype are not known")
+    return frame_array(
+        reader.axis_values(),
+        reader.frame_shape(0),
+        order=reader.declared_order,
+        plans=axis_plans(reader.declared_axes),
+        kinds=reader.key_kinds(),
+        overlap=reader.tile_overlap,
+    )
