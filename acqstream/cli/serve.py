@@ -24,9 +24,13 @@ def serve(
     It runs until SIGTERM or Ctrl-C; running acquisitions are finished first.
     """
     from acqstream.daemon.config import load_config
-    from acqstream.daemon.exit_status import Outcome
-    from acqstream.daemon.server import serve as run_daemon
+    from acqstream.daemon.exit_status import ExitStatus
+    from acqstream.daemon.serve import serve as run_daemon
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    codes = {Outcome.WELL: ExitCode.OK, Outcome.STORAGE: ExitCode.STORAGE, Outcome.FAULT: ExitCode.ERROR}
+    codes = {
+        ExitStatus.SUCCESS: ExitCode.OK,
+        ExitStatus.STORAGE: ExitCode.STORAGE,
+        ExitStatus.FAULT: ExitCode.ERROR,
+    }
     raise typer.Exit(codes[run_daemon(load_config(config, data=data, endpoints=endpoint or None))])

@@ -1,22 +1,25 @@
-"""One running acquisition: its session, its log, its producer, and what was last told to whom."""
+"""One running acquisition: its session, log, producer and memory, and the news its producer has been sent."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
-from acqstream.daemon.shared_memory_server import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.space import Level, Space
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
 from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.frame_header import FrameHeader
+from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState
 from acqstream.protocol.encoding import Encoding
-from acqstream.protocol.replies import Ack, StoredPage
-from acqstream.protocol.session import Session
+from acqstream.protocol.replies import Ack, Opened, StoredPage
+from acqstream.protocol.session import Event, Session
 
 ACK_INTERVAL_S = 0.02
 MAX_WARNINGS_SHOWN = 50  # in a status; each was told when it came
@@ -32,7 +35,7 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class Acquisition:
-    """Everything the server keeps for one acquisition. Used by the server's loop only."""
+    """State of one acquisition in the daemon. Used by the loop only."""
 
     session: Session
     log: Log
@@ -41,7 +44,7 @@ class Acquisition:
     peer: Peer
     name: str
     epoch: int = 0
-    memory: ProducersMemory | None = None
+    memory: ProducerMemory | None = None
     memory_why: str = ""  # why frames come as messages
     is_resumed: bool = False
     told: tuple[Cursors, Limit] = (Cursors(), Limit(0, 0))
@@ -69,12 +72,48 @@ class Acquisition:
         is_paused = self.session.state is AcquisitionState.RUNNING and self.log.state is AcquisitionState.PAUSED
         return AcquisitionState.PAUSED if is_paused else self.session.state
 
-    def take_memory(self, memory: ProducersMemory | None, why: str = "") -> None:
+    def take_memory(self, memory: ProducerMemory | None, why: str = "") -> None:
         """Frames lie in `memory` from now on; None: they come as messages, for the reason given."""
         if self.memory is not None:
             self.memory.unmap()
         self.memory, self.memory_why = memory, why
         self.views.lend(memory)
+
+    def note_frame(self, header: FrameHeader) -> None:
+        """Warn the first time that the shape of received frames changes."""
+        if self.shape is None:
+            self.shape = header.shape
+        elif header.shape != self.shape and not self.is_shape_change_told:
+            self.is_shape_change_told = True  # shapes that alternate would fill every status with warnings
+            text = f"frame {header.number} has shape {header.shape}, before it was {self.shape}"
+            self.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
+
+    def end(self, event: Event, status: Status, reason: str) -> bool:
+        """Begin to close the log with this status; return False if it closes already."""
+        if not self.session.on(event, time.monotonic(), (status, reason)):
+            return False
+        self.log.begin_close(status, reason)
+        return True
+
+    def opened(self) -> Opened:
+        """Return the answer to `open`."""
+        log = self.log
+        limit = self.session.limit = log.limit()
+        return Opened(
+            dataset_id=self.dataset_id,
+            name=self.name,
+            path=str(Path(log.folder).absolute()),
+            next=log.received,
+            limit=limit,
+            window_bytes=self.share.length // 2,
+            resumed=self.is_resumed,
+            received_bytes=log.received_payload_bytes,
+            epoch=self.epoch,
+            io=log.io,
+            memory=self.memory.generation if self.memory is not None else None,
+            memory_why=self.memory_why,
+            stored=log.received_frames,
+        )
 
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:
         """An acknowledgement, if there is news worth a message."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from acqstream.daemon.shared_memory_server import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError
@@ -44,7 +44,7 @@ class AcquisitionViews:
         self._settings = settings or {}
         self._left_out = left_out or {}
         self._share = share
-        self._lent: ProducersMemory | None = None
+        self._lent: ProducerMemory | None = None
         self._jobs: dict[str, ViewJob] = {}
         self._warned: set[str] = set()
 
@@ -83,7 +83,7 @@ class AcquisitionViews:
                 lent=self._lent,
             )
 
-    def lend(self, memory: ProducersMemory | None) -> None:
+    def lend(self, memory: ProducerMemory | None) -> None:
         """Frames will come in this memory of the producer's, if any."""
         self._lent = memory
         for job in self._jobs.values():

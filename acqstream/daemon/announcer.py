@@ -1,11 +1,10 @@
-"""What producers, operators and readers are told. Used by the loop only."""
+"""Sends news of acquisitions to producers, operators and readers. Used by the loop only."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -13,80 +12,99 @@ import zmq
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import AcqStreamError
+from acqstream.protocol.encoding import encode_header
 from acqstream.protocol.replies import Error, Reply, Warn
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
 
-MAX_TOLD_AGAIN = 100  # of the latest warnings, to a producer that is back; `status` has them too
+MAX_REPEATED_WARNINGS = 100  # of the latest warnings, to a producer that is back; `status` has them too
 
 
 class Announcer:
-    """send answers a peer and says whether it can be reached; a producer that cannot has grace_s to come back."""
+    """Writes to the daemon's sockets and never waits. A lost producer has grace_s to come back."""
 
-    def __init__(self, send: Callable[[Peer, Reply], bool], endpoints: Endpoints, grace_s: float) -> None:
-        self.send = send
-        self._endpoints = endpoints
+    def __init__(self, endpoints: Endpoints, grace_s: float) -> None:
+        self._producers, self._events = endpoints.producers, endpoints.events
         self._grace_s = grace_s
 
-    def tell(self, acquisition: Acquisition, reply: Reply) -> None:
-        """Send to the acquisition's producer; note if it cannot be reached."""
+    def send(self, peer: Peer, reply: Reply) -> bool:
+        """Send a reply; return False if the peer is unreachable.
+
+        A peer whose queue is full loses this reply: cursors are absolute, the next one makes up for it.
+        """
+        try:
+            self._producers.send_multipart([peer.identity, encode_header(reply.fields(), peer.encoding)], zmq.DONTWAIT)
+        except zmq.Again:
+            return True
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+    def notify(self, acquisition: Acquisition, reply: Reply) -> None:
+        """Send to the acquisition's producer; note the loss if it is unreachable."""
         if not self.send(acquisition.peer, reply) and acquisition.session.lost_at_s is None:
             logger.warning("%s: its producer is lost; waiting %g s for it", acquisition.name, self._grace_s)
             acquisition.session.on(Event.LOST, time.monotonic())
 
-    def tell_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
-        """Tell producer and readers how far it is, if that is news (force: in any case)."""
+    def notify_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
+        """Send the cursors to producer and readers if they changed (force: in any case)."""
         published = acquisition.told[0].published
         ack = acquisition.ack(now_s, force=force)
         if ack is None:
             return
-        self.tell(acquisition, ack)
+        self.notify(acquisition, ack)
         if ack.cursors.published != published:
-            self.announce(acquisition, {"t": "published", "published": ack.cursors.published})
+            self.publish(acquisition, {"t": "published", "published": ack.cursors.published})
 
-    def tell_warnings(self, acquisition: Acquisition) -> None:
-        """Pass on what the log and its views have noted since the last time."""
+    def acknowledge(self, acquisition: Acquisition) -> None:
+        """Send the cursors again, whether they changed or not."""
+        self.notify_cursors(acquisition, time.monotonic(), force=True)
+
+    def notify_warnings(self, acquisition: Acquisition) -> None:
+        """Send the warnings that the log and its views have noted since the last call."""
         for text in acquisition.views.take_warnings():
             acquisition.log.notes.warn("uncalibrated", text)
         for code, text, noted_at in acquisition.log.warnings[acquisition.warnings_told :]:
             acquisition.warnings_told += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)
-            self.tell(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
+            self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
-    def tell_warnings_again(self, acquisition: Acquisition) -> None:
-        """To a producer that is back: which of them have reached it nobody can tell. It knows them by their time."""
-        for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_TOLD_AGAIN:]:
-            self.tell(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
+    def notify_warnings_again(self, acquisition: Acquisition) -> None:
+        """Send the latest warnings again to a producer that is back; it recognizes those it has by their time."""
+        for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_REPEATED_WARNINGS:]:
+            self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
-    def tell_keys(self, acquisition: Acquisition) -> None:
-        """A page of the axes that are stored, if its producer waits for one."""
+    def notify_keys(self, acquisition: Acquisition) -> None:
+        """Send a page of stored axes if the producer waits for one."""
         try:
             page = acquisition.take_keys()
         except AcqStreamError as error:
-            logger.warning("%s: its stored frames cannot be told: %s", acquisition.name, error)
-            self.tell(acquisition, Error("io_error", str(error), acquisition.dataset_id))
+            logger.warning("%s: cannot read the axes of its stored frames: %s", acquisition.name, error)
+            self.notify(acquisition, Error("io_error", str(error), acquisition.dataset_id))
             return
         if page is not None:
-            self.tell(acquisition, page)
+            self.notify(acquisition, page)
 
-    def tell_error(self, acquisition: Acquisition, error: AcqStreamError) -> None:
-        """The log has failed: its producer learns it with the number of the first frame that is not stored."""
+    def notify_failure(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+        """Report a failed log to its producer, with the number of the first frame that is not stored."""
         acquisition.is_error_told = True
         acquisition.session.on(Event.FAILED, time.monotonic(), ("failed", str(error)))
         logger.error("%s: %s", acquisition.name, error)
-        self.tell(acquisition, _error(error, acquisition.dataset_id, fatal=True))
+        self.notify(acquisition, _error(error, acquisition.dataset_id, fatal=True))
 
-    def answer_error(self, peer: Peer, dataset_id: str | None, error: AcqStreamError) -> None:
-        """A request that was refused, to whoever sent it."""
+    def send_error(self, peer: Peer, dataset_id: str | None, error: AcqStreamError) -> None:
+        """Answer a refused request."""
         self.send(peer, _error(error, dataset_id, fatal=False))
 
-    def announce(self, acquisition: Acquisition, event: dict[str, Any]) -> None:
+    def publish(self, acquisition: Acquisition, event: dict[str, Any]) -> None:
         """Publish an event to readers."""
         topic = acquisition.dataset_id.encode()
         body = json.dumps({**event, "ds": acquisition.dataset_id}).encode()
         # XPUB drops for slow subscribers; it never blocks.
-        self._endpoints.events.send_multipart([topic, body], zmq.DONTWAIT)
+        self._events.send_multipart([topic, body], zmq.DONTWAIT)
 
 
 def _error(error: AcqStreamError, dataset_id: str | None, *, fatal: bool) -> Error:

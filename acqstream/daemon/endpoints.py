@@ -11,7 +11,7 @@ import zmq
 from acqstream.daemon import socket_names
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.runtime_folder import make_runtime_folder
-from acqstream.daemon.shared_memory_server import MemoryDesk
+from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
 
@@ -32,7 +32,7 @@ _LOCAL_DOMAIN = b"acqstream-local"
 
 
 class Endpoints:
-    """A ROUTER for producers on every endpoint, an XPUB for events, and the desk that takes shared memory.
+    """A ROUTER for producers on every endpoint, an XPUB for events, and the server that takes shared memory.
 
     Raises ConfigError naming the endpoint that cannot be bound, and then leaves nothing behind.
     """
@@ -46,7 +46,7 @@ class Endpoints:
         self.events.sndhwm = _QUEUE_OUT
         self.events.maxmsgsize = MAX_SUBSCRIPTION_BYTES
         self.ipc = ""
-        self.desk: MemoryDesk | None = None
+        self.memory_server: SharedMemoryServer | None = None
         self.remote: list[str] = []
         self._access: ClientAccess | None = None
         self._names: list[Path] = []  # of local sockets
@@ -55,8 +55,8 @@ class Endpoints:
             self.ipc = next((f"ipc://{path}" for path in self._names), "")
             if config.ipc and not self.ipc and zmq.has("ipc"):
                 self.ipc = self._bind(self.producers, f"ipc://{self._local_path(config, IPC_SUFFIX)}")
-            if config.shared_memory and MemoryDesk.is_possible():
-                self.desk = MemoryDesk(self._local_path(config, MEMORY_SUFFIX))
+            if config.shared_memory and SharedMemoryServer.is_possible():
+                self.memory_server = SharedMemoryServer(self._local_path(config, MEMORY_SUFFIX))
             self._bind_remote(config)  # last: it changes what later listeners ask of clients
             self.events_endpoint = self._bind(self.events, self._events_name(config))
         except BaseException:
@@ -70,16 +70,16 @@ class Endpoints:
 
     def identities(self) -> dict[str, str]:
         """The identity of each local socket, by path: a client compares them with what it sees there."""
-        paths = [*self._names, *([self.desk.path] if self.desk is not None else [])]
+        paths = [*self._names, *([self.memory_server.path] if self.memory_server is not None else [])]
         return {str(path): socket_identity(path) for path in paths}
 
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets, waiting up to linger_ms for last messages to leave. Again is harmless."""
         while self._names:  # first: once tcp is closed, these names may be those of the next daemon
             socket_names.remove(self._names.pop())
-        desk, self.desk = self.desk, None
-        if desk is not None:
-            desk.close()
+        server, self.memory_server = self.memory_server, None
+        if server is not None:
+            server.close()
         if self._access is not None:
             self._access.stop()
         self._context.destroy(linger=linger_ms)

@@ -1,4 +1,4 @@
-"""How a daemon ended; the command line makes an exit code of it."""
+"""How a daemon ended; the command line turns it into an exit code."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import enum
 from acqstream.errors import AcqStreamError, FrameRefused, StorageError
 
 
-class Outcome(enum.IntEnum):
-    """From good to bad: the worst of what happened counts."""
+class ExitStatus(enum.IntEnum):
+    """From good to bad; the worst event of a daemon's life counts."""
 
-    WELL = 0  # what ran was finished
+    SUCCESS = 0  # every acquisition was finished
     STORAGE = 1  # an acquisition failed, or was not finished, because of the disk
     FAULT = 2  # an unexpected error in a thread
 
 
-def outcome_of(error: AcqStreamError | None) -> Outcome:
-    """What the error that broke an acquisition means for the daemon."""
+def exit_status_of(error: AcqStreamError | None) -> ExitStatus:
+    """Return what the error that ended an acquisition (None: it ended in order) means for the daemon."""
     if error is None or isinstance(error, FrameRefused):
-        return Outcome.WELL
-    return Outcome.STORAGE if isinstance(error, StorageError) else Outcome.FAULT
+        return ExitStatus.SUCCESS
+    return ExitStatus.STORAGE if isinstance(error, StorageError) else ExitStatus.FAULT

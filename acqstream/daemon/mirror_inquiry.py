@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from acqstream.daemon.acquisition import Acquisition
+from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, ProtocolError
@@ -20,13 +20,13 @@ MAX_REASON_CHARACTERS = 1000  # in a message, which has to hold all of them
 
 
 def mirrors_reply(
-    request: Mirrors, running: Mapping[str, Acquisition], directory: DataDirectory, views: ViewProcess
+    request: Mirrors, registry: AcquisitionRegistry, directory: DataDirectory, views: ViewProcess
 ) -> MirrorsReply:
     """How they stand: of a running acquisition as the daemon knows it, else as its folder and the daemon have it.
 
     Raises AcquisitionRefused (bad_name), ProtocolError (unknown_ds) if the data directory has no such dataset.
     """
-    acquisition = running.get(request.dataset_id)
+    acquisition = registry.by_id(request.dataset_id)
     if acquisition is not None:
         in_progress = _short(views.results(acquisition.log.folder).values())
         return MirrorsReply(request.dataset_id, acquisition.session.state, in_progress)

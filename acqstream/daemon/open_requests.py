@@ -1,4 +1,4 @@
-"""Opening acquisitions: new ones, and interrupted ones that are gone on with.
+"""Opens new acquisitions and resumes interrupted ones.
 
 Epochs number the connections to an acquisition, so that a producer that was replaced meanwhile is told from the one
 that replaced it. A connection that was lost raises the epoch by 1, in memory; a producer started again by
@@ -41,8 +41,8 @@ TAKEOVER_EPOCHS = 1_000_000
 """More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
 
 
-class Openings:
-    """Decides what an `open` gets, and takes memory for it."""
+class OpenRequests:
+    """Checks `open` requests and makes their acquisitions, with their share of the memory."""
 
     def __init__(self, config: DaemonConfig, directory: DataDirectory, resources: Resources) -> None:
         self._config = config
@@ -50,9 +50,9 @@ class Openings:
         self._resources = resources
 
     def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
-        """A new acquisition, or an interrupted one gone on with where `spec.resume` asks for it.
+        """Make a new acquisition, or resume an interrupted one if `spec.resume` asks for it.
 
-        The receipt, where a producer comes back to its own acquisition and that had been finished. Raises
+        Returns the receipt if a producer comes back to its own finished acquisition. Raises
         AcquisitionRefused, DatasetExists, or ProtocolError (unknown_ds) if it comes back to one that is not in this
         data directory.
         """
@@ -241,13 +241,13 @@ def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:
 
 
 def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
-    """The epoch to go on with. Raises AcquisitionRefused (denied) if another producer has taken the dataset over."""
+    """Return the epoch to resume with. Raises AcquisitionRefused (denied) if another producer took the dataset over."""
     last = state.request.get("epoch")
     last = last if isinstance(last, int) else 0
     if spec.dataset_id != state.dataset_id:
         return last + TAKEOVER_EPOCHS
     if 0 < spec.epoch < last:
-        raise AcquisitionRefused(f"another producer has gone on with {state.name}", code="denied")
+        raise AcquisitionRefused(f"{state.name} was resumed by another producer", code="denied")
     return max(spec.epoch, last)
 
 

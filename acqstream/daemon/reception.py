@@ -1,4 +1,4 @@
-"""Receiving frames: the header decides, then the payload goes straight into its place in the file image."""
+"""Receives frames: checks the header, then receives the payload straight into its place in the file image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import zmq
 
 from acqstream.daemon.acquisition import Acquisition, Peer
-from acqstream.daemon.office import Office
+from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.announcer import Announcer
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.slot import Slot
 from acqstream.model.frame_header import FrameHeader
@@ -20,18 +21,26 @@ MAX_PARTS_AT_ONCE = 2000  # dropped before the loop looks after others: a messag
 
 
 class Reception:
-    """Takes the payload part of the message that `socket` is in the middle of. Used by the loop only."""
+    """Receives the payload part of the message whose header was just read from `socket`. Used by the loop only."""
 
-    def __init__(self, socket: zmq.Socket[bytes], office: Office, *, max_payload_bytes: int) -> None:
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        registry: AcquisitionRegistry,
+        announcer: Announcer,
+        *,
+        max_payload_bytes: int,
+    ) -> None:
         self._socket = socket
         self._max_payload_bytes = max_payload_bytes
-        self._office = office
+        self._registry = registry
+        self._announcer = announcer
         self._scrap = memoryview(bytearray(_SCRAP_BYTES))
         self.is_draining = False  # parts of the message are left: `drain` comes before anything is received
 
     def receive(self, peer: Peer, request: Frame | Frames, *, has_payload: bool) -> None:
         """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
-        acquisition = self._office.find(peer, request.dataset_id)
+        acquisition = self._registry.of_producer(peer, request.dataset_id)
         if has_payload == (request.place is not None):
             number = request.header.number if isinstance(request, Frame) else request.first
             text = "a frame has two parts, header and pixels, or one that says where in shared memory its pixels are"
@@ -44,7 +53,7 @@ class Reception:
         except AcqStreamError as error:
             if acquisition.log.error is None and getattr(error, "code", "") != "closing":
                 raise
-            self.drain()  # the log has ended: looking after it tells the producer why
+            self.drain()  # the log has ended: the supervisor reports why
 
     def drain(self) -> bool:
         """Drop parts of the message, a limited number; True if none is left."""
@@ -65,7 +74,7 @@ class Reception:
             acquisition.log.adopt(header, self._part(acquisition, frame.place, header.payload_bytes, header.number))
         else:
             self._take(acquisition.log.reserve(header), header)
-        self._office.note_frame(acquisition, header)
+        acquisition.note_frame(header)
 
     def _receive_many(self, acquisition: Acquisition, batch: Frames) -> None:
         """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
@@ -80,7 +89,7 @@ class Reception:
             slot = log.reserve_run(batch.headers)
             if slot is not None:
                 self._take(slot, batch.headers[0], shared)
-                self._office.note_frame(acquisition, batch.headers[0])
+                acquisition.note_frame(batch.headers[0])
                 return
         pixels = self._shared_payload(acquisition, batch)
         if pixels is None:
@@ -95,7 +104,7 @@ class Reception:
                 log.adopt(header, part)
             else:  # the memory of the message is in no budget: it goes now
                 log.reserve(header).fill(part)
-            self._office.note_frame(acquisition, header)
+            acquisition.note_frame(header)
         if batch.refused is not None:
             raise batch.refused
 
@@ -124,7 +133,7 @@ class Reception:
         if refusal is not None:
             raise FrameRefused(refusal.text, code=refusal.code, number=header.number)
         if verdict is Verdict.KNOWN:
-            self._office.acknowledge(acquisition)
+            self._announcer.acknowledge(acquisition)
         return verdict is Verdict.STORE
 
     def _take(self, slot: Slot, first: FrameHeader, shared: memoryview | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The desk: producers on this machine hand memory over, and name it in their `open`. Used by the loop only.
+"""Takes memory that producers on this machine hand over, until their `open` names it. Used by the loop only.
 
-One message each way over a local socket; docs/protocol.md, "Shared memory". Who may come is the file system's
-decision (mode 0660 in the runtime directory); the credentials of who came are looked at once more.
+One message each way over a local socket; docs/protocol.md, "Shared memory". The file system decides who may connect
+(mode 0660 in the runtime directory); the credentials of the peer are checked as well.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SOCKET_MODE = 0o660
 MAX_VISITORS = 64
 VISIT_S = 10.0
 """How long memory that no `open` has named is kept; its producer hanging up ends that too."""
-_MOST_DESCRIPTORS = 4  # in a message; more than one is wrong, and what comes in must be closed
+_MAX_DESCRIPTORS = 4  # in a message; more than one is wrong, and what comes in must be closed
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 _DESCRIPTOR = struct.Struct("i")
 _SO_PEERGROUPS = 59
-_MOST_GROUP_BYTES = 1024  # that Python takes from a socket
+_MAX_GROUP_BYTES = 1024  # that Python takes from a socket
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class ProducersMemory:
+class ProducerMemory:
     """A producer's memory, mapped read-only. generation is its number here; descriptor is for the views' process."""
 
     generation: int
@@ -45,11 +45,11 @@ class ProducersMemory:
     descriptor: int
 
     @staticmethod
-    def map(generation: int, descriptor: int) -> ProducersMemory:
+    def map(generation: int, descriptor: int) -> ProducerMemory:
         """Raises OSError and ValueError for memory that cannot be used safely. The descriptor may be closed."""
         view = map_shared_memory(descriptor)
         kept = os.dup(descriptor)
-        memory = ProducersMemory(generation, view, kept)
+        memory = ProducerMemory(generation, view, kept)
         weakref.finalize(memory, os.close, kept).atexit = False
         return memory
 
@@ -72,16 +72,16 @@ class ProducersMemory:
 
 @dataclass(slots=True, eq=False)
 class _Visitor:
-    """A connection to the desk, and what it has handed over; refusal is what it will be told instead, or empty."""
+    """A connection and the memory it has handed over; refusal is the answer it will get instead, or empty."""
 
     socket: socket.socket
     until_s: float
     refusal: str
     token: str = ""
-    memory: ProducersMemory | None = None
+    memory: ProducerMemory | None = None
 
 
-class MemoryDesk:
+class SharedMemoryServer:
     """Listens at `path`. Raises ConfigError if it cannot.
 
     A descriptor (`fileno`) tells when `serve` has something to do.
@@ -119,7 +119,7 @@ class MemoryDesk:
         self._ready.close()
         self._listener.close()
 
-    def take(self, token: str) -> ProducersMemory:
+    def take(self, token: str) -> ProducerMemory:
         """The memory that was handed over with this token. Raises ProtocolError."""
         for descriptor, visitor in self._visitors.items():
             if visitor.token == token and visitor.memory is not None:
@@ -181,13 +181,13 @@ class MemoryDesk:
             for one in descriptors:
                 os.close(one)
 
-    def _take_in(self, message: bytes, descriptors: list[int], refusal: str) -> tuple[str, ProducersMemory]:
+    def _take_in(self, message: bytes, descriptors: list[int], refusal: str) -> tuple[str, ProducerMemory]:
         if refusal:  # told only now: closing a connection with unread messages takes the answer along
             raise ProtocolError(refusal)
         token = wire.parse_handover(message)
         if len(descriptors) != 1:
             raise ProtocolError(f"{len(descriptors)} descriptors came; expected that of the memory")
-        return token, ProducersMemory.map(next(self._numbers), descriptors[0])
+        return token, ProducerMemory.map(next(self._numbers), descriptors[0])
 
     def _dismiss(self, descriptor: int) -> None:
         visitor = self._visitors.pop(descriptor)
@@ -195,21 +195,21 @@ class MemoryDesk:
         visitor.socket.close()
 
 
-def memory_of(desk: MemoryDesk | None, offer: wire.MemoryOffer) -> tuple[ProducersMemory | None, str]:
+def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -> tuple[ProducerMemory | None, str]:
     """The memory that an `open` names, or None and why frames come as messages."""
     if not offer.token:
         return None, offer.why or "the producer offered no memory"
-    if desk is None:
+    if server is None:
         return None, "this daemon takes no shared memory"
     try:
-        return desk.take(offer.token), ""
+        return server.take(offer.token), ""
     except ProtocolError as error:
         return None, str(error)
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """A message and the descriptors that came with it. (`socket.recv_fds` would let children inherit them.)"""
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
+    room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
     message, extras, _, _ = connection.recvmsg(wire.MAX_HANDOVER_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     rights = [data for level, kind, data in extras if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
     return message, [number for data in rights for (number,) in _DESCRIPTOR.iter_unpack(data)]
@@ -218,7 +218,7 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _groups_of(connection: socket.socket) -> tuple[int, ...]:
     """Supplementary groups of the peer; none where they cannot be told (before Linux 4.13, above 256)."""
     try:
-        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUP_BYTES)
+        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUP_BYTES)
     except OSError:
         return ()
     return struct.unpack(f"{len(content) // 4}I", content[: len(content) // 4 * 4])

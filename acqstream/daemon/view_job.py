@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.daemon.shared_memory_server import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
 from acqstream.log.recent_groups import GroupTable
 from acqstream.mirrors.registry import folder_of
@@ -54,7 +54,7 @@ class ViewJob:
     warning: str = ""  # what the operator should know of the result
     deaths: int = 0  # of the process, since the view got on
     settings: dict[str, Any] = field(default_factory=dict)  # of a mirror
-    lent: ProducersMemory | None = None
+    lent: ProducerMemory | None = None
     _best: int = -1  # the farthest cursor so far
     _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import acqstream
 from acqstream.daemon.exit_text import exit_text
-from acqstream.daemon.shared_memory_server import ProducersMemory
+from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.model.mirror_result import MirrorResult
@@ -108,7 +108,7 @@ class ViewProcess:
         table: GroupTable | None = None,
         start: int = 0,
         length: int = 0,
-        lent: ProducersMemory | None = None,
+        lent: ProducerMemory | None = None,
     ) -> ViewJob:
         """Have a view made of the dataset in folder `path`. settings: of a mirror. The others: see ViewJob."""
         for known in list(self._jobs.values()):
@@ -123,7 +123,7 @@ class ViewProcess:
             self._order_view(job)
         return job
 
-    def lend(self, job: ViewJob, memory: ProducersMemory | None) -> None:
+    def lend(self, job: ViewJob, memory: ProducerMemory | None) -> None:
         """Frames of this view's log will come in this memory of the producer's, if any."""
         if job.number in self._jobs:
             job.lent = memory

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 
-class Wakeup:
+class LoopWaker:
     """`wake` from anywhere, `fileno` for the poller, `clear` in the loop."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ def welcome(config: DaemonConfig, endpoints: Endpoints) -> Welcome:
         boot=boot_id(),
         ipc=endpoints.ipc,
         events=endpoints.events_endpoint,
-        memory=str(endpoints.desk.path) if endpoints.desk is not None else "",
+        memory=str(endpoints.memory_server.path) if endpoints.memory_server is not None else "",
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
     )

@@ -71,27 +71,28 @@ class Bench:
         self.data = data
         self.server = Server(DaemonConfig(data=data, endpoints=["tcp://127.0.0.1:*"], ipc=False, memory_mb=64))
         self.socket = ScriptedSocket()
-        self.server._socket = self.socket  # type: ignore[assignment]
-        self.server._reception._socket = self.socket  # type: ignore[assignment]
+        self.receiver = self.server._receiver
+        self.receiver._socket = self.socket  # type: ignore[assignment]
+        self.receiver._reception._socket = self.socket  # type: ignore[assignment]
+        self.server._supervisor._announcer._producers = self.socket  # type: ignore[assignment]
 
     def receive(self, identity: bytes, parts: list[bytes]) -> list[dict[str, Any]]:
         """One message and a turn of the loop; the answers."""
         self.socket.parts = deque(parts)
         self.socket.sent = []
-        self.server._receive(identity)
+        self.receiver._receive(identity)
         assert not self.socket.parts, "parts were left behind: the next message would begin with them"
-        self.server._office.look_after(time.monotonic())
+        self.server._supervisor.look_after(time.monotonic())
         return self.socket.sent
 
     def end_all(self) -> None:
         """Close what is open, and wait for the receipts."""
-        office = self.server._office
-        office.stop_all()
-        office._is_stopping = False
+        supervisor = self.server._supervisor
+        supervisor.stop_all()
         deadline = time.monotonic() + END_S
-        while office.acquisitions:
+        while self.server._registry:
             assert time.monotonic() < deadline
-            office.look_after(time.monotonic())
+            supervisor.look_after(time.monotonic())
             time.sleep(0.001)
 
 
@@ -99,7 +100,6 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     one = Bench(tmp_path_factory.mktemp("fuzz"))
     yield one
-    one.server._socket = one.server.endpoints.producers
     one.server.close()
 
 
@@ -185,7 +185,7 @@ def test_no_message_meets_a_fault(bench: Bench, data: st.DataObject) -> None:
     datasets = [uuid.uuid4().hex for _ in range(2)]
     for one, peer in zip(datasets, PEERS, strict=True):
         bench.receive(peer, [json.dumps({"t": "open", "ds": one, "name": "fuzz", "on_exists": "number"}).encode()])
-    paths = {one.log.folder: one.log for one in bench.server._office.acquisitions.values()}
+    paths = {one.log.folder: one.log for one in bench.server._registry}
     for log in paths.values():
         log.wait_until_open()
     try:

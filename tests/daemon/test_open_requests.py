@@ -14,7 +14,7 @@ import pytest
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
-from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, Openings
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
@@ -32,7 +32,7 @@ OWN, OTHER = "own-dataset", "other-dataset"
 
 
 class Desk:
-    """Openings in a data directory; what was opened is ended again by `end` or at the end of the test."""
+    """OpenRequests in a data directory; what was opened is ended again by `end` or at the end of the test."""
 
     def __init__(self, data: Path, **options: Any) -> None:
         self.data = data
@@ -42,7 +42,7 @@ class Desk:
         resources = Resources(config, LocalDisk(), lambda: None)
         resources.space.look()
         self.budget = resources.budget
-        self._openings = Openings(config, self._directory, resources)
+        self._openings = OpenRequests(config, self._directory, resources)
         self.running: list[Acquisition] = []
 
     def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:
@@ -184,7 +184,7 @@ def test_a_takeover_fences_the_producer_before_for_good(desk: Desk) -> None:
     desk.end()
     assert desk.open("cells", OTHER, resume=True).epoch == 7 + TAKEOVER_EPOCHS
     desk.end()
-    assert desk.refusal(resume=True, epoch=8) == ("denied", "another producer has gone on with cells")
+    assert desk.refusal(resume=True, epoch=8) == ("denied", "cells was resumed by another producer")
     assert desk.open(resume=True, epoch=8 + TAKEOVER_EPOCHS).epoch == 8 + TAKEOVER_EPOCHS
     assert json.loads((desk.data / "cells" / "acqstream.json").read_bytes())["request"]["epoch"] == 8 + TAKEOVER_EPOCHS
 

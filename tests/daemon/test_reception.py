@@ -50,11 +50,11 @@ def test_large_frames_of_one_message_take_the_memory_of_the_log(
     request: Any = parse_request({**fields, "ax": {"time": [0, 1]}, "sums": sums})
     session = SimpleNamespace(takes_run=lambda *_: True, judge=lambda *_: (Verdict.STORE, None))
     with start_log(tmp_path / "cells") as log:
-        office: Any = SimpleNamespace(
-            find=lambda *_: SimpleNamespace(log=log, session=session), note_frame=lambda *_: None
-        )
+        acquisition = SimpleNamespace(log=log, session=session, note_frame=lambda _header: None)
+        registry: Any = SimpleNamespace(of_producer=lambda *_: acquisition)
+        announcer: Any = None
         socket: Any = OneMessage(b"".join(image.tobytes() for image in images))
-        Reception(socket, office, max_payload_bytes=2**24).receive(
+        Reception(socket, registry, announcer, max_payload_bytes=2**24).receive(
             Peer(b"one", Encoding.JSON), request, has_payload=True
         )
     assert isinstance(log, Log)
@@ -71,8 +71,8 @@ def test_a_message_of_many_parts_is_dropped_in_pieces() -> None:
         dealer.connect("inproc://parts")
         dealer.send_multipart([b"header", *[b""] * 10_000])
         dealer.send_multipart([b"next", b"payload"])
-        office: Any = None
-        one = Reception(router, office, max_payload_bytes=2**20)
+        unused: Any = None
+        one = Reception(router, unused, unused, max_payload_bytes=2**20)
         assert router.poll(10_000)
         assert (len(router.recv()), router.recv()) == (5, b"header")
         turns = 0

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from acqstream.daemon.waker import Wakeup
+from acqstream.daemon.waker import LoopWaker
 
 
 @pytest.fixture
-def wakeup() -> Iterator[Wakeup]:
-    made = Wakeup()
+def wakeup() -> Iterator[LoopWaker]:
+    made = LoopWaker()
     yield made
     made.close()
 
 
-def is_ready(wakeup: Wakeup, timeout_s: float = 0.0) -> bool:
+def is_ready(wakeup: LoopWaker, timeout_s: float = 0.0) -> bool:
     return bool(select.select([wakeup.fileno()], [], [], timeout_s)[0])
 
 
-def test_it_is_readable_from_the_wake_to_the_clear(wakeup: Wakeup) -> None:
+def test_it_is_readable_from_the_wake_to_the_clear(wakeup: LoopWaker) -> None:
     assert not is_ready(wakeup)
     for _ in range(10_000):
         wakeup.wake()
@@ -34,14 +34,14 @@ def test_it_is_readable_from_the_wake_to_the_clear(wakeup: Wakeup) -> None:
     assert is_ready(wakeup)
 
 
-def test_another_thread_wakes_a_poll(wakeup: Wakeup) -> None:
+def test_another_thread_wakes_a_poll(wakeup: LoopWaker) -> None:
     thread = threading.Thread(target=wakeup.wake)
     thread.start()
     assert is_ready(wakeup, 10.0)
     thread.join()
 
 
-def test_a_wake_in_the_middle_of_a_clear_does_not_silence_the_later_ones(wakeup: Wakeup) -> None:
+def test_a_wake_in_the_middle_of_a_clear_does_not_silence_the_later_ones(wakeup: LoopWaker) -> None:
     class Reader:
         """The descriptor as `clear` uses it, with somebody waking just before it is read."""
 
@@ -59,6 +59,6 @@ def test_a_wake_in_the_middle_of_a_clear_does_not_silence_the_later_ones(wakeup:
 
 
 def test_waking_after_the_end_is_no_error() -> None:
-    wakeup = Wakeup()
+    wakeup = LoopWaker()
     wakeup.close()
     wakeup.wake()

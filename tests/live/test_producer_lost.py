@@ -29,17 +29,17 @@ BY_TCP: dict[str, Any] = {"transport": "tcp", "buffer_mb": 16}  # not beside the
 NOTES_WHILE_LOST = """
 from acqstream.daemon.announcer import Announcer
 
-plain = Announcer.tell
+plain = Announcer.notify
 
-def tell(self, acquisition, reply):
+def notify(self, acquisition, reply):
     was_there = acquisition.session.lost_at_s is None
     plain(self, acquisition, reply)
     if was_there and acquisition.session.lost_at_s is not None:
         for number in range(150):
             acquisition.log.notes.warn("test", f"noted {number}")
-        self.tell_warnings(acquisition)  # at once: nobody hears it
+        self.notify_warnings(acquisition)  # at once: nobody hears it
 
-Announcer.tell = tell
+Announcer.notify = notify
 """
 
 

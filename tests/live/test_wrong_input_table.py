@@ -88,7 +88,7 @@ TABLE = {
     "NaN in metadata, msgpack": Row("bad_header", "not JSON compliant", msgpack_frame(meta={"x": math.nan}), True),
     "a field of a wrong type": Row("bad_header", "'n' must be an integer", frame(PAYLOAD, n="3"), True),
     # parts
-    "parts too many": Row("bad_header", "one part; more came", raw(b'{"t":"ping"}', b"x")),
+    "parts too many": Row("bad_header", "must have one part; more parts came", raw(b'{"t":"ping"}', b"x")),
     "payload missing": Row("payload_size", "two parts, header and pixels", frame(), True),
     "payload too short": Row("payload_size", "needs one part of 128", frame(PAYLOAD[1:]), True),
     "payload too long": Row("payload_size", "needs one part of 128", frame(PAYLOAD + b"x"), True),

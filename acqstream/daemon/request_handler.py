@@ -1,0 +1,223 @@
+"""Handles the requests of producers and operators, except frames (`reception`). Used by the loop only."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.mirror_inquiry import mirrors_reply
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.shared_memory_server import offered_memory
+from acqstream.daemon.welcome import welcome
+from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
+from acqstream.model.receipt import Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.protocol import requests
+from acqstream.protocol.replies import Closed, Error, StatusReply
+from acqstream.protocol.session import Event
+
+logger = logging.getLogger("acqstream.daemon")
+
+
+class RequestHandler:
+    """Answers one request at a time. daemon_status returns the fields of the whole daemon's status."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        directory: DataDirectory,
+        endpoints: Endpoints,
+        resources: Resources,
+        registry: AcquisitionRegistry,
+        *,
+        announcer: Announcer,
+        daemon_status: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.is_stopping = False  # no acquisition is opened any more
+        self._config = config
+        self._directory = directory
+        self._endpoints = endpoints
+        self._space, self._views = resources.space, resources.views
+        self._registry = registry
+        self._announcer = announcer
+        self._daemon_status = daemon_status
+        self._open_requests = OpenRequests(config, directory, resources)
+
+    def handle(self, peer: Peer, request: requests.Request) -> None:
+        """Handle any request that is not a frame. Raises ProtocolError for requests that break the protocol."""
+        try:
+            match request:
+                case requests.Hello():
+                    self._announcer.send(peer, welcome(self._config, self._endpoints))
+                case requests.Open():
+                    self._open(peer, request)
+                case requests.Ping():
+                    self._ping(peer, request)
+                case requests.Close():
+                    self._close(peer, request)
+                case requests.Skip():
+                    self._skip(peer, request)
+                case requests.Patch():
+                    self._patch(peer, request)
+                case requests.Stored():
+                    self._registry.of_producer(peer, request.dataset_id).ask_keys(request.at)
+                case requests.Stop():
+                    self._stop(peer, request.name)
+                case requests.Mirrors():
+                    answer = mirrors_reply(request, self._registry, self._directory, self._views)
+                    self._announcer.send(peer, answer)
+        except AcqStreamError as error:
+            self._announcer.send_error(peer, getattr(request, "dataset_id", None), error)
+
+    def refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
+        """Refuse a message. A producer's own bad frame ends its acquisition; other messages end none."""
+        dataset_id, acquisition = self._sender(peer, fields)
+        if acquisition is not None and fields.get("t") in ("frame", "frames", "skip"):
+            self._end_refused(acquisition, error)
+        else:
+            self._announcer.send_error(peer, dataset_id, error)
+
+    def fail(self, peer: Peer, fields: Mapping[str, Any], error: Exception) -> None:
+        """Report a bug in the daemon that a message triggered. It ends the sender's acquisition and no other."""
+        logger.error("unexpected error while handling a message of type %r", fields.get("t"), exc_info=error)
+        fault = AcquisitionFailed(f"a fault in the daemon: {type(error).__name__}: {error}")
+        dataset_id, acquisition = self._sender(peer, fields)
+        if acquisition is not None:
+            self._end_refused(acquisition, fault)
+        else:
+            self._announcer.send_error(peer, dataset_id, fault)
+
+    def _sender(self, peer: Peer, fields: Mapping[str, Any]) -> tuple[str | None, Acquisition | None]:
+        """Return the dataset id that an unchecked message names, and its acquisition if that is the peer's own."""
+        dataset_id = fields.get("ds")
+        if not isinstance(dataset_id, str):
+            return None, None
+        acquisition = self._registry.by_id(dataset_id)
+        is_own = acquisition is not None and acquisition.peer.identity == peer.identity
+        return dataset_id, acquisition if is_own else None
+
+    def _end_refused(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+        """End an acquisition whose producer sent a bad message; drop what follows, report the first error.
+
+        The dataset can be resumed: a mistake of a program must not be the end of a day's data.
+        """
+        if acquisition.end(Event.REFUSED, "interrupted", str(error)):
+            acquisition.is_error_told = True
+            number = getattr(error, "number", None)
+            self._announcer.notify(
+                acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True)
+            )
+
+    def _open(self, peer: Peer, request: requests.Open) -> None:
+        spec = request.spec
+        running = self._registry.by_id(spec.dataset_id)
+        if running is None and spec.resume and spec.epoch == 0:
+            running = self._registry.by_name(spec.name)
+        if running is not None:
+            self._reopen(peer, running, request)
+            return
+        receipt = self._registry.receipt(spec.dataset_id)
+        if receipt is not None and receipt.status != "interrupted":
+            self._announcer.send(peer, Closed(receipt))  # it ended while the producer was away
+            return
+        if self.is_stopping:
+            raise AcquisitionRefused("the daemon is shutting down", code="shutting_down")
+        opened = self._open_requests.open(peer, spec, tuple(self._registry))
+        if isinstance(opened, Receipt):  # it ended before this daemon began
+            self._announcer.send(peer, Closed(opened))
+            return
+        self._registry.add(opened)  # first: whatever fails from here on can be ended
+        opened.take_memory(*offered_memory(self._endpoints.memory_server, request.memory))
+
+    def _reopen(self, peer: Peer, acquisition: Acquisition, request: requests.Open) -> None:
+        """Give a running acquisition to a producer that lost its connection or was restarted; fence the old one."""
+        spec = request.spec
+        if not spec.resume:
+            raise AcquisitionRefused(f"acquisition {acquisition.dataset_id!r} is already open", code="name_taken")
+        is_same_producer = spec.dataset_id == acquisition.dataset_id
+        if is_same_producer and 0 < spec.epoch < acquisition.epoch:
+            raise AcquisitionRefused(f"{acquisition.name} was resumed by another producer", code="denied")
+        if not is_same_producer:
+            self._check_takeover(acquisition)
+        acquisition.peer = peer
+        acquisition.take_memory(*offered_memory(self._endpoints.memory_server, request.memory))
+        takeover = 0 if is_same_producer else TAKEOVER_EPOCHS
+        acquisition.epoch = max(spec.epoch, acquisition.epoch + takeover)
+        acquisition.is_resumed = True
+        acquisition.session.on(Event.FOUND, time.monotonic())
+        if acquisition.session.state is not AcquisitionState.OPENING:
+            self._announcer.notify(acquisition, acquisition.opened())
+            self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
+            self._announcer.notify_warnings_again(acquisition)
+
+    def _check_takeover(self, acquisition: Acquisition) -> None:
+        """Raise AcquisitionRefused unless a new producer may take the acquisition over."""
+        self._announcer.acknowledge(acquisition)  # notes the loss if the other producer is unreachable
+        if acquisition.session.lost_at_s is None:
+            text = f"{acquisition.name} is being written by another producer, which is still connected"
+            raise AcquisitionRefused(text, code="denied")
+        if acquisition.session.state is AcquisitionState.CLOSING:
+            raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
+
+    def _ping(self, peer: Peer, request: requests.Ping) -> None:
+        if request.dataset_id is None:
+            self._announcer.send(peer, StatusReply(self._daemon_status()))
+            return
+        acquisition = self._registry.of_producer(peer, request.dataset_id)
+        self._announcer.send(peer, StatusReply(acquisition.status(self._space), acquisition.dataset_id))
+
+    def _close(self, peer: Peer, request: requests.Close) -> None:
+        receipt = self._registry.receipt(request.dataset_id)
+        if receipt is not None:
+            self._announcer.send(peer, Closed(receipt))
+            return
+        acquisition = self._registry.of_producer(peer, request.dataset_id)
+        status = request.status
+        if acquisition.session.on(Event.CLOSE, time.monotonic(), (status, request.reason)):
+            acquisition.log.begin_close(status, request.reason, sent=request.number)
+        elif status != "completed":
+            acquisition.log.give_up(status, request.reason)  # it closes already, and waits for space
+
+    def _skip(self, peer: Peer, request: requests.Skip) -> None:
+        acquisition = self._registry.of_producer(peer, request.dataset_id)
+        if acquisition.session.state is AcquisitionState.CLOSING:
+            return  # too late; the receipt reports it
+        received = acquisition.log.received
+        if request.number + request.count <= received:
+            self._announcer.acknowledge(acquisition)  # a repeated request
+            return
+        first = max(request.number, received) if request.number <= received else request.number
+        try:
+            acquisition.log.skip(first, request.number + request.count - first, request.reason)
+        except FrameRefused as error:
+            self._end_refused(acquisition, error)
+
+    def _patch(self, peer: Peer, request: requests.Patch) -> None:
+        acquisition = self._registry.of_producer(peer, request.dataset_id)
+        if request.summary is not None:
+            acquisition.log.patch_summary(request.summary)
+        if request.display is not None:
+            acquisition.log.set_display(request.display)
+
+    def _stop(self, peer: Peer, name: str) -> None:
+        """End an acquisition for an operator, who gets its receipt when it is finished."""
+        acquisition = self._registry.by_name(name)
+        if acquisition is None:
+            raise ProtocolError(f"no running acquisition has the name {name!r:.120}", code="unknown_ds")
+        if peer not in acquisition.stop_askers:
+            acquisition.stop_askers.append(peer)
+        reason = "stopped by the operator"
+        if acquisition.end(Event.STOP, "canceled", reason):
+            acquisition.is_error_told = True
+            self._announcer.notify(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
+        else:
+            acquisition.log.give_up("canceled", reason)  # it closes already; perhaps it waits for space

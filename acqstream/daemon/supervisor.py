@@ -1,0 +1,117 @@
+"""Follows the running acquisitions: news for producers and readers, the producer's grace time, the end. Loop only."""
+
+from __future__ import annotations
+
+import logging
+
+from acqstream.daemon.acquisition import Acquisition
+from acqstream.daemon.acquisition_registry import AcquisitionRegistry
+from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.exit_status import ExitStatus, exit_status_of
+from acqstream.daemon.resources import Resources
+from acqstream.daemon.space import Level
+from acqstream.model.state import AcquisitionState
+from acqstream.protocol.replies import Closed, Error, StatusReply
+from acqstream.protocol.session import Event
+
+logger = logging.getLogger("acqstream.daemon")
+
+STATUS_INTERVAL_S = 1.0
+DELAYED_ACK_POLL_MS = 20
+
+
+class Supervisor:
+    """Looks after every acquisition once in each turn of the loop. exit_status is the worst so far."""
+
+    def __init__(self, registry: AcquisitionRegistry, announcer: Announcer, resources: Resources) -> None:
+        self.exit_status = ExitStatus.SUCCESS
+        self._registry = registry
+        self._announcer = announcer
+        self._space, self._views = resources.space, resources.views
+        self._status_at_s = 0.0
+
+    def poll_ms(self, idle_ms: int) -> int:
+        """Return how long the loop may sleep."""
+        return DELAYED_ACK_POLL_MS if any(one.is_ack_pending() for one in self._registry) else idle_ms
+
+    def look_after(self, now_s: float) -> None:
+        """Send what changed, and once a second a status as a sign of life; finish what has ended."""
+        is_status_due = now_s - self._status_at_s >= STATUS_INTERVAL_S
+        if is_status_due:
+            self._status_at_s = now_s
+        running = tuple(self._registry)
+        self._space.running = running
+        for acquisition in running:
+            self._look_after(acquisition, now_s, is_status_due=is_status_due)
+        self._views.look_after(now_s, lambda: any(one.has_backlog for one in self._registry))
+
+    def stop_all(self) -> None:
+        """Finish every acquisition with the frames received so far, so that it can be resumed."""
+        self._views.stop()
+        for acquisition in self._registry:
+            acquisition.log.give_up("interrupted", "the daemon was stopped")
+            if acquisition.end(Event.STOP, "interrupted", "the daemon was stopped"):
+                text = "the daemon was stopped; what it acknowledged is stored"
+                acquisition.is_error_told = True
+                self._announcer.notify(acquisition, Error("shutting_down", text, acquisition.dataset_id))
+
+    def abandon_all(self, why: str) -> None:
+        """Log which frames are not stored when the daemon ends before its logs do. Their producers still have them."""
+        for acquisition in self._registry:
+            cursors, stall = acquisition.log.cursors(), acquisition.log.stall
+            frames = f"frames {cursors.published} to {cursors.received - 1} were received and are not stored"
+            cause = f" ({stall})" if stall else ""
+            logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)
+            self.exit_status = max(self.exit_status, ExitStatus.STORAGE)
+
+    def _look_after(self, acquisition: Acquisition, now_s: float, *, is_status_due: bool) -> None:
+        session, log = acquisition.session, acquisition.log
+        is_finished = log.is_finished  # asked first: an error at the very end is reported before the end
+        is_log_open = log.state is not AcquisitionState.OPENING and log.error is None
+        if session.state is AcquisitionState.OPENING and is_log_open:
+            self._report_opened(acquisition, now_s)
+        if log.error is not None and not acquisition.is_error_told:
+            self._announcer.notify_failure(acquisition, log.error)
+        if session.state is not AcquisitionState.OPENING:
+            self._announcer.notify_cursors(acquisition, now_s)
+        has_pause_changed = acquisition.note_space(self._space)
+        if has_pause_changed or (is_status_due and self._space.level is not Level.ENOUGH):
+            self._announcer.publish(acquisition, {"t": "space", **acquisition.space_fields(self._space)})
+        if session.state is not AcquisitionState.OPENING:  # a producer gets `opened` before anything else
+            self._announcer.notify_warnings(acquisition)
+            self._announcer.notify_keys(acquisition)
+        if is_status_due or has_pause_changed:
+            acquisition.measure_rate(now_s)
+            status = StatusReply(acquisition.status(self._space), acquisition.dataset_id)
+            self._announcer.notify(acquisition, status)
+        if session.is_grace_over(now_s):
+            reason = "the producer was lost and did not come back"
+            log.give_up("interrupted", reason)
+            acquisition.end(Event.GRACE_OVER, "interrupted", reason)
+        if is_finished:
+            self._finish(acquisition)
+
+    def _report_opened(self, acquisition: Acquisition, now_s: float) -> None:
+        folder = acquisition.log.folder
+        acquisition.session.on(Event.OPENED, now_s)
+        acquisition.views.begin(folder)
+        logger.info("opened %s for acquisition %s", folder, acquisition.dataset_id)
+        self._announcer.notify(acquisition, acquisition.opened())
+        self._announcer.publish(acquisition, {"t": "opened", "name": acquisition.name, "path": folder})
+
+    def _finish(self, acquisition: Acquisition) -> None:
+        """Send the last acknowledgement and the receipt of an ended log; take the memory back."""
+        receipt = acquisition.log.receipt
+        assert receipt is not None
+        self.exit_status = max(self.exit_status, exit_status_of(acquisition.log.error))
+        self._announcer.acknowledge(acquisition)
+        self._announcer.notify(acquisition, Closed(receipt))
+        for asker in acquisition.stop_askers:
+            self._announcer.send(asker, Closed(receipt))
+        self._announcer.publish(acquisition, {"t": "closed", "status": receipt.status})
+        counts = receipt.stored, len(receipt.missing)
+        logger.info("closed %s: %s, %d frames stored, %d missing", receipt.path, receipt.status, *counts)
+        acquisition.take_memory(None)
+        acquisition.views.end()
+        acquisition.share.close()
+        self._registry.remove(acquisition, receipt)
