@@ -69,9 +69,9 @@ class FolderTree:
         if not is_there:
             self.put(folder, name, [content])
             return
-        self.found(folder)
+        self.mark_unsynced(folder)
 
-    def found(self, folder: str) -> None:
+    def mark_unsynced(self, folder: str) -> None:
         """A file is there from before: who wrote it may not have forced its name."""
         with self._lock:
             self._changed.add(folder)

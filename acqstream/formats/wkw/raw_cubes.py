@@ -88,7 +88,7 @@ class RawCubes:
 
     def _make(self, folder: str, name: str) -> None:
         if os.path.exists(f"{folder}/{name}"):
-            self._tree.found(folder)
+            self._tree.mark_unsynced(folder)
             return  # from before a restart: it got its name with its length
         self._tree.put(folder, name, [self._header.encode(self._header.first_block)], self._header.raw_file_bytes)
 

@@ -1,0 +1,201 @@
+"""A store in a folder of this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from acqstream.errors import StorageError
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.boundary import Boundary
+from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.folder_tree import FolderTree, remove_tree
+from acqstream.storage.read_file import ReadFile, is_absent
+from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
+from acqstream.storage.unforced_files import UnforcedFiles
+
+_MAX_KNOWN = 100_000  # keys of fixed length whose file exists
+
+
+class LocalStore:
+    """A Store whose keys are paths below `root`, which the first write makes. No file stays open.
+
+    Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
+    follows_links: reading may follow links out of the folder; else it raises UnsupportedFeature.
+    """
+
+    def __init__(self, root: Path, disk: Disk, *, follows_links: bool = False) -> None:
+        self.root = root.absolute()
+        self.url = str(self.root)
+        self.capabilities = ALL_CAPABILITIES
+        self._disk = disk
+        self._boundary = Boundary(self.root, follows=follows_links)
+        self._tree = FolderTree(self.url, disk)
+        self._unforced = UnforcedFiles(disk)
+        self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
+        self._fixed: set[str] = set()
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
+        file = self._open(key)
+        if file is None:
+            return None
+        try:
+            return file.read(*byte_range(file.size(), start, length))
+        finally:
+            file.close()
+
+    def size(self, key: str) -> int | None:
+        file = self._open(key)
+        if file is None:
+            return None
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        top = prefix.rpartition("/")[0]
+        for entry in self._entries(top):
+            key = f"{top}/{entry.name}" if top else entry.name
+            if not key.startswith(prefix):
+                continue
+            if not entry.is_dir():
+                yield key
+            elif not entry.is_symlink():  # else it may lead round in a ring
+                yield from self.keys(f"{key}/")
+
+    def children(self, folder: str = "") -> Iterator[str]:
+        for entry in self._entries(folder):
+            yield f"{entry.name}/" if entry.is_dir() else entry.name
+
+    def put(self, key: str, content: Content) -> None:
+        folder, name = self._make_folder(key)
+        self._tree.put(folder, name, content)
+        self._unforced.discard(f"{folder}/{name}")  # what was appended to the old file is gone
+
+    def ensure(self, key: str, content: bytes) -> None:
+        folder, name = self._make_folder(key)
+        self._tree.put_new(folder, name, content)
+
+    def append(self, key: str, content: Content) -> int:
+        folder, name = self._make_folder(key)
+        path = f"{folder}/{name}"
+        try:
+            fd = self._open_or_create(folder, path)
+            try:
+                offset = self._append(fd, content)
+            finally:
+                self._disk.close(fd)
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot append") from error
+        finally:  # a part may have arrived
+            self._unforced.add(path, sum(map(len, content)))
+        self._unforced.relieve()
+        return offset
+
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int) -> None:
+        folder, name = self._make_folder(key)
+        path, written = f"{folder}/{name}", 0
+        self._need_fixed(folder, name, head, length)
+        try:
+            fd = self._disk.open(path, create=False)
+            try:
+                for offset, content in runs:
+                    written += sum(map(len, content))
+                    write_all(self._disk, fd, content, offset)
+            finally:
+                self._disk.close(fd)
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot write") from error
+        finally:  # a run may have arrived before the failure
+            self._unforced.add(path, written)
+        self._unforced.relieve()
+
+    def rename(self, source: str, target: str) -> None:
+        old_folder, old_name = self._make_folder(source)
+        folder, name = self._make_folder(target)
+        try:
+            self._disk.replace(f"{old_folder}/{old_name}", f"{folder}/{name}")
+        except OSError as error:
+            raise StorageError.wrap(error, f"{folder}/{name}", f"cannot rename {old_name} to it") from error
+        self._unforced.rename(f"{old_folder}/{old_name}", f"{folder}/{name}")
+        self._tree.mark_unsynced(old_folder)
+        self._tree.mark_unsynced(folder)
+
+    def delete(self, key: str) -> None:
+        folder, _, name = f"{self.url}/{check_key(key)}".rpartition("/")
+        self._unforced.discard(f"{folder}/{name}")
+        with self._lock:
+            self._fixed.discard(f"{folder}/{name}")
+        self._tree.remove(folder, name)
+
+    def clear(self) -> None:
+        remove_tree(self._disk, self.url)
+        self._tree = FolderTree(self.url, self._disk)
+        self._unforced = UnforcedFiles(self._disk)
+        with self._lock:
+            self._fixed.clear()
+
+    def sync(self) -> None:
+        # Contents first: a name must not survive a power cut that its content does not.
+        self._unforced.force_all()
+        self._tree.sync()
+
+    def _open(self, key: str) -> ReadFile | None:
+        try:
+            with self._boundary.inside():
+                return ReadFile(self.root / check_key(key))
+        except StorageError as error:
+            if is_absent(error):
+                return None
+            raise
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        place = self.root / check_key(folder.removesuffix("/")) if folder else self.root
+        try:
+            with os.scandir(place) as entries:
+                return [entry for entry in entries if not entry.name.endswith(TEMPORARY_SUFFIX)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StorageError.wrap(error, str(place), "list the folder") from error
+
+    def _open_or_create(self, folder: str, path: str) -> int:
+        try:
+            return self._disk.open(path, create=False)
+        except FileNotFoundError:
+            fd = self._disk.open(path, create=True)  # one writer appends to a key: no other creates it in between
+            self._tree.mark_unsynced(folder)
+            return fd
+
+    def _make_folder(self, key: str) -> tuple[str, str]:
+        *folders, name = check_key(key).split("/")
+        return self._tree.folder(folders), name
+
+    def _append(self, fd: int, content: Content) -> int:
+        offset = self._disk.size(fd)
+        try:
+            write_all(self._disk, fd, content, offset)
+        except OSError as error:
+            try:  # else the part would stay as unused bytes
+                self._disk.truncate(fd, offset)
+            except OSError as second:
+                error.add_note(f"and its part at byte {offset} could not be cut off: {second}")
+            raise
+        return offset
+
+    def _need_fixed(self, folder: str, name: str, head: Content, length: int) -> None:
+        """A file gets its name with its length, so that it can be read at any moment."""
+        path = f"{folder}/{name}"
+        with self._lock:
+            if path in self._fixed:
+                return
+            if os.path.exists(path):
+                self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
+            else:
+                self._tree.put(folder, name, head, length)
+            if len(self._fixed) >= _MAX_KNOWN:
+                self._fixed.clear()
+            self._fixed.add(path)

@@ -1,0 +1,93 @@
+"""Files that were written and not yet forced to the disk: a bounded number of files and bytes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import NamedTuple
+
+from acqstream.errors import StorageError
+from acqstream.storage.disk import Disk
+
+MAX_FILES = 256  # more are forced before the next write returns
+MAX_BYTES = 64 * 2**20  # likewise: the disk writes while chunks are encoded, and not all at the end
+
+
+class _Written(NamedTuple):
+    """The number of the last write, counted over all files, and the bytes written to this one."""
+
+    number: int
+    length: int
+
+
+class UnforcedFiles:
+    """Remembers by path which files to force; from any thread. No file stays open. Raises StorageError."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = threading.Lock()  # for all that follows
+        self._numbers = itertools.count()
+        self._files: dict[str, _Written] = {}
+        self._being_forced: set[str] = set()
+
+    def add(self, path: str, length: int) -> None:
+        """Note that `length` bytes of a file were written, also by a write that failed."""
+        with self._lock:
+            before = self._files.get(path, _Written(0, 0))
+            self._files[path] = _Written(next(self._numbers), before.length + length)
+
+    def relieve(self) -> None:
+        """Force a file if too much is not forced."""
+        with self._lock:
+            is_much = sum(written.length for written in self._files.values()) > MAX_BYTES
+            remaining = self._files.keys() - self._being_forced
+            if not remaining or not (is_much or len(remaining) > MAX_FILES):
+                return
+            path = max(remaining, key=lambda name: self._files[name].length)
+            self._being_forced.add(path)
+        try:
+            self._force(path)
+        finally:
+            with self._lock:
+                self._being_forced.discard(path)
+
+    def force_all(self) -> None:
+        """When this returns, the content of every file added before survives a power cut; names may not."""
+        with self._lock:
+            paths = sorted(self._files)
+        for path in paths:
+            self._force(path)
+
+    def discard(self, path: str) -> None:
+        """Forget a file that was removed."""
+        with self._lock:
+            self._files.pop(path, None)
+
+    def rename(self, source: str, target: str) -> None:
+        """Note that a file has another path."""
+        with self._lock:
+            written = self._files.pop(source, None)
+            self._files.pop(target, None)
+            if written is not None:
+                self._files[target] = written
+
+    def _force(self, path: str) -> None:
+        """The file counts as unforced until the return, so a caller that comes meanwhile waits for the disk too."""
+        with self._lock:
+            seen = self._files.get(path)
+        if seen is None:
+            return
+        try:
+            fd = self._disk.open(path, create=False)
+            try:
+                self._disk.fdatasync(fd)
+            finally:
+                self._disk.close(fd)
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot force to the disk") from error
+        with self._lock:
+            now = self._files.get(path)
+            if now == seen:
+                del self._files[path]
+            elif now is not None:  # written to meanwhile
+                self._files[path] = now._replace(length=max(0, now.length - seen.length))
