@@ -4,7 +4,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── ConfigError                 the configuration cannot work; nothing was started
 ├── ProtocolError               a message breaks the protocol (who sent it, which field)
 ├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
-├── WriterBehind                the daemon takes no more frames within the patience
+├── WriterBehind                the daemon accepted no frame within the patience
 ├── WaitTimeout                 also a TimeoutError: what was waited for did not end within the given time
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
@@ -67,7 +67,7 @@ class WriterBehind(AcqStreamError):
 
 
 class WaitTimeout(AcqStreamError, TimeoutError):
-    """What was waited for did not end within the given time; it goes on."""
+    """The awaited run or mirror did not end within the given time. It continues."""
 
     code = "timeout"
 
@@ -119,7 +119,7 @@ class StorageError(AcqStreamError, OSError):
 
 
 def _storage_error(kind: type[StorageError], code: int, text: str, path: str, number: int | None) -> StorageError:
-    """One that was told of by another process."""
+    """An error that another process reported."""
     error = kind.__new__(kind)
     OSError.__init__(error, code, text, path)
     error.number = number

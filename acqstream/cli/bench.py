@@ -38,7 +38,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
         typer.Option(metavar="NAME,...", help="Which rows, e.g. ndstorage,ipc; ipc-close and ipc-batch only so."),
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where to write; what is written is deleted again.")
+        Path, typer.Option("--dir", help="Folder to write to. The files are deleted afterwards.")
     ] = Path(),
     memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory of the daemon [default: its own].")] = None,
     reading: Annotated[bool, typer.Option("--reading", help="Measure reading instead.")] = False,
@@ -51,7 +51,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
         Path | None, typer.Option(metavar="FILE", help="Measure all frame sizes instead, and draw; svg or png.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.1, help="Of --steady and --latency [default: 60 and 20, quick 10].")
+        float | None, typer.Option(min=0.1, help="Duration of --steady and --latency [default: 60 and 20, quick 10].")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -139,7 +139,7 @@ def _check_one(names: str, *given: object) -> None:
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?) *([kmg]?)b?", text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise typer.BadParameter(f"{text!r} is no size; examples: 8GB, 500MB, 1000000", param_hint="--bytes")
+        raise typer.BadParameter(f"{text!r} is not a size; examples: 8GB, 500MB, 1000000", param_hint="--bytes")
     return int(float(match[1]) * _FACTORS[match[2]])
 
 

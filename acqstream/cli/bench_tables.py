@@ -1,4 +1,4 @@
-"""What `acqstream bench` prints for people."""
+"""Prints the tables of `acqstream bench`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _ROLES = ("daemon", "producer")
 _READER = ("reader",)
-_MOST_COLUMNS = 9
+_MAX_COLUMNS = 9
 
 
 def print_bench_report(report: BenchReport, payload_bytes: int) -> None:
-    """Where and how it was measured, then all tables; payload_bytes are those asked for, of one run."""
+    """Prints the machine and the method, then all tables. payload_bytes: requested size of one run."""
     machine = report.machine
     print(
         f"acqstream {report.version} on {machine['system']}, Python {machine['python']}, "
@@ -101,7 +101,7 @@ def _print_table(table: Table) -> None:
     headings = list(dict.fromkeys(key for row in table.rows for key in row))
     grid = Grid(box=SIMPLE, title=table.title, title_justify="left", caption=table.note, caption_justify="left")
     first = headings[0]
-    if len(headings) > _MOST_COLUMNS:
+    if len(headings) > _MAX_COLUMNS:
         grid.add_column("")
         for row in table.rows:
             grid.add_column(_figure(row[first]), justify="right")

@@ -1,4 +1,4 @@
-"""What `acqstream info` says about a dataset in a chunk format."""
+"""Describes a dataset in a chunk format for `acqstream info`."""
 
 from __future__ import annotations
 

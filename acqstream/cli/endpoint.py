@@ -9,7 +9,7 @@ import typer
 EndpointOption = Annotated[
     str | None,
     typer.Option(
-        help="Where the daemon listens [default: $ACQSTREAM_ENDPOINT, your own daemon, the system service, "
+        help="Address of the daemon [default: $ACQSTREAM_ENDPOINT, your own daemon, the system service, "
         "tcp://127.0.0.1:5271].",
         show_default=False,
     ),

@@ -42,7 +42,7 @@ def exit_code_of(error: AcqStreamError | OSError) -> ExitCode:
 
 
 def error_line(error: AcqStreamError | OSError) -> str:
-    """What went wrong in one line, and what to do next where that is known."""
+    """The error in one line, and the next step where there is one."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, DaemonUnavailable) and "acqstream serve" not in text:
         text += "; start one with: acqstream serve --data DIR"

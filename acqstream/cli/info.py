@@ -25,7 +25,7 @@ _VALUES_SHOWN = 6
 _STATES = {
     "COMPLETE": "complete",
     "CANCELED": "ended: canceled",
-    "ERRORED": "ended: the producer gave up with an error",
+    "ERRORED": "ended: the producer failed with an error",
     "FAILED": "ended: FAILED, see receipt.json",
     "INTERRUPTED": "interrupted; nothing is being written",
 }
@@ -133,7 +133,7 @@ def _mirrors_of(dataset: Dataset) -> tuple[MirrorResult, ...]:
 
     try:
         return () if is_remote(dataset.path) else mirror_results(container_of(dataset.path))
-    except CorruptDataset:  # of the state; `verify` says what is wrong with it
+    except CorruptDataset:  # of the state; `verify` reports what is wrong with it
         return ()
 
 
@@ -155,7 +155,7 @@ def _count_and_last(
 
 
 def disk_bytes(path: Path) -> int:
-    """What all files in a folder take, in bytes, holes left out; for a file that of its folder."""
+    """Disk usage of all files in a folder in bytes, without holes; for a file, of its folder."""
     folder = path if path.is_dir() else path.parent
     return sum(_file_bytes(file.stat()) for file in folder.rglob("*") if file.is_file())
 

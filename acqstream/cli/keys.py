@@ -22,7 +22,7 @@ _NEXT = {
 
 def keys(
     role: Annotated[Role, typer.Argument(help="Whose keys.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them; made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the keys; created if it is missing.")],
     *,
     name: Annotated[str | None, typer.Option(help="Name of the files [default: server or client].")] = None,
 ) -> None:

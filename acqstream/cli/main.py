@@ -24,14 +24,14 @@ from acqstream.cli.view import view
 from acqstream.cli.wait import wait
 from acqstream.errors import AcqStreamError
 
-_EXIT_CODES = """Exit codes: 0 all is well; 1 an error, told on stderr; 2 wrong usage; 3 incomplete data;
+_EXIT_CODES = """Exit codes: 0 success; 1 an error, reported on stderr; 2 wrong usage; 3 incomplete data;
 69 no daemon answers or writes; 75 the storage is unavailable; 78 the configuration or the request cannot work;
 124 the time to wait is over."""
 
 # Plain text instead of boxes: what is printed is also read by scripts, and starting takes half as long.
 app = typer.Typer(
     name="acqstream",
-    help="Writes the frames of microscope cameras to disk, and proves that they are there.",
+    help="Writes frames of microscope cameras to disk, and proves that they are stored.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,

@@ -1,4 +1,4 @@
-"""Where output goes: tables and JSON documents to stdout, progress to stderr on a terminal only."""
+"""Output: tables and JSON documents to stdout, progress to stderr if that is a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _plain(value: object) -> object:
 
 
 def console() -> Console:
-    """For tables on stdout; plain text where that is no terminal."""
+    """A console for tables on stdout; plain text if that is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS, highlight=False, soft_wrap=False)
@@ -39,7 +39,7 @@ def console() -> Console:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress display on stderr that leaves nothing behind; silent where stderr is no terminal."""
+    """A progress display on stderr that clears itself; silent if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -52,7 +52,7 @@ def receive(
     """Record a stream of another program.
 
     Takes array-1.0 (areaDetector, PSI), the numpy recipe of pyzmq and DECTRIS Stream V2. Runs until SIGTERM or
-    Ctrl-C. Such senders are never told what was stored.
+    Ctrl-C. Such senders receive no answer about stored frames.
     """
     from acqstream.receive.receiver import receive_stream
     from acqstream.receive.stream_settings import StreamSettings

@@ -16,7 +16,7 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="Configuration (TOML); what stands below overrides it.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory that acquisitions are written to.")] = None,
     endpoint: Annotated[
-        list[str] | None, typer.Option(help="Where producers connect, e.g. tcp://127.0.0.1:5271; may be repeated.")
+        list[str] | None, typer.Option(help="Address for producers, e.g. tcp://127.0.0.1:5271; may be repeated.")
     ] = None,
 ) -> None:
     """Run the daemon.

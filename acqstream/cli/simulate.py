@@ -65,7 +65,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="Scan a large sample in tiles, e.g. 5x7.", show_default=False),
     ] = None,
-    overlap: Annotated[str, typer.Option(metavar="Y,X", help="Of neighbouring tiles, in pixels.")] = "0,0",
+    overlap: Annotated[str, typer.Option(metavar="Y,X", help="Overlap of neighbouring tiles, in pixels.")] = "0,0",
     levels: Annotated[
         int | None,
         typer.Option(min=0, max=MAX_LEVELS, help="Lower resolutions of tiles [default: all].", show_default=False),
@@ -111,7 +111,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
 def _run(plans: list[CameraPlan]) -> list[CameraResult]:
     from acqstream.simulate.camera import run_cameras
 
-    # What the client logs comes back in errors and results; its lines would tear the progress display.
+    # Silences the client's log: errors and results repeat it, and its lines would break the progress display.
     logging.getLogger("acqstream.client").addHandler(logging.NullHandler())
     with progress_bar() as bar:
         tasks = {plan.name: bar.add_task(plan.name, total=plan.frames) for plan in plans}
@@ -149,7 +149,7 @@ def _shape(text: str, dtype: Depth, bits: int | None) -> tuple[int, ...]:
 
 def _frame_count(frames: int | None, counter: AxesCounter) -> int:
     if frames is None and counter.count is None:
-        raise typer.BadParameter("say how many, or give every axis a size: --axes time=100", param_hint="--frames")
+        raise typer.BadParameter("pass --frames, or give every axis a size: --axes time=100", param_hint="--frames")
     if frames is not None and counter.count is not None and frames > counter.count:
         raise typer.BadParameter(
             f"{frames} frames, but the axes hold {counter.count}; make the first axis larger or leave its size out",
@@ -164,7 +164,7 @@ def _mirror(text: str) -> str | dict[str, Any]:
     try:
         settings: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no JSON object: {error}", param_hint="--mirror") from error
+        raise typer.BadParameter(f"{text!r} is not a JSON object: {error}", param_hint="--mirror") from error
     return settings
 
 

@@ -22,7 +22,7 @@ def status(
 ) -> None:
     """Show what a daemon is doing.
 
-    What runs, how far it is, at what rate, and how long the space will last. Ends with 0 if the daemon answers.
+    Show what runs: progress, rates, and how long the disk space will last. Exits with 0 if the daemon answers.
     """
     from acqstream.client.status import fetch_status
 
@@ -56,7 +56,7 @@ def _print_daemon(answer: DaemonStatus) -> None:
         if acquisition.paused:
             print(f"{acquisition.name}: PAUSED: {acquisition.paused}")
         if acquisition.stall:
-            print(f"{acquisition.name}: the disk stands still: {acquisition.stall}")
+            print(f"{acquisition.name}: the disk stalls: {acquisition.stall}")
         for code, text, _ in acquisition.warnings:
             print(f"{acquisition.name}: warning {code}: {text}")
 

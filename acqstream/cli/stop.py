@@ -21,7 +21,7 @@ def stop(
 ) -> None:
     """End a running acquisition.
 
-    What was received is stored; its producer is told that the operator stopped it. The dataset ends as canceled.
+    Received frames are stored, and the producer gets an error that names the operator. The dataset ends as canceled.
     """
     from acqstream.client.stopping import stop_acquisition
 

@@ -41,13 +41,13 @@ def view(
 
 
 def why_no_window() -> str:
-    """What keeps napari from opening a window here; empty if nothing does."""
+    """The reason why napari cannot open a window; empty if it can."""
     if find_spec("napari") is None:
         return "napari is not installed (pip install 'acqstream[napari]' and a Qt, such as PyQt6)"
     if not any(find_spec(name) for name in _QTS):
         return f"napari has no Qt (pip install one of {', '.join(_QTS)})"
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return "there is no screen (neither DISPLAY nor WAYLAND_DISPLAY is set)"
+        return "this session has no screen (neither DISPLAY nor WAYLAND_DISPLAY is set)"
     return ""
 
 

@@ -30,7 +30,7 @@ def wait(
 
     Levels of tiles count as mirrors. Looks at files only: no daemon is asked, and none has to run. Ends with 0 if all
     are complete, with 3 if frames are missing or a mirror is not complete, with 124 when the time is over, with 69 if
-    something has not ended and no process goes on with it.
+    something is unfinished and no process continues it.
     """
     from acqstream.mirrors.dataset_end import wait_for_end
 
@@ -68,7 +68,7 @@ def _print_end(end: DatasetEnd, timeout_s: float | None) -> None:
     if end.outcome == "timeout":
         print(f"not ended within {timeout_s:g} s")
     elif end.outcome == "abandoned":
-        print("no process goes on with it; start the daemon on this data directory: acqstream serve --data DIR")
+        print("no process continues it; start the daemon on this data directory: acqstream serve --data DIR")
 
 
 def _run_text(end: DatasetEnd) -> str:

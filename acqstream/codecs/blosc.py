@@ -26,19 +26,19 @@ def encode(
 
 
 def decode(data: Data, size: int) -> bytearray:
-    """What the chunk holds: `size` bytes. Raises CorruptDataset."""
+    """The decoded chunk of `size` bytes. Raises CorruptDataset."""
     from numcodecs import blosc as c_blosc
 
     if len(data) < _HEADER.size:
         raise CorruptDataset(f"blosc: {len(data)} bytes, a header has {_HEADER.size}")
-    _, _, _, _, held, _, length = _HEADER.unpack_from(data)
+    _, _, _, _, stated_bytes, _, length = _HEADER.unpack_from(data)
     # The library believes both: it would read and write beyond the buffers.
     if length != len(data):
-        raise CorruptDataset(f"blosc: the chunk has {len(data)} bytes, its header says {length}")
-    check_size("blosc", held, size)
-    found = bytearray(size)
+        raise CorruptDataset(f"blosc: the chunk has {len(data)} bytes, its header states {length}")
+    check_size("blosc", stated_bytes, size)
+    decoded = bytearray(size)
     try:
-        c_blosc.decompress(data, found)
+        c_blosc.decompress(data, decoded)
     except (RuntimeError, ValueError) as error:
         raise CorruptDataset(f"blosc: {error}") from error
-    return found
+    return decoded

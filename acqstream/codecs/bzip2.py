@@ -14,11 +14,11 @@ def encode(data: Data, block_size: int = 9) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytes:
-    """What one stream holds: `size` bytes. Raises CorruptDataset."""
+    """The decoded stream of `size` bytes. Raises CorruptDataset."""
     stream = bz2.BZ2Decompressor()
     try:
-        found = stream.decompress(data, size + 1)
+        decoded = stream.decompress(data, size + 1)
     except OSError as error:
         raise CorruptDataset(f"bzip2: {error}") from error
-    check_end("bzip2", stream, len(found), size)
-    return found
+    check_end("bzip2", stream, len(decoded), size)
+    return decoded

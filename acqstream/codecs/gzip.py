@@ -24,24 +24,24 @@ def encode(data: Data, level: int = -1, *, zlib: bool = False) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytes:
-    """What one or more members, or one zlib stream, hold: `size` bytes; the framing shows in the first two bytes.
+    """The decoded members, or the decoded zlib stream, of `size` bytes. The first two bytes tell them apart.
 
     Raises CorruptDataset.
     """
     bits = _GZIP_BITS if bytes(data[:2]) == _MAGIC else _ZLIB_BITS
     parts: list[bytes] = []
-    found, rest = 0, data
+    decoded_bytes, rest = 0, data
     while True:
         stream = isal_zlib.decompressobj(bits)
         try:
-            part = stream.decompress(rest, size - found + 1)
+            part = stream.decompress(rest, size - decoded_bytes + 1)
         except _ERROR as error:
             raise CorruptDataset(f"gzip: {error}") from error
         parts.append(part)
-        found += len(part)
+        decoded_bytes += len(part)
         # Readers differ in whether they take further members; none takes anything else.
-        if not (stream.eof and found <= size and bits == _GZIP_BITS and stream.unused_data.startswith(_MAGIC)):
+        if not (stream.eof and decoded_bytes <= size and bits == _GZIP_BITS and stream.unused_data.startswith(_MAGIC)):
             break
         rest = stream.unused_data
-    check_end("gzip", stream, found, size)
+    check_end("gzip", stream, decoded_bytes, size)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -32,12 +32,12 @@ _HEADER = struct.Struct("<8sBIII")
 _LENGTH = struct.Struct("<I")
 _STORED, _LZ4 = 0x10, 0x20
 _SEED, _MASK = 0x9747B28C, 0x0FFFFFFF
-_LEAST_BITS = 10
+_MIN_BLOCK_BITS = 10
 
 
 def encode(data: Data, block_size: int = DEFAULT_BLOCK_SIZE) -> bytes:
     """The stream, with its end mark. block_size is 64 to 33554432 bytes."""
-    bits = max(0, (block_size - 1).bit_length() - _LEAST_BITS)
+    bits = max(0, (block_size - 1).bit_length() - _MIN_BLOCK_BITS)
     view = memoryview(data).cast("B")
     parts: list[bytes | memoryview] = []
     for start in range(0, len(view), block_size):
@@ -51,7 +51,7 @@ def encode(data: Data, block_size: int = DEFAULT_BLOCK_SIZE) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytes:
-    """What the stream holds: `size` bytes. Its end mark may be missing.
+    """The decoded stream of `size` bytes. Its end mark may be missing.
 
     Raises CorruptDataset, UnsupportedFeature for what z5py and zarr 2 store under the same name.
     """
@@ -59,7 +59,7 @@ def decode(data: Data, size: int) -> bytes:
     if bytes(view[: len(MAGIC)]) != MAGIC:
         _refuse_dialects(view, size)
     parts: list[bytes | memoryview] = []
-    found = offset = 0
+    decoded_bytes = offset = 0
     while offset < len(view):
         if bytes(view[offset : offset + len(MAGIC)]) != MAGIC:
             raise CorruptDataset(f"lz4: no {MAGIC.decode()} at byte {offset} of the stream")
@@ -70,25 +70,25 @@ def decode(data: Data, size: int) -> bytes:
         if not length:  # the end mark
             break
         packed = view[offset : offset + packed_length]
-        if len(packed) != packed_length or length > 1 << _LEAST_BITS + (token & 0x0F):
+        if len(packed) != packed_length or length > 1 << _MIN_BLOCK_BITS + (token & 0x0F):
             raise CorruptDataset(f"lz4: {packed_length} bytes for {length} at byte {offset} do not fit the stream")
-        if found + length > size:
-            check_size("lz4", found + length, size)
+        if decoded_bytes + length > size:
+            check_size("lz4", decoded_bytes + length, size)
         parts.append(_piece(packed, token & 0xF0, length, checksum, offset))
-        found += length
+        decoded_bytes += length
         offset += packed_length
-    check_size("lz4", found, size)
+    check_size("lz4", decoded_bytes, size)
     if offset < len(view):
-        raise CorruptDataset(f"lz4: {len(view) - offset} bytes behind the end mark")
+        raise CorruptDataset(f"lz4: {len(view) - offset} bytes after the end mark")
     return b"".join(parts)
 
 
 def _refuse_dialects(view: memoryview, size: int) -> None:
-    """Raise UnsupportedFeature for one bare block (z5py), or one behind its length (zarr 2)."""
+    """Raise UnsupportedFeature for one bare block (z5py), or one after its length (zarr 2)."""
     lengths = _LENGTH.unpack_from(view)[0] if len(view) > _LENGTH.size else -1
     bodies = [("one bare LZ4 block, as z5py writes it", view)]
     if lengths == size:
-        bodies.insert(0, ("one LZ4 block behind its length, as zarr 2 writes it", view[_LENGTH.size :]))
+        bodies.insert(0, ("one LZ4 block after its length, as zarr 2 writes it", view[_LENGTH.size :]))
     for what, body in bodies:
         try:
             is_dialect = len(lz4.block.decompress(body, uncompressed_size=size)) == size

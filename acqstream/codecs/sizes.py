@@ -1,4 +1,4 @@
-"""Whether a codec gave back as much as there must be."""
+"""Checks that a codec returned the expected number of bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Data = bytes | memoryview
 
 
 class Decompressor(Protocol):
-    """What the decompressing objects of the standard library have in common."""
+    """The interface that decompressors of the standard library share."""
 
     @property
     def eof(self) -> bool: ...
@@ -19,19 +19,19 @@ class Decompressor(Protocol):
     def unused_data(self) -> bytes: ...
 
 
-def check_size(codec: str, found: int, size: int) -> None:
-    """Raise CorruptDataset unless `found` bytes are the `size` that there must be."""
-    if found != size:
-        more = "more than " if found > size else ""
-        raise CorruptDataset(f"{codec}: holds {more}{min(found, size)} bytes, expected {size}")
+def check_size(codec: str, count: int, size: int) -> None:
+    """Raise CorruptDataset unless `count` bytes are the `size` that there must be."""
+    if count != size:
+        more = "more than " if count > size else ""
+        raise CorruptDataset(f"{codec}: holds {more}{min(count, size)} bytes, expected {size}")
 
 
-def check_end(codec: str, stream: Decompressor, found: int, size: int) -> None:
-    """Raise CorruptDataset unless a stream of `size` bytes is complete and nothing stands behind it."""
-    if found > size:
-        check_size(codec, found, size)
+def check_end(codec: str, stream: Decompressor, count: int, size: int) -> None:
+    """Raise CorruptDataset unless a stream of `size` bytes is complete and nothing follows it."""
+    if count > size:
+        check_size(codec, count, size)
     if not stream.eof:
-        raise CorruptDataset(f"{codec}: the stream is cut off after {found} bytes of data, expected {size}")
-    check_size(codec, found, size)
+        raise CorruptDataset(f"{codec}: the stream is cut off after {count} bytes of data, expected {size}")
+    check_size(codec, count, size)
     if stream.unused_data:
-        raise CorruptDataset(f"{codec}: {len(stream.unused_data)} bytes behind the end of the stream")
+        raise CorruptDataset(f"{codec}: {len(stream.unused_data)} bytes after the end of the stream")

@@ -16,11 +16,11 @@ def encode(data: Data, preset: int = 6) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytes:
-    """What one stream holds: `size` bytes. Raises CorruptDataset."""
+    """The decoded stream of `size` bytes. Raises CorruptDataset."""
     stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY_BYTES)
     try:
-        found = stream.decompress(data, size + 1)
+        decoded = stream.decompress(data, size + 1)
     except lzma.LZMAError as error:
         raise CorruptDataset(f"xz: {error}") from error
-    check_end("xz", stream, len(found), size)
-    return found
+    check_end("xz", stream, len(decoded), size)
+    return decoded

@@ -6,7 +6,7 @@ from acqstream.codecs.sizes import Data, check_size
 from acqstream.errors import CorruptDataset
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
-_DESCRIPTOR = 4  # its place: right behind the magic
+_DESCRIPTOR = 4  # its place: right after the magic
 _SIZE_FLAG_FOUR_BYTES = 2 << 6
 _SIZE_BYTES = (0, 2, 4, 8)  # of the content's size, by the descriptor's top two bits
 _SINGLE_SEGMENT = 1 << 5  # no window descriptor; the size has at least one byte
@@ -22,16 +22,16 @@ def encode(data: Data, level: int = 3) -> bytes:
 
 
 def decode(data: Data, size: int) -> bytearray:
-    """What one frame holds: `size` bytes. Its header need not tell the size. Raises CorruptDataset."""
+    """The decoded frame of `size` bytes. Its header need not state the size. Raises CorruptDataset."""
     from numcodecs import zstd as libzstd
 
     frame = _with_size(data, size)
-    found = bytearray(size)
+    decoded = bytearray(size)
     try:
-        libzstd.decompress(frame, found)
+        libzstd.decompress(frame, decoded)
     except (RuntimeError, ValueError) as error:
         raise CorruptDataset(f"zstd: {error}") from error
-    return found
+    return decoded
 
 
 def _with_size(data: Data, size: int) -> Data:
@@ -46,8 +46,8 @@ def _with_size(data: Data, size: int) -> Data:
     at = _DESCRIPTOR + 1 + (not single) + _DICTIONARY_BYTES[descriptor & 3]
     length = _SIZE_BYTES[descriptor >> 6] or int(single)
     if not length:
-        told = bytes([descriptor | _SIZE_FLAG_FOUR_BYTES])
-        return b"".join((_MAGIC, told, data[_DESCRIPTOR + 1 : at], size.to_bytes(4, "little"), data[at:]))
-    held = int.from_bytes(data[at : at + length], "little") + (256 if length == 2 else 0)
-    check_size("zstd", held, size)
+        descriptor_byte = bytes([descriptor | _SIZE_FLAG_FOUR_BYTES])
+        return b"".join((_MAGIC, descriptor_byte, data[_DESCRIPTOR + 1 : at], size.to_bytes(4, "little"), data[at:]))
+    stated_bytes = int.from_bytes(data[at : at + length], "little") + (256 if length == 2 else 0)
+    check_size("zstd", stated_bytes, size)
     return data

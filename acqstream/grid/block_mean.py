@@ -23,7 +23,7 @@ _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
 
 
 def reduced_size(size: int, ratio: int) -> int:
-    """How many whole blocks there are; where there is none the rest makes up one."""
+    """Number of complete blocks; 1 if the axis is shorter than a block."""
     return max(1, size // ratio) if size else 0
 
 
@@ -47,15 +47,15 @@ class BlockMean:
         if not planes:
             raise ValueError("no plane")
         items = _counts(planes[0].shape, ratios, shape)
-        found = np.empty(shape, planes[0].dtype)
+        result = np.empty(shape, planes[0].dtype)
         if isinstance(items, int) and _has_pairs(planes, items * len(planes), ratios, shape):
             total = self._pair_sums(planes, ratios[0], shape)
         else:
             total = _sums(planes[0], ratios, shape)
             for plane in planes[1:]:
                 np.add(total, _sums(plane, ratios, shape), out=total)
-        _divide(total, items * len(planes) if isinstance(items, int) else items * np.uint32(len(planes)), found)
-        return found
+        _divide(total, items * len(planes) if isinstance(items, int) else items * np.uint32(len(planes)), result)
+        return result
 
     def _pair_sums(self, planes: Sequence[NDArray[Any]], ratio: int, shape: Sequence[int]) -> NDArray[Any]:
         """The sums of two columns and `ratio` rows, of all planes; the memory is used again by the next ones.
@@ -83,23 +83,23 @@ class BlockMean:
 
 def _sums(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
     wide = np.dtype(np.float64) if plane.dtype.kind == "f" else _wider(plane.dtype)
-    found: NDArray[Any] = plane
+    result: NDArray[Any] = plane
     for axis, (ratio, size) in enumerate(zip(ratios, shape, strict=True)):
         if ratio == 1:
-            found = found[_along(axis, slice(0, size))]
+            result = result[_along(axis, slice(0, size))]
             continue
         parts = [
-            found[_along(axis, slice(first, size * ratio, ratio))] for first in range(min(ratio, found.shape[axis]))
+            result[_along(axis, slice(first, size * ratio, ratio))] for first in range(min(ratio, result.shape[axis]))
         ]
         if len(parts) == 1:
-            found = parts[0]
+            result = parts[0]
             continue
         is_whole = parts[1].shape == parts[0].shape
         sums = np.add(parts[0], parts[1], dtype=wide) if is_whole else parts[0].astype(wide)
         for part in parts[2:] if is_whole else parts[1:]:
             sums[_along(axis, slice(0, part.shape[axis]))] += part
-        found = sums
-    return found.astype(wide, copy=found is plane or not found.flags.owndata)
+        result = sums
+    return result.astype(wide, copy=result is plane or not result.flags.owndata)
 
 
 def _wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -129,9 +129,9 @@ def _counts(sizes: Sequence[int], ratios: Sequence[int], shape: Sequence[int]) -
     return np.asarray(counts, np.uint32)
 
 
-def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], found: NDArray[Any]) -> None:
-    if found.dtype.kind == "f":
-        np.divide(total, items, out=found, casting="same_kind")
+def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], result: NDArray[Any]) -> None:
+    if result.dtype.kind == "f":
+        np.divide(total, items, out=result, casting="same_kind")
         return
     if isinstance(items, int) and items & (items - 1) == 0:
         total += total.dtype.type(items // 2)
@@ -140,7 +140,7 @@ def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], found: NDArray
         half = items // 2
         total += np.asarray(half, total.dtype)
         total //= np.asarray(items, total.dtype)
-    np.copyto(found, total, casting="unsafe")
+    np.copyto(result, total, casting="unsafe")
 
 
 def _has_pairs(planes: Sequence[NDArray[Any]], items: int, ratios: Sequence[int], shape: Sequence[int]) -> bool:

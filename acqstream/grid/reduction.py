@@ -20,12 +20,12 @@ _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), 
 
 
 def levels_needed(rows: int, columns: int) -> int:
-    """How many levels below the full resolution until one tile could hold all: smallest L with 2^L >= both."""
+    """Number of levels until one tile could hold the whole picture: smallest L with 2^L >= both."""
     return (max(rows, columns, 1) - 1).bit_length()
 
 
 def inner_tile(tile: NDArray[Any], overlap: tuple[int, int]) -> NDArray[Any]:
-    """What of a full tile (H, W[, 3]) goes into level 1, for an overlap (oy, ox) in pixels; a view.
+    """The part of a full tile (H, W[, 3]) that goes into level 1, for an overlap (oy, ox) in pixels; a view.
 
     (h, w[, 3]), one row or column more where that is odd and there is overlap: the reduction looks beyond the edge.
     """
@@ -37,7 +37,7 @@ def inner_tile(tile: NDArray[Any], overlap: tuple[int, int]) -> NDArray[Any]:
 
 
 def quadrant(row: int, column: int, height: int, width: int) -> tuple[slice, slice]:
-    """Where tile (row, column) of one level lies in its tile, of height x width pixels, of the next one."""
+    """The quadrant of tile (row, column) in the tile of the next level, which has height x width pixels."""
     top, left = row % 2 * height // 2, column % 2 * width // 2
     return slice(top, top + (height + 1) // 2), slice(left, left + (width + 1) // 2)
 

@@ -40,7 +40,7 @@ def check_axes(axes: object) -> dict[str, AxisValue]:
 
 
 def are_good_axes(axes: Mapping[str, object]) -> bool:
-    """Whether `check_axes` would take these, in less time; it says what is wrong with those that it does not."""
+    """True if `check_axes` would accept these axes, in less time. `check_axes` raises the detailed error."""
     if not _are_names(tuple(axes)):
         return False
     for value in axes.values():
@@ -63,7 +63,7 @@ def _is_text(value: str) -> bool:
 
 
 def are_good_columns(columns: Mapping[str, Sequence[AxisValue]]) -> bool:
-    """Whether `check_axes` would take every row of these columns; it says what is wrong with one that it does not."""
+    """True if `check_axes` would accept every row of these columns. `check_axes` raises the detailed error."""
     return _are_names(tuple(columns)) and all(map(_is_good_column, columns.values()))
 
 

@@ -1,4 +1,4 @@
-"""How far an acquisition is: three counts of frames without holes, and the window's right edge."""
+"""Progress of an acquisition: three counts of frames without holes, and the window's right edge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Cursors:
     """Counts of frames, from the first on, that reached a state.
 
-    received: in the daemon's memory; published: readable, whole even after a power cut; durable: journal and index
+    received: in the daemon's memory; published: readable, even after a power cut; durable: journal and index
     forced to the disk too, so that the frame is found again after a power cut.
     """
 

@@ -10,7 +10,7 @@ Places = Sequence[tuple[int, float]]
 
 
 def even_distance(series: Sequence[Places], tolerance: Callable[[float], float], *, min_items: int = 2) -> float | None:
-    """The signed distance of neighbouring items, the same in all series; None where the places do not tell one.
+    """The signed distance of neighbouring items, the same in all series; None where the places show none.
 
     Each series may begin at another place: autofocus moves whole stacks. A place may be off by tolerance(distance), a
     positive distance. The result has six digits: more is noise.
@@ -27,7 +27,7 @@ def even_distance(series: Sequence[Places], tolerance: Callable[[float], float],
             (end - start) / (last - first) for (first, start), (last, end) in zip(ordered, ordered[half:], strict=False)
         ]
     distance = statistics.median(slopes) if slopes else 0.0
-    if abs(distance) < 1e-9:  # it did not move, or nobody told
+    if abs(distance) < 1e-9:  # it did not move, or no place was recorded
         return None
     limit = tolerance(abs(distance))
     for ordered in used:

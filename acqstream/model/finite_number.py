@@ -6,7 +6,7 @@ LARGEST = 1e100  # nothing physical is that large, and integers in JSON may be l
 
 
 def finite_number(value: object) -> float | None:
-    """`value` as a float; None if it is no number, a boolean, NaN, or not between -1e100 and 1e100."""
+    """`value` as a float; None if it is not a number, a boolean, NaN, or not between -1e100 and 1e100."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST:
         return float(value)
     return None

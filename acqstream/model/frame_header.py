@@ -1,4 +1,4 @@
-"""What is known of a frame before its pixels: enough to place it in a stack file."""
+"""A frame without its pixels: enough to place it in a stack file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
 
 MAX_NUMBER = 2**48 - 1
-"""Where the frame numbers of an acquisition end, skipped ones included."""
+"""Upper limit of the frame numbers of an acquisition, skipped ones included."""
 
 
 class FrameHeader(NamedTuple):

@@ -46,7 +46,7 @@ def check_depth(value: Mapping[str, Any], text: bytes) -> None:
 
 
 def is_deeper_than(levels: int, value: Any) -> bool:
-    """Whether lists and maps are nested in more levels than these."""
+    """True if lists and maps are nested in more than this many levels."""
     level = [value] if isinstance(value, Mapping | list | tuple) else []
     for _ in range(levels):
         level = [

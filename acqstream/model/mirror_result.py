@@ -1,4 +1,4 @@
-"""How a mirror, or another view of a dataset, stands or has ended."""
+"""State of a mirror, or of another view, of a dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MirrorResult:
     """One mirror, or the levels of a tiled dataset.
 
     name is that of the request, e.g. "n5". path is the mirror's folder; relative paths start at the dataset's folder.
-    frames is how many frames it has, of that many published. reason says why it is not complete. changed_at is
+    frames: number of frames in it, of `published` ones. reason: why it is not complete. changed_at is
     ISO 8601 in UTC, empty where no time was recorded.
 
     state is one of
@@ -43,7 +43,7 @@ class MirrorResult:
 
     @property
     def ended(self) -> bool:
-        """True when no process goes on with it by itself."""
+        """True when no process continues it by itself."""
         return self.state != "running"
 
     @property

@@ -1,4 +1,4 @@
-"""What one pixel is: dtype, samples and significant bits."""
+"""Type of a pixel: dtype, samples and significant bits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PixelType:
 def pixel_type_of(dtype: str, shape: Sequence[int], bits: int | None = None) -> PixelType:
     """The pixel type of frames with this dtype string and shape (Y, X) or (Y, X, 3).
 
-    Raises ValueError that says what is supported and what to do instead.
+    Raises ValueError with the supported types and what to do instead.
     """
     if dtype == "<u1" or dtype == ">u1":
         dtype = "|u1"

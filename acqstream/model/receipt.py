@@ -20,7 +20,7 @@ class MissingFrames:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A disk call on a file that stood still for so many seconds. began_at is ISO 8601 in UTC."""
+    """A disk call on a file that stalled for so many seconds. began_at is ISO 8601 in UTC."""
 
     call: str
     file: str
@@ -30,15 +30,15 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """How an acquisition ended.
+    """The result of an acquisition.
 
-    sent is the producer's own count at `close` (None if it never said); stored counts frames in the dataset; skipped
+    sent is the producer's own count at `close` (None if it reported none); stored counts frames in the dataset; skipped
     counts frame numbers declared as never coming; missing lists all numbers without pixels. payload_bytes are pixel
     bytes stored. status is how it ended and reason why, where there is one.
 
     root_sha256 stands for the whole list of frames: SHA-256, in hex digits, of all journal records in their order,
     each of which has the checksum of a frame's pixels. Empty where the journal could not be kept. stalls are the times
-    when the disk stood still. settings are how it was written, versions what wrote it.
+    when the disk stalled. settings: how it was written; versions: the software that wrote it.
     """
 
     dataset_id: str

@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class AcquisitionState(StrEnum):
-    """Where an acquisition stands; the value is the name itself."""
+    """State of an acquisition; the value is the name itself."""
 
     OPENING = "OPENING"
     RUNNING = "RUNNING"
-    PAUSED = "PAUSED"  # the disk is full; goes on by itself when there is space
+    PAUSED = "PAUSED"  # the disk is full; continues by itself when it has space
     ORPHANED = "ORPHANED"  # the producer is silent; it may come back within the grace time
     CLOSING = "CLOSING"
-    INTERRUPTED = "INTERRUPTED"  # nothing is being written; `resume` goes on
+    INTERRUPTED = "INTERRUPTED"  # nothing is being written; `resume` continues
     COMPLETE = "COMPLETE"
     CANCELED = "CANCELED"
     ERRORED = "ERRORED"

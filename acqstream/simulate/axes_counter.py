@@ -29,19 +29,19 @@ class AxesCounter:
 
     @property
     def count(self) -> int | None:
-        """Number of positions; None if the first axis goes on as long as needed."""
+        """Number of positions; None if the first axis is unbounded."""
         sizes = [axis.size for axis in self.axes]
         return math.prod(size for size in sizes if size is not None) if None not in sizes else None
 
     def at(self, number: int) -> dict[str, AxisValue]:
-        """The axes of frame `number`. Raises IndexError behind the last position."""
+        """The axes of frame `number`. Raises IndexError after the last position."""
         values: dict[str, AxisValue] = {}
         rest = number
         for axis in reversed(self.axes):
             rest, index = divmod(rest, axis.size) if axis.size is not None else (0, rest)
             values[axis.name] = axis.value(index)
         if rest:
-            raise IndexError(f"frame {number} lies behind the last of {self.count} positions")
+            raise IndexError(f"frame {number} is after the last of {self.count} positions")
         return {axis.name: values[axis.name] for axis in self.axes}
 
 

@@ -31,7 +31,7 @@ _STOPPED = "stopped by the user, or because another camera failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraPlan:
-    """What one camera sends: frames of `shape` (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
+    """Settings of one camera: frames of `shape` (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
 
     fps None means as fast as the daemon takes them. bits are the significant bits, None for all of the dtype.
     Without tiles a frame is the pattern of its number; with them a window of the virtual sample: `axes` then count the
@@ -71,7 +71,7 @@ class CameraPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraResult:
-    """How one camera's run ended.
+    """The result of one camera's run.
 
     late_frames were put after the next one was due already; warnings are texts that the daemon sent on the way.
     """
@@ -92,7 +92,7 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class _Pace:
-    """Says when the next frame is due, and counts those that came too late."""
+    """Paces frames, and counts late ones."""
 
     interval_s: float
     started: float
@@ -118,7 +118,7 @@ def run_cameras(plans: Sequence[CameraPlan], progress: Progress | None = None) -
     """Run all cameras at the same time, each in a thread of its own; results in the order of `plans`.
 
     When one fails the others stop and their acquisitions end as canceled; the first error is raised. An interrupt
-    (Ctrl-C) stops all of them in the same way; their receipts say so. One not yet started has no result.
+    (Ctrl-C) stops all of them in the same way, and their receipts record it. A camera that never started has no result.
     """
     stop = threading.Event()
     futures: list[Future[CameraResult]] = []

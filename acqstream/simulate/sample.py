@@ -19,7 +19,7 @@ def window(
 ) -> NDArray[Any]:
     """Pixels [top, top + Y) x [left, left + X) of a picture, shape (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
 
-    bits are the significant bits, default all. The picture goes on in all directions, below 0 too.
+    bits are the significant bits, default all. The picture is unbounded in all directions, also below 0.
     """
     if len(shape) == 3:
         grey = [window(top, left, shape[:2], dtype, bits=bits, picture=3 * picture + n) for n in range(shape[2])]

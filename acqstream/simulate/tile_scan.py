@@ -25,7 +25,7 @@ class TileScan:
         return row, self.columns - 1 - column if self.snake and row % 2 else column
 
     def origin(self, cell: tuple[int, int], shape: tuple[int, ...]) -> tuple[int, int]:
-        """(y, x) of the first pixel of a tile of this shape in the whole picture."""
+        """(y, x) of the first pixel of a tile of this shape in the stitched picture."""
         return cell[0] * (shape[0] - self.overlap[0]), cell[1] * (shape[1] - self.overlap[1])
 
     def __iter__(self) -> Iterator[tuple[int, int]]:

@@ -211,7 +211,7 @@ def test_sizes_that_headers_claim_are_not_believed() -> None:
     with pytest.raises(CorruptDataset, match="blosc: holds more than 12 bytes"):
         blosc.decode(bytes(chunk), 12)
     chunk[4:8], chunk[12:16] = (12).to_bytes(4, "little"), (1 << 30).to_bytes(4, "little")
-    with pytest.raises(CorruptDataset, match="blosc: the chunk has 28 bytes, its header says 1073741824"):
+    with pytest.raises(CorruptDataset, match="blosc: the chunk has 28 bytes, its header states 1073741824"):
         blosc.decode(bytes(chunk), 12)
     piece = struct.pack("<8sBIII", b"LZ4Block", 0x26, 11, 1 << 31, 0) + bytes(11)
     with pytest.raises(CorruptDataset, match="lz4: 11 bytes for 2147483648"):
@@ -225,7 +225,7 @@ def test_the_other_two_meanings_of_lz4_are_refused() -> None:
     import lz4.block
 
     for foreign, text in (
-        (lz4.block.compress(NOISE, store_size=True), "behind its length, as zarr 2"),
+        (lz4.block.compress(NOISE, store_size=True), "after its length, as zarr 2"),
         (lz4.block.compress(NOISE, store_size=False), "one bare LZ4 block, as z5py"),
     ):
         with pytest.raises(UnsupportedFeature, match=text):

@@ -16,7 +16,7 @@ def test_last_axis_counts_fastest() -> None:
 
 
 def test_behind_the_last_position() -> None:
-    with pytest.raises(IndexError, match="100 lies behind the last of 100"):
+    with pytest.raises(IndexError, match="100 is after the last of 100"):
         parse_axes("time=10,z=10").at(100)
 
 

@@ -2,7 +2,7 @@
 
 Specification: NDTiff 3.3 (github.com/micro-manager/NDTiffStorage), with the index as in versions 2 and 3.
 Read: versions 0 to 3.3, flat and tiled, pixel types 0 to 6, uncompressed or zlib, finished or growing. Not read: other
-compressions. Publish point: a whole entry in `NDTiff.index`; in versions 0 and 1 an entry of a stack file's index map.
+compressions. Publish point: a complete entry in `NDTiff.index`; in versions 0 and 1, an entry of a stack's index map.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Axes of many index entries at once, from JSON texts to columns.
 
 A writer puts the axes of all its frames the same way: texts of one length mostly differ in digits and in strings at
-the same places. The first text tells these places (its layout); array operations read all texts that have the same
+the same places. The first text defines these places (its layout); array operations read all texts that have the same
 layout, then the next layout is taken. What is read is what a JSON parser reads; texts with anything else (escapes,
 other types, large integers, no UTF-8) are not read here.
 """
@@ -44,7 +44,7 @@ class AxisCodes:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Where a layout has a value: bytes [start, end) of the text, without sign or quotes."""
+    """Place of a value in a layout: bytes [start, end) of the text, without sign or quotes."""
 
     axis: str
     start: int
@@ -65,7 +65,7 @@ class _Column:
 
 
 def gather(data: bytes, starts: Rows, lanes: int) -> NDArray[np.uint64]:
-    """The `lanes` x 8 bytes behind each start, little-endian, of shape (starts, lanes); all must lie in `data`."""
+    """The `lanes` x 8 bytes after each start, little-endian, of shape (starts, lanes); all must lie in `data`."""
     size = 8 * lanes
     everywhere: NDArray[Any] = np.ndarray((max(0, len(data) - size + 1),), f"V{size}", data, strides=(1,))
     return everywhere[starts].view("<u8").reshape(-1, lanes)
@@ -86,7 +86,7 @@ class AxesTexts:
     """JSON texts in `data`: where each starts, and its length in bytes, 1 to MAX_TEXT_BYTES.
 
     `read` gives the axes of the first `count` of them, in order of first appearance; the next text is none that can be
-    read here. data must go on for 8 bytes behind every text.
+    read here. data must continue for 8 bytes after every text.
     """
 
     def __init__(self, data: bytes, starts: Rows, lengths: Rows) -> None:
@@ -211,10 +211,10 @@ def _integers(octets: NDArray[np.uint8], value: _Value) -> NDArray[np.int32]:
 
 
 def _string_content(content: bytes) -> str | None:
-    """What stands between quotes, None unless it is plain UTF-8."""
+    """The text between quotes; None unless it is plain UTF-8."""
     if _CONTENT.fullmatch(content) is None:
         return None
     try:
         return content.decode("utf-8")
-    except UnicodeDecodeError:  # the whole text may be Latin-1
+    except UnicodeDecodeError:  # the text may be Latin-1
         return None

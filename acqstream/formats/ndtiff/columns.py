@@ -15,7 +15,7 @@ from acqstream.formats.ndtiff.index import NUMBERS, EntryBatch, plain_name
 from acqstream.model.axes import AxisValue
 
 MAX_AXIS_NAMES = 32  # every name costs a column over all frames
-_MOST_EXPECTED = 2**20  # rows; an index may promise any number
+_MAX_EXPECTED = 2**20  # rows; an index may promise any number
 _INT32_MAX = 2**31 - 1
 _ABSENT = object()
 
@@ -197,7 +197,7 @@ class FrameTable:
 
     def expect(self, rows: int) -> None:
         """So many rows are likely to follow: take room for them, within bounds."""
-        room = len(self) + min(rows, max(_MOST_EXPECTED, len(self) // 4))
+        room = len(self) + min(rows, max(_MAX_EXPECTED, len(self) // 4))
         for array in (self._numbers, self._stacks, *(column.codes for column in self.axes.values())):
             array.reserve(room)
 
@@ -208,7 +208,7 @@ class FrameTable:
 
     @property
     def all_stacks(self) -> NDArray[np.int32]:
-        """Of all entries: position in `stack_names`, a view."""
+        """Position in `stack_names` of each entry; a view."""
         return self._stacks.values
 
     def numbers(self, row: int) -> np.void:
@@ -257,7 +257,7 @@ class FrameTable:
             raise UnsupportedFeature(f"{self._path}: {len(names)} different axes; at most {MAX_AXIS_NAMES} are read")
 
     def _all_columns(self, block: EntryBlock) -> dict[str, AxisCodes]:
-        """The axes of the block, and those that it does not have."""
+        """The axes of the block, and the axes that it lacks."""
         names = dict.fromkeys((*self.axes, *block.axes))
         self._check_count(names)
         absent = AxisCodes(np.full(len(block), MISSING, np.int32), None)

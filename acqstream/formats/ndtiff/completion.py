@@ -1,6 +1,6 @@
-"""Whether a dataset will still grow.
+"""Tells finished datasets from growing ones.
 
-The writer of this package says so in `acqstream.json` in the container. For datasets of other writers there are only
+The writer of this package notes it in `acqstream.json` in the container. For datasets of other writers there are only
 signs that one is unfinished (fact sheet section 7); without any it counts as complete.
 """
 
@@ -36,7 +36,7 @@ _DIRECTORY_TO_PIXELS = (178, 184)  # of both reference writers, grey or RGB
 
 @dataclass(frozen=True, slots=True)
 class LevelsState:
-    """What the view that makes the lower levels says of itself. failure: why it was given up, "" if it was not."""
+    """State of the view that makes the lower levels. failure: the reason why it failed, "" if it did not."""
 
     is_unfinished: bool = False
     failure: str = ""
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 
 
 class _WatchedFile(Generic[_T]):
-    """What a small file of ours says, read again when it has changed."""
+    """Content of a small file of ours, read again when the file has changed."""
 
     def __init__(self, path: Path, what: str, parse: Callable[[Any], _T], absent: _T) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class _WatchedFile(Generic[_T]):
         except OSError as error:
             raise StorageError.wrap(error, str(self._path), f"look at {self._what}") from error
         signature = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if signature != self._signature or not status.st_mtime_ns:  # no time: web servers tell none
+        if signature != self._signature or not status.st_mtime_ns:  # no time: web servers send none
             self._found = self._read()
             self._signature = signature
 
@@ -155,14 +155,14 @@ def _levels_in(content: Any) -> LevelsState:
 
 
 class FinishedSigns:
-    """What a stack file tells about being finished; remembers how far its chain of pages was walked."""
+    """Detects that a stack file is finished; remembers how far its chain of pages was walked."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
         self._last: StackPage | None = None
 
     def is_finished(self, file: ReadFile, byte_order: ByteOrder, pixels: int) -> bool:
-        """Whether the last page of the chain has no next one, and its frame is published.
+        """True if the last page of the chain has no next one and its frame is published.
 
         pixels is the offset of the last frame that the index names.
 
@@ -186,7 +186,7 @@ class FinishedSigns:
 
 
 def _may_roll_over(file: ReadFile, size: int, pixels: int) -> bool:
-    """Whether a frame like the last one, whose pixels begin there, had no room left, and that is only just so."""
+    """True if one more frame like the last one would just exceed the file's size limit."""
     if 2 * size - pixels + ROLLOVER_MARGIN_BYTES < PREALLOCATED_STACK_BYTES:
         return False
     return abs(time.time() - file.modified_s()) < ROLLOVER_S

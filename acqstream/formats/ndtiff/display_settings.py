@@ -1,7 +1,7 @@
 """`display_settings.txt`: how viewers showed the channels.
 
 Source: fact sheet section 9. One JSON object of no fixed form, beside the stacks of flat datasets and at the top of
-tiled ones. Some Java writers leave the end of an older, longer file behind it.
+tiled ones. Some Java writers leave the end of an older, longer file after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def read_display_settings(container: Path) -> dict[str, Any]:
-    """The object in the file; empty where there is none, or no object: colours are no reason to refuse a dataset.
+    """The JSON object in the file; empty if the file is missing or damaged: a dataset is readable without colours.
 
     Raises StorageError where the disk fails.
     """

@@ -19,10 +19,10 @@ from acqstream.formats.ndtiff.axes_texts import MAX_TEXT_BYTES, AxesTexts, AxisC
 from acqstream.formats.ndtiff.index import NUMBERS, NUMBERS_BYTES, EntryBatch, are_possible, parse_entries
 
 _MAX_NAME_BYTES = 255
-_FEWEST_AT_ONCE, _MOST_AT_ONCE = 256, 2**15  # entries of a block: bounds the memory that reading takes
+_MIN_AT_ONCE, _MAX_AT_ONCE = 256, 2**15  # entries of a block: bounds the memory that reading takes
 _MIN_BYTES = 4096  # fewer are not worth the array operations
 _FIRST_REACH, _LONGEST_REACH = 2**13, 2**19  # bytes in which a name is looked for at once
-_FEWEST_BY_ONE, _MOST_BY_ONE = 4, 4096
+_MIN_BY_ONE, _MAX_BY_ONE = 4, 4096
 _U32 = struct.Struct("<I")
 
 
@@ -45,20 +45,20 @@ class EntryBlock:
 
 
 def parse_index(data: bytes, path: str = "", start: int = 0) -> Iterator[EntryBlock | EntryBatch]:
-    """The whole entries at the beginning of `data`, in parts; the last part tells `at_zeros`.
+    """The complete entries at the beginning of `data`, in parts; the last part has `at_zeros`.
 
     Arguments and errors as `parse_entries`.
     """
-    position, at_once, by_one = 0, _MOST_AT_ONCE, _FEWEST_BY_ONE
+    position, at_once, by_one = 0, _MAX_AT_ONCE, _MIN_BY_ONE
     while True:
         block = _parse_block(data, position, start, at_once)
         if block is not None:
             yield block
             position += block.consumed
         if block is not None and 2 * len(block) >= at_once:
-            at_once, by_one = min(2 * at_once, _MOST_AT_ONCE), _FEWEST_BY_ONE
+            at_once, by_one = min(2 * at_once, _MAX_AT_ONCE), _MIN_BY_ONE
         else:  # where irregular entries are frequent, little is tried in vain
-            at_once, by_one = _FEWEST_AT_ONCE, min(2 * by_one, _MOST_BY_ONE)
+            at_once, by_one = _MIN_AT_ONCE, min(2 * by_one, _MAX_BY_ONE)
         if len(data) - position < _MIN_BYTES:
             by_one = len(data)
         batch = parse_entries(data, path, start, begin=position, limit=by_one)
@@ -70,7 +70,7 @@ def parse_index(data: bytes, path: str = "", start: int = 0) -> Iterator[EntryBl
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """Where the entries of a block lie. names as in EntryBlock; starts, lengths of axes and of names by row."""
+    """Byte offsets of the entries of a block. names as in EntryBlock; starts, lengths of axes and of names by row."""
 
     names: list[tuple[bytes, int, int]]
     starts: Rows
@@ -147,13 +147,13 @@ def _with_same_name(data: bytes, position: int, field: bytes, most: int) -> tupl
 
 
 def _rarest_byte(sample: bytes, field: bytes) -> int:
-    """Where `field` has the byte that is rarest in the sample."""
+    """Index in `field` of the byte that is rarest in the sample."""
     counts = np.bincount(np.frombuffer(sample, np.uint8), minlength=256)
     return int(np.argmin(counts[np.frombuffer(field, np.uint8)]))
 
 
 def _find_all(data: bytes, begin: int, end: int, field: bytes, mark: int) -> Rows:
-    """Where `field` stands in data[begin:end], with the numbers and 8 bytes more behind it."""
+    """Offsets of `field` in data[begin:end] that the numbers and 8 more bytes follow."""
     end = min(end, len(data) - NUMBERS_BYTES - 8)
     octets = np.frombuffer(data, np.uint8)[begin + mark : max(begin, end - len(field)) + mark]
     at = np.flatnonzero(octets == field[mark]) + begin

@@ -21,7 +21,7 @@ from acqstream.storage.read_file import ReadFile
 from acqstream.storage.remote_path import is_remote
 
 FULL_RESOLUTION = "Full resolution"
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 _LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
 _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4, "big")}
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
@@ -72,7 +72,7 @@ def level_of(folder: Path) -> int:
 
 
 def overlap_in(summary: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Overlap (y, x) in pixels of the tiles of a dataset with this summary; None if its frames are no tiles."""
+    """Overlap (y, x) in pixels of the tiles of a dataset with this summary; None if its frames are not tiles."""
     overlap = [summary.get(key) for key in ("GridPixelOverlapY", "GridPixelOverlapX")]
     if not summary.get("TiledImageStorage", overlap != [None, None]):
         return None
@@ -121,7 +121,7 @@ def _lower_levels(container: Path, *, is_old: bool) -> list[Path]:
 
 
 def _is_old(folder: Path) -> bool:
-    """Whether the frames are those of versions 0 and 1. Raises CorruptDataset where an index should be."""
+    """True for versions 0 and 1, which have no index file. Raises CorruptDataset if the index is missing."""
     if (folder / INDEX_NAME).is_file():
         return False
     magic = _first_magic(folder)
@@ -130,7 +130,7 @@ def _is_old(folder: Path) -> bool:
     if magic is None:
         raise _nothing_found(folder)
     raise CorruptDataset(
-        f"{INDEX_NAME} is missing, but stack files are there: `acqstream repair` rebuilds it", path=str(folder)
+        f"{INDEX_NAME} is missing, but stack files exist: `acqstream repair` rebuilds it", path=str(folder)
     )
 
 
@@ -152,10 +152,10 @@ def _datasets_in(folder: Path, limit: int) -> list[Path]:
 
 
 def _nothing_found(folder: Path) -> UnknownFormat:
-    datasets = _datasets_in(folder, _MOST_LISTED + 1)
+    datasets = _datasets_in(folder, _MAX_LISTED + 1)
     if len(datasets) > 1:
-        names = ", ".join(sorted(path.name for path in datasets[:_MOST_LISTED]))
-        more = ", ..." if len(datasets) > _MOST_LISTED else ""
+        names = ", ".join(sorted(path.name for path in datasets[:_MAX_LISTED]))
+        more = ", ..." if len(datasets) > _MAX_LISTED else ""
         return UnknownFormat(f"{folder}: holds several datasets, name one of them: {names}{more}")
     return UnknownFormat(
         f"{folder}: no NDTiff dataset: found neither {INDEX_NAME} nor a folder {FULL_RESOLUTION!r} nor "
@@ -164,7 +164,7 @@ def _nothing_found(folder: Path) -> UnknownFormat:
 
 
 def _first_magic(folder: Path) -> bytes | None:
-    """Bytes 8 to 11 of the first stack file that has a known mark there; others are foreign or not yet begun."""
+    """Bytes 8 to 11 of the first stack file that has a known mark there; others are foreign or still empty."""
     return next(filter(_MAGICS.__contains__, map(_magic, stack_paths(folder))), None)
 
 

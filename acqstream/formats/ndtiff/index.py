@@ -63,8 +63,8 @@ class EntryBatch:
     """Whole entries that followed one another in the index.
 
     axes, names (as stored) and numbers (dtype NUMBERS) have one item per entry that is kept; offsets are where those
-    entries begin in the index file. consumed counts the bytes of all whole entries, dropped ones included. at_zeros
-    tells that a zero length follows: the reserved tail of an unfinished index. is_limited: more entries may follow.
+    entries begin in the index file. consumed counts the bytes of all complete entries, dropped ones included. at_zeros
+    means that a zero length follows: the reserved tail of an unfinished index. is_limited: more entries may follow.
     """
 
     axes: list[dict[str, Any]]
@@ -79,11 +79,11 @@ class EntryBatch:
 def parse_entries(
     data: bytes, path: str = "", start: int = 0, *, begin: int = 0, limit: int = sys.maxsize
 ) -> EntryBatch:
-    """The whole entries from byte `begin` of `data` on, which stands at byte `start` of the index file `path`.
+    """The complete entries from byte `begin` of `data` on. `data` is at byte `start` of the index file `path`.
 
-    Ends behind `limit` entries, at the first one that is certainly whole.
+    Ends after `limit` entries, at the first one that is certainly complete.
     Entries with impossible numbers are dropped. An entry that is cut, or half zeros (its writer is at it, or its block
-    was lost), ends the batch. Raises CorruptDataset for anything else that is no entry.
+    was lost), ends the batch. Raises CorruptDataset for anything else that is not an entry.
     """
     axes: list[dict[str, Any]] = []
     names: list[bytes] = []
@@ -129,7 +129,7 @@ def parse_entries(
 
 
 def read_entries(path: Path) -> EntryBatch:
-    """All whole entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
+    """All complete entries of an index file, as `parse_entries` of its content, in memory bounded by the entries.
 
     Raises CorruptDataset, StorageError.
     """
@@ -161,12 +161,12 @@ def plain_name(name: bytes, path: str, offset: int) -> str:
     text = decode_text(name)
     drive = os.name == "nt" and ":" in text
     if text in ("", ".", "..") or "/" in text or "\\" in text or "\0" in text or drive:
-        raise CorruptDataset(f"{text!r} is no plain file name", path=path, offset=offset)
+        raise CorruptDataset(f"{text!r} is not a plain file name", path=path, offset=offset)
     return text
 
 
 def _half_written(numbers: bytes, *, at_zeros: bool) -> bool:
-    """Whether the last entry still has zeros that will be filled: seen where another writer reserved the index."""
+    """True if the last entry ends in zeros that its writer will fill. Other writers reserve the index so."""
     width, height, metadata_offset = _SIZE_AND_METADATA.unpack(numbers)
     return width == 0 or height == 0 or (at_zeros and metadata_offset == 0)
 
@@ -176,7 +176,7 @@ def _parse_axes(data: bytes, path: str, offset: int) -> dict[str, Any]:
         text = decode_text(data).strip(" \t\r\n")
         axes, end = _decode_json(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"axes of an index entry are no JSON: {error}", path=path, offset=offset) from error
+        raise CorruptDataset(f"axes of an index entry are not JSON: {error}", path=path, offset=offset) from error
     if type(axes) is not dict or end != len(text):
         raise CorruptDataset(f"axes must be one JSON object, not {text!r:.60}", path=path, offset=offset)
     return axes

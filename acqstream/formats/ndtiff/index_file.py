@@ -23,7 +23,7 @@ _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
 class FrameIndex(Protocol):
-    """What tells which frames a folder holds, and where."""
+    """Source of the frames of a folder and their places."""
 
     path: Path
 
@@ -34,7 +34,7 @@ class FrameIndex(Protocol):
         """Raises DatasetError if another dataset came in this one's place: its files have the same names."""
 
     def is_finished(self, table: FrameTable, stacks: StackFiles) -> bool:
-        """Whether nothing tells that more frames will come. The table holds at least one."""
+        """True if nothing announces more frames. The table has at least one."""
 
     def summary_of(self, file: ReadFile) -> dict[str, Any]:
         """The summary metadata in a stack file. Raises CorruptDataset."""
@@ -53,7 +53,7 @@ class IndexFile:
         self._is_big_endian: bool | None = None
 
     def read_into(self, table: FrameTable) -> None:
-        """Add the whole entries that are new. Raises CorruptDataset at the first one that is none."""
+        """Add the new complete entries. Raises CorruptDataset at the first damaged one."""
         self.check_in_place()
         window = _FIRST_WINDOW_BYTES
         while self._read_window(table, window):
@@ -81,7 +81,7 @@ class IndexFile:
         self._file.close()
 
     def _read_window(self, table: FrameTable, window: int) -> bool:
-        """Take the whole entries of the next `window` bytes; True if there may be more."""
+        """Take the complete entries of the next `window` bytes; True if there may be more."""
         size = self._file.size()
         if size < self.consumed:
             text = f"the index became shorter: {self.consumed} bytes were read, {size} are left; open it again"
@@ -101,13 +101,13 @@ class IndexFile:
 
 
 def _is_big_endian(data: bytes) -> bool:
-    """Whether the first length makes sense only so: Java writes an index in the byte order of its machine."""
+    """True if the first length is plausible only as big-endian: Java writes in the byte order of its machine."""
     little, big = (int.from_bytes(data[:4], order) for order in _ORDERS)
     return little > MAX_AXES_BYTES >= big > 0
 
 
 def _as_little_endian(data: bytes) -> bytes:
-    """Big-endian entries as an index of this kind has them; what is no whole entry stays as it is."""
+    """Big-endian entries converted to little-endian; incomplete entries stay as they are."""
     swapped = bytearray(data)
     position = 0
     while position + 4 <= len(data):

@@ -47,7 +47,7 @@ _MAX_ENTRIES = 2**14  # read at once
 
 @dataclass(frozen=True, slots=True)
 class IndexMapHeader:
-    """What stands before the index map. start is the offset of its first entry, count how many it has room for."""
+    """Header before the index map. start: offset of the first entry; count: capacity in entries."""
 
     major: int
     byte_order: ByteOrder
@@ -84,7 +84,7 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
 
 
 def read_map_entries(read: ReadAt, header: IndexMapHeader, first: int) -> NDArray[np.void]:
-    """Some entries from number `first` on: channel, z, time, position, directory. None: there are no more yet."""
+    """Entries from number `first` on: channel, z, time, position, directory. None: no more entries yet."""
     count = max(0, min(_MAX_ENTRIES, header.count - first))
     data = read(header.start + first * _ENTRY.itemsize, count * _ENTRY.itemsize)
     kind = _ENTRY.newbyteorder(header.byte_order)

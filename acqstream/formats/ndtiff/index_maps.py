@@ -35,7 +35,7 @@ class IndexMaps:
         self._last_page: StackPage | None = None
 
     def read_into(self, table: FrameTable) -> None:
-        """Add the entries that are new. A frame whose directory is damaged is there, but cannot be read."""
+        """Add the new entries. A frame whose directory is damaged is listed, but cannot be read."""
         for path in sorted(filter(has_ndtiff_mark, stack_paths(self.path)), key=_order):
             file = ReadFile(path)
             header = parse_index_map_header(file.read, file.size(), str(path))
@@ -117,7 +117,7 @@ def _is_possible(page: StackPage) -> bool:
 
 
 def _metadata(file: ReadFile, page: StackPage) -> dict[str, Any]:
-    """Empty where they are damaged: reading the frame's metadata tells so."""
+    """Empty where they are damaged: reading the frame's metadata raises the error."""
     data = file.read(page.metadata, min(page.metadata_bytes, _MAX_METADATA_BYTES))
     try:
         return parse_json_object(data, str(file.path), page.metadata)

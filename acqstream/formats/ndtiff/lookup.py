@@ -22,7 +22,7 @@ _MASK = 2**64 - 1
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finalizer of splitmix64
 
 _BATCH_ROWS = 2**16  # sorted at once; bounds what that takes besides
-_FEW_ROWS, _MOST_WAITING = 32, 1024
+_SMALL_BATCH_ROWS, _MAX_WAITING = 32, 1024
 
 _Rows = NDArray[np.uint32]
 
@@ -43,15 +43,15 @@ class _Run:
 
 
 class RowLookup:
-    """Rows by axes, for the rows of `table` that are there at each call."""
+    """Finds rows by axes, among the rows that `table` has at each call."""
 
     def __init__(self, table: FrameTable) -> None:
         self._table = table
-        self._salt = int.from_bytes(os.urandom(8), "little")  # nobody can prepare many equal hashes
+        self._salt = int.from_bytes(os.urandom(8), "little")  # so that no attacker can prepare many equal hashes
         self._axis_salts: dict[str, int] = {}
         self._runs: list[_Run] = []
         self._sorted = 0  # rows in runs
-        self._waiting: dict[int, list[int]] = {}  # the rows behind these, by hash
+        self._waiting: dict[int, list[int]] = {}  # the rows after these, by hash
         self._repeats = GrowingArray("?")
         self._generation = table.generation
 
@@ -108,7 +108,7 @@ class RowLookup:
             self._runs, self._sorted, self._waiting = [], 0, {}
             self._repeats = GrowingArray("?")
         known, count = len(self._repeats), len(self._table)
-        if count - known <= _FEW_ROWS and count - self._sorted <= _MOST_WAITING:
+        if count - known <= _SMALL_BATCH_ROWS and count - self._sorted <= _MAX_WAITING:
             for row in range(known, count):
                 self._add_row(row)
             return

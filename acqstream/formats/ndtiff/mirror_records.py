@@ -24,7 +24,7 @@ VIEW_SUFFIX = ".view"  # of the folder beside a mirror
 
 
 def record_key(dataset: Path, view_folder: Path) -> str:
-    """What names the record of the view with this folder: for `cells.n5.view` "n5", for `cells.pyramid` "pyramid".
+    """Key of a view's record by its folder: "n5" for `cells.n5.view`, "pyramid" for `cells.pyramid`.
 
     A mirror that does not lie beside its dataset gets a digest of its path.
     """

@@ -2,7 +2,7 @@
 
 Source: fact sheet sections 6 and 9. Acquisition engines and our own writer put the axes under `Axes`; libraries before
 2.0 under `ImageStorageAxesPositions`. Micro-Manager Studio and plain users of ndstorage put none: there Micro-Manager's
-own keys tell something, or nothing does.
+own keys name some, or none are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from acqstream.model.axes import Axes, AxisValue
 
 COUNTER_AXIS = "image"
-"""The axis of frames about which nothing is told: their page's number in the dataset."""
+"""Axis of frames with unknown axes: the number of their page in the dataset."""
 
 _AXES_KEYS = ("Axes", "ImageStorageAxesPositions", "ImagrStorageAxesPositions")  # the last one spelled so until 2020
 _TOLD_BY = {  # axis -> Micro-Manager's keys, the first one there counts
@@ -43,7 +43,7 @@ def axes_in(metadata: Mapping[str, Any]) -> dict[str, AxisValue] | None:
 
 
 def hints_in(metadata: Mapping[str, Any]) -> dict[str, AxisValue]:
-    """What Micro-Manager's keys tell about axes: `channel` is its number, `Channel` its name."""
+    """Hints from Micro-Manager's keys: `channel` is the number of the channel, `Channel` its name."""
     hints: dict[str, AxisValue] = {}
     for axis, keys in _TOLD_BY.items():
         value = next((metadata[key] for key in keys if key in metadata), None)
@@ -66,7 +66,7 @@ def on_level(axes: Axes, level: int) -> dict[str, AxisValue]:
 def guess_axes(
     hints: Sequence[Mapping[str, AxisValue]], known: Sequence[Axes], order: Sequence[str]
 ) -> list[dict[str, AxisValue]] | None:
-    """Axes for frames of which only `hints` are told, all different; None where the hints are not enough.
+    """Distinct axes for frames with nothing but `hints`; None if the hints are not enough.
 
     known are the axes of the other frames of the dataset; order is the summary's `AxisOrder`, empty without one.
     """
@@ -81,7 +81,7 @@ def guess_axes(
 
 
 def is_spaced(metadata: bytes) -> bool:
-    """Whether the writer of these metadata puts blanks into JSON."""
+    """True if the writer of these metadata puts blanks into JSON."""
     return _SPACED.search(metadata) is not None
 
 
@@ -92,7 +92,7 @@ def axes_text(axes: Axes, *, spaced: bool) -> bytes:
 
 
 def _varying(hints: Sequence[Mapping[str, AxisValue]]) -> list[str]:
-    """The axes on which the frames differ: Micro-Manager tells a number for all of them, used or not."""
+    """The axes on which the frames differ. Micro-Manager writes a number for each axis, used or not."""
     names = [name for name in _TOLD_BY if len({hint.get(name) for hint in hints}) > 1]
     return names or ["time"]
 

@@ -32,7 +32,7 @@ _SMALL_BYTES = 64 * 2**20  # may be allocated for nothing
 
 
 class StoredFrame(NamedTuple):
-    """Where and how the pixels of one frame are stored; offsets are bytes from the start of the stack file."""
+    """Place and encoding of one frame's pixels. Offsets are bytes from the start of the stack file."""
 
     pixel_type: PixelType
     height: int

@@ -33,7 +33,7 @@ Frames = list[tuple[int, NDArray[Any] | None]]
 
 
 class FrameSource(Protocol):
-    """What frames are read from: `NDTiffReader`."""
+    """Source of frames: `NDTiffReader`."""
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]: ...
     def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]: ...
@@ -71,7 +71,7 @@ def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, ND
 def _pieces(
     source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
 ) -> Iterator[Callable[[BlockMemory], Frames]]:
-    """What reads the frames that lie near one another, for all rows in turn."""
+    """Readers for runs of frames that lie near one another, for all rows in turn."""
     code = numbers["pixel_type"]
     is_plain = (code >= 0) & (code < len(_PIXEL_BYTES)) & is_raw(numbers["pixel_compression"])
     starts = numbers["pixel_offset"].astype(np.int64)

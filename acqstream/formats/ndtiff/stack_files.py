@@ -16,9 +16,9 @@ MAX_OPEN = 64  # descriptors are limited to 1024 per process on many systems
 
 
 class StackFiles:
-    """Open stack files by name; the least recently used one is given up when there are too many. Thread safe.
+    """Open stack files by name; the least recently used one is closed when too many are open. Thread safe.
 
-    check_in_place raises DatasetError where the folder is no more that of the index: asked whenever one was opened.
+    check_in_place raises DatasetError if the folder was replaced since the index was opened. Called after each opening.
     """
 
     def __init__(self, folder: Path, check_in_place: Callable[[], None], boundary: Boundary) -> None:

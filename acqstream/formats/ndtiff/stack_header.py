@@ -34,14 +34,14 @@ SUMMARY_MAGIC = 2355492
 INDEX_MAP_MAGIC = 54773648  # versions 0 and 1 have it where later ones have NDTIFF_MAGIC
 TIFF_MAGIC = 42
 MAX_JSON_BYTES = 64 * 2**20
-"""Of a summary, or of one frame's metadata: a sparse file must not make us take gigabytes."""
+"""Limit for a summary or one frame's metadata: a sparse file must not make a reader allocate gigabytes."""
 _ORDERS: dict[bytes, ByteOrder] = {b"II": "<", b"MM": ">"}
 _SUMMARY_MARK_AT = {2: 16, 3: 20}
 
 
 @dataclass(frozen=True, slots=True)
 class StackHeader:
-    """What stands before the first page. minor is None in version 2; offsets are bytes; end is the end of the JSON."""
+    """Content before the first page. minor is None in version 2; offsets are bytes; end is the end of the JSON."""
 
     major: int
     minor: int | None
@@ -52,11 +52,11 @@ class StackHeader:
 
 
 def byte_order_of(read: ReadAt, path: str) -> ByteOrder:
-    """Byte order of a stack file from its first bytes. Raises CorruptDataset if it is no TIFF file."""
+    """Byte order of a stack file from its first bytes. Raises CorruptDataset if it is not a TIFF file."""
     head = read(0, 4)
     order = _ORDERS.get(head[:2])
     if order is None or len(head) < 4 or struct.unpack_from(order + "H", head, 2)[0] != TIFF_MAGIC:
-        raise CorruptDataset(f"is no TIFF file: begins with {head!r}, not 'II*\\0' or 'MM\\0*'", path=path, offset=0)
+        raise CorruptDataset(f"is not a TIFF file: begins with {head!r}, not 'II*\\0' or 'MM\\0*'", path=path, offset=0)
     return order
 
 
@@ -86,7 +86,7 @@ def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
 
 
 def check_json_length(length: int, what: str, path: str, offset: int) -> None:
-    """Raises CorruptDataset for a length that nobody writes."""
+    """Raises CorruptDataset for a length that no writer produces."""
     if length > MAX_JSON_BYTES:
         raise CorruptDataset(f"{what} of {length} bytes; at most {MAX_JSON_BYTES} are read", path=path, offset=offset)
 

@@ -26,7 +26,7 @@ _MAX_CHANNELS = 2**20
 
 
 class SuperChannels:
-    """What the numbers stand for. `level` is the resolution level of the frames."""
+    """Meaning of the numbers. `level` is the resolution level of the frames."""
 
     def __init__(self, axes_metadata: bytes, *, is_tiled: bool, level: int) -> None:
         self._names = parse_axes_metadata(axes_metadata)
@@ -35,7 +35,7 @@ class SuperChannels:
         self._level = level
 
     def needs_metadata(self, number: int) -> bool:
-        """Whether the metadata of this frame have to be looked at: the first of its super channel, and all tiles."""
+        """True if this frame's metadata must be read: the first frame of its super channel, and every tile."""
         return self._is_tiled or number not in self._axes
 
     def axes(self, number: int, entry: Mapping[str, int], metadata: Mapping[str, Any]) -> dict[str, AxisValue]:
@@ -70,7 +70,7 @@ def parse_name(name: str) -> dict[str, int]:
 
 
 def parse_axes_metadata(data: bytes) -> dict[int, str]:
-    """Names of super channels by number, as far as the records are whole."""
+    """Names of super channels by number, up to the first incomplete record."""
     names: dict[int, str] = {}
     position = 0
     while position + 8 <= len(data):

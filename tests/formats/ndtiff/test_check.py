@@ -134,8 +134,8 @@ def _entry_with(axes: dict[str, int] | bytes, name: str = STACK, **numbers: int)
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "axes": (lambda f: f.publish(_entry_with(b"[1]")), "axes must be one JSON object"),
-    "no json": (lambda f: f.publish(_entry_with(b"{]")), "axes of an index entry are no JSON"),
-    "outside": (lambda f: f.publish(_entry_with({"time": 9}, "../x.tif")), "is no plain file name"),
+    "no json": (lambda f: f.publish(_entry_with(b"{]")), "axes of an index entry are not JSON"),
+    "outside": (lambda f: f.publish(_entry_with({"time": 9}, "../x.tif")), "is not a plain file name"),
     "missing": (lambda f: f.publish(_entry_with({"time": 9}, "b.tif")), "but it is missing"),
     "zero size": (lambda f: f.publish(_entry_with({"time": 9}, width=0)), "zeros where its bytes should be"),
     "negative": (lambda f: f.publish(_entry_with({"time": 9}, width=-5)), "impossible numbers"),
@@ -148,7 +148,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "tail": (lambda f: _append(f, b"more"), "4 bytes behind the last frame"),
     "zeros": (lambda f: _append(f, bytes(64)), "64 bytes of zeros behind the last frame"),
     "foreign": (lambda f: _write(f.path / "b.tif", b"II*\0" + bytes(60)), "where the NDTiff mark"),
-    "no tiff": (lambda f: _write(f.path / "b.tif", b"hello"), "is no TIFF file"),
+    "no tiff": (lambda f: _write(f.path / "b.tif", b"hello"), "is not a TIFF file"),
     "loop": (lambda f: patch(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "goes on to byte 30"),
     "short chain": (lambda f: patch(f.path / STACK, _AT + 158, bytes(4)), "no page in the stack's chain"),
     "summary length": (lambda f: patch(f.path / STACK, 24, struct.pack("<I", 2**31)), "ends beyond the file"),

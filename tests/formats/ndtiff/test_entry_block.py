@@ -30,8 +30,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_block, "_MIN_BYTES", 100)
     monkeypatch.setattr(entry_block, "_FIRST_REACH", 128)
     monkeypatch.setattr(entry_block, "_LONGEST_REACH", 512)
-    monkeypatch.setattr(entry_block, "_FEWEST_AT_ONCE", 6)
-    monkeypatch.setattr(entry_block, "_MOST_AT_ONCE", 50)
+    monkeypatch.setattr(entry_block, "_MIN_AT_ONCE", 6)
+    monkeypatch.setattr(entry_block, "_MAX_AT_ONCE", 50)
 
 
 def rows_of(table: FrameTable) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
@@ -115,7 +115,7 @@ def test_what_is_no_json_is_refused_alike() -> None:
         for place in (0, 3, 49):
             data = b"".join([*good[:place], entry(text, NUMBERS), *good[place:]])
             check(data)
-            assert ("no JSON" in at_once(data)[0][5]) == (b"\0" not in text)
+            assert ("not JSON" in at_once(data)[0][5]) == (b"\0" not in text)
 
 
 def test_frequent_irregular_entries_cost_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_frequent_irregular_entries_cost_little_more(monkeypatch: pytest.MonkeyP
         return frames
 
     monkeypatch.setattr(entry_block, "_find_frames", count)
-    monkeypatch.setattr(entry_block, "_FEWEST_AT_ONCE", 64)
+    monkeypatch.setattr(entry_block, "_MIN_AT_ONCE", 64)
     entries = [entry(b'{"t":%d,"c":"%s"}' % (t, b"\xb5" if t % 5 == 4 else b"x"), NUMBERS) for t in range(6000)]
     check(b"".join(entries))
     assert sum(tried) < 1000

@@ -74,11 +74,11 @@ def test_impossible_numbers_are_dropped(numbers: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (entry(b"no json"), "no JSON"),
+        (entry(b"no json"), "not JSON"),
         (entry(b"[1]"), "one JSON object"),
         (entry(b'{"a":1} 2'), "one JSON object"),
-        (entry(b"[" * 5000), "no JSON"),
-        (entry(b'{"a":' + b"1" * 5000 + b"}"), "no JSON"),
+        (entry(b"[" * 5000), "not JSON"),
+        (entry(b'{"a":' + b"1" * 5000 + b"}"), "not JSON"),
         ((MAX_AXES_BYTES + 1).to_bytes(4, "little"), "bytes in an index entry"),
         (b"\2\0\0\0{}\xff\xff\xff\xff", "file name of"),
     ],
@@ -93,7 +93,7 @@ def test_what_is_no_entry_raises_with_its_offset(data: bytes, text: str) -> None
 @pytest.mark.parametrize("name", ["../a.tif", "/a.tif", "sub/a.tif", "..", ".", "a\\b.tif"])
 def test_names_that_lead_out_of_the_folder_are_refused(name: str) -> None:
     table = FrameTable("here")
-    with pytest.raises(CorruptDataset, match="no plain file name"):
+    with pytest.raises(CorruptDataset, match="not a plain file name"):
         table.append(parse_entries(ENTRIES[0] + entry({"time": 1}, name=name)))
     assert len(table) == 0
 

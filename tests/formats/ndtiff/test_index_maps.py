@@ -164,7 +164,7 @@ def test_a_damaged_directory_costs_its_frame_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("at", "words"),
-    [(32, "summary mark"), (36, "beyond the file"), (119, "mark of the map's entries"), (0, "no TIFF")],
+    [(32, "summary mark"), (36, "beyond the file"), (119, "mark of the map's entries"), (0, "not a TIFF")],
 )
 def test_damaged_headers_say_where(tmp_path: Path, at: int, words: str) -> None:
     shutil.copytree(V1, tmp_path / "data")

@@ -68,8 +68,8 @@ def test_rows_that_come_one_by_one_are_merged_into_few_runs() -> None:
 
 @pytest.mark.parametrize(("few", "most"), [(0, 10**6), (1, 3), (2, 7), (10**6, 10**6)])
 def test_waiting_rows_are_found_and_become_runs(monkeypatch: pytest.MonkeyPatch, few: int, most: int) -> None:
-    monkeypatch.setattr(lookup_module, "_FEW_ROWS", few)
-    monkeypatch.setattr(lookup_module, "_MOST_WAITING", most)
+    monkeypatch.setattr(lookup_module, "_SMALL_BATCH_ROWS", few)
+    monkeypatch.setattr(lookup_module, "_MAX_WAITING", most)
     sizes = [1, 1, 2, 3, 1, 5, 1, 1, 1, 20, 2, 1]
     check_against_dictionary(
         [[{"t": (7 * i + n) % 11, "c": "ab"[i % 2]} for n in range(n)] for i, n in enumerate(sizes)]

@@ -121,7 +121,7 @@ def test_a_lost_header_is_said_and_its_pages_are_found(tmp_path: Path) -> None:
     overwrite(path, 0, b"\0" * 28)
     found = salvage(path)
     assert times(found) == [0, 1, 2, 3]
-    assert "is no TIFF file" in found.header_problem
+    assert "is not a TIFF file" in found.header_problem
 
 
 def test_empty_and_reserved_files(tmp_path: Path) -> None:
