@@ -9,6 +9,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
 │   └── FrameRefused            ... because of one frame, whose number it names
+├── CannotResume                internal: a view's checkpoint or files are unusable; the view is cleared and restarted
 ├── StorageError                also an OSError: a disk call failed (path, errno)
 │   ├── DiskFull                ... for want of space or quota
 │   └── FileMissing             ... because a small file is missing; also a FileNotFoundError
@@ -96,6 +97,10 @@ class FrameRefused(AcquisitionFailed):
 
     def __init__(self, text: str, *, code: str, number: int) -> None:
         super().__init__(text, code=code, number=number)
+
+
+class CannotResume(AcqStreamError):
+    """A view cannot continue from its checkpoint: it restarts from frame 0. Internal: never sent to a client."""
 
 
 class StorageError(AcqStreamError, OSError):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.grid.block_mean import BAND_BYTES, BlockMean
+from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer
 from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
 from acqstream.mirrors.workers import Workers
@@ -166,13 +167,12 @@ class Assembly:
         cut = [[level, list(key), list(sizes)] for (level, key), sizes in self._cut.items()]
         return [[[level, list(key)] for level, key in sorted(keys)], cut]
 
-    def restore(self, state: Sequence[Sequence[Any]]) -> None:
-        """After `note_earlier` of all earlier frames. Raises ValueError, TypeError or IndexError."""
-        keys, cut = state
-        for level, key in keys:
-            self.seen[level].add(tuple(key))
-            self.pending.add((level, tuple(key)))
-        self._cut = {(level, tuple(key)): tuple(sizes) for level, key, sizes in cut}
+    def restore(self, saved: SavedMirror) -> None:
+        """Continue with slabs that an earlier process left incomplete. After `note_earlier` of all earlier frames."""
+        for level, key in saved.unstored:
+            self.seen[level].add(key)
+            self.pending.add((level, key))
+        self._cut = {(level, key): sizes for level, key, sizes in saved.cut}
 
     def note_made(self, chunks: int, cut: Sequence[Sequence[Any]]) -> None:
         """Everything that was noted has been stored, by other assemblies; cut is what they say of it (`unstored`)."""

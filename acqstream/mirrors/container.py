@@ -80,7 +80,7 @@ def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, 
     try:
         note = read_note(folder)
     except CorruptDataset:
-        note = None  # the view says so, and begins anew
+        note = None  # the view reports it and restarts
     if note is None or note.plan is None or not is_something(Path(note.container)):
         return dict(asked)
     made = {name: value for name, value in note.settings.items() if name != "name"}

@@ -24,6 +24,7 @@ from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.process_pool import is_stopped
+from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.own_names_disk import OwnNamesDisk
 
@@ -110,7 +111,7 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
     try:
         assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)
         assembly.extents[0] = list(job.extents)
-        assembly.restore([[[0, key] for key in part.keys], []])
+        assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))
         while not assembly.settle():
             workers.check()
             if is_stopped():

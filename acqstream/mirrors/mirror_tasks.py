@@ -10,6 +10,7 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import Assembly, SlabKey
 from acqstream.mirrors.mirror_task import Part, PartJob, PartResult, make_part
+from acqstream.mirrors.saved_mirror import SavedTasks
 from acqstream.mirrors.slab_grid import SlabGrid
 from acqstream.mirrors.task_runner import PartRunner
 from acqstream.mirrors.task_unit import Run, joined, runs_of, unit_depth, unit_of, without
@@ -41,15 +42,16 @@ class Parts:
         frames: Mapping[Position, int],
         *,
         slab_bytes: int,
-        saved: Mapping[str, Any] | None = None,
+        saved: SavedTasks | None = None,
     ) -> None:
         self._runner = runner
         names = sorted(units)
         self._frames = [frames.get(name, 0) for name in names]
-        saved = saved if saved is not None and saved["rows"] == job.rows else {}
+        if saved is None or saved.rows != job.rows:
+            saved = SavedTasks(job.rows, (), ())
         self._rows = job.rows
-        self._done: list[Run] = [(first, stop) for first, stop in saved.get("done", ())]
-        self.cut: list[Any] = list(saved.get("cut", ()))
+        self._done: list[Run] = list(saved.done)
+        self.cut: list[Any] = list(saved.cut)
         self.chunks = 0
         self.peak_slabs = 0
         weights = [len(units[name]) * slab_bytes for name in names]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.assembly import Assembly
@@ -28,6 +28,7 @@ from acqstream.mirrors.memory_need import MIB, MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_task import PartJob
 from acqstream.mirrors.mirror_tasks import NewFrames, Parts, file_shapes
+from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.task_runner import PartRunner
@@ -80,7 +81,7 @@ class MirrorView(View):
         self._runner = runner
         self._processes = 1
         self._parts: Parts | None = None
-        self._saved_parts: Mapping[str, Any] | None = None
+        self._saved_tasks: SavedTasks | None = None
         self._note: MirrorNote | None = None
         self._plan: ArrayPlan | None = None
         self._levels: tuple[ArraySpec, ...] = ()
@@ -118,28 +119,28 @@ class MirrorView(View):
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
         if self._is_remade:
-            raise ValueError("the mirror is made again")
+            raise CannotResume("the mirror is being rebuilt")
         note = self._note
         if note is None:
             if cursor:
-                raise ValueError("nothing is noted about it")
+                raise CannotResume("mirror.json is missing")
             return
         if note.settings != self._settings or not note.is_of(self._container):
-            raise ValueError("it was asked for in another way")
+            raise CannotResume("it was made with other settings or in another folder")
         if note.plan is None:
-            raise ValueError("its removal was interrupted")
+            raise CannotResume("its removal was interrupted")
         if cursor and not is_something(self._container):
-            raise ValueError("its files are gone")
-        self._begin(note.plan)
-        assembly, frames = self._assembly, self._frames
-        assert assembly is not None
-        assert frames is not None
+            raise CannotResume("its files are missing")
+        try:
+            assembly, frames = self._begin(note.plan)
+        except CorruptDataset as error:
+            raise CannotResume(f"its files were changed: {error}") from error
+        saved = SavedMirror.parse(state, len(self._levels))
         for row in range(cursor):
             assembly.note_earlier(frames.place(row))
         frames.taken = cursor
-        if state["open"]:
-            assembly.restore(state["open"])
-        self._saved_parts = state.get("parts")
+        assembly.restore(saved)
+        self._saved_tasks = saved.tasks
 
     def clear(self) -> None:
         remove_container(self._source.disk, self._source.folder, self._note, self._container)
@@ -161,7 +162,7 @@ class MirrorView(View):
         self._assembly.note_made(self._parts.chunks, self._parts.cut)
         self._assembly.peak_slabs = self._parts.peak_slabs
         self._frames.taken = count
-        self._parts = self._saved_parts = None
+        self._parts = self._saved_tasks = None
         remove_temporaries(self._source.disk, str(self.container))
         return count
 
@@ -338,7 +339,7 @@ class MirrorView(View):
         self.need = cut.need
         return cut
 
-    def _begin(self, plan: ArrayPlan) -> None:
+    def _begin(self, plan: ArrayPlan) -> tuple[Assembly, LogFrames]:
         cut = self._cut(plan)
         warned_name = self._container.name if self._format.needs_distances(self._options) else ""
         self._space = MirrorSpace(self._reader, plan, warned_name)
@@ -346,16 +347,11 @@ class MirrorView(View):
         self._writer = self._format.create(self._container, levels, self._options, self._source.disk)
         self._workers = Workers(self._budget.threads, f"mirror-{self._format.name}", self._source.may_use_disk)
         self._frames = LogFrames(self._reader, plan, levels[0])
-        self._assembly = Assembly(
-            cut.grids,
-            self._writer,
-            self._frames,
-            self._workers,
-            slabs=cut.need.slabs,
-            byte_order=self._format.byte_order,
-        )
+        order, slabs = self._format.byte_order, cut.need.slabs
+        self._assembly = Assembly(cut.grids, self._writer, self._frames, self._workers, slabs=slabs, byte_order=order)
         self._plan = plan
         self._grown = shapes_there(self._format.open, self._container, levels)
+        return self._assembly, self._frames
 
     def _begin_parts(self, runner: PartRunner, cursor: int, count: int) -> Parts:
         """All that the frames from `cursor` on, and what an earlier process has left, belong to."""
@@ -383,7 +379,7 @@ class MirrorView(View):
         )
         self._processes = runner.width
         slab_bytes = assembly.grids[0].slab_bytes
-        return Parts(runner, job, new.units(), new.frames, slab_bytes=slab_bytes, saved=self._saved_parts)
+        return Parts(runner, job, new.units(), new.frames, slab_bytes=slab_bytes, saved=self._saved_tasks)
 
     def _grow(self) -> None:
         """Announce what has been stored along axes that grow."""

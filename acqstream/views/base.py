@@ -56,9 +56,11 @@ class View(ABC):
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        """Go on from what `save` gave after `cursor` frames. Uses the disk. Raises ValueError, KeyError or TypeError.
+        """Resume from what `save` returned after `cursor` frames. Uses the disk.
 
-        Files may be farther than the state: frames from `cursor` on come again.
+        Files may hold more frames than the state: frames from `cursor` on come again. Raises CannotResume if the state
+        is invalid or the view's files were changed: only then the view is cleared and restarted. Any other error fails
+        the view and leaves its files as they are.
         """
 
     def clear(self) -> None:  # noqa: B027

@@ -85,7 +85,7 @@ def is_complete(folder: Path, dataset_id: str = "") -> bool:
     try:
         saved = read_checkpoint(folder)
     except (CorruptDataset, StorageError):
-        return False  # it begins anew, or says what is wrong
+        return False  # it restarts, or reports what is wrong
     return saved is not None and saved.is_complete and dataset_id in ("", saved.dataset_id)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.errors import DiskFull, FrameNotFound, StorageError
+from acqstream.errors import CorruptDataset, DiskFull, FrameNotFound, StorageError
 from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.formats.ndtiff.folders import stack_paths
 from acqstream.formats.ndtiff.index_file import IndexFile
@@ -205,6 +205,8 @@ class LevelFiles:
                 finish_file(self._disk, os.fspath(self.folder / name), patches, length)
             except OSError as error:
                 raise StorageError.wrap(error, os.fspath(self.folder / name), "cannot finish") from error
+            if name not in names:
+                raise CorruptDataset(f"the index names {name}, not a stack file of this level", path=str(self.folder))
             count = names.index(name) + 1
         for name in names[count:]:
             for leftover in (self.folder / name, self.folder / f"{name}.part"):

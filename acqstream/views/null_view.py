@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
+from acqstream.errors import CannotResume
 from acqstream.views.base import View
 from acqstream.views.feed import Lease
+from acqstream.views.saved_state import field
 
 _MODULUS = 2**64
+_DECIMAL = re.compile("[0-9]{1,60}")
+_HEXADECIMAL = re.compile("[0-9a-f]{16}")
 
 
 class FrameSums(NamedTuple):
@@ -59,7 +64,9 @@ class NullView(View):
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
         del cursor
-        self.frames = int(state["frames"])
-        self.payload_bytes = int(state["payload_bytes"])
-        self.pixel_sum = int(state["pixel_sum"])
-        self.hash_sum = int(state["hash_sum"], 16)
+        frames, payload_bytes = field(state, "frames", int), field(state, "payload_bytes", int)
+        pixel_sum, hash_sum = field(state, "pixel_sum", str), field(state, "hash_sum", str)
+        if not _DECIMAL.fullmatch(pixel_sum) or not _HEXADECIMAL.fullmatch(hash_sum):
+            raise CannotResume(f"invalid sums in the state: {pixel_sum!r:.60}, {hash_sum!r:.60}")
+        self.frames, self.payload_bytes = frames, payload_bytes
+        self.pixel_sum, self.hash_sum = int(pixel_sum), int(hash_sum, 16)

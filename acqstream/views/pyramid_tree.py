@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from acqstream.errors import CannotResume
 from acqstream.grid.reduction import Halving, levels_needed, quadrant
+from acqstream.model.acquisition_spec import MAX_LEVELS
 from acqstream.model.frame_header import FrameHeader
 from acqstream.views.pyramid_levels import PyramidLevels
+from acqstream.views.pyramid_state import OpenTile
 from acqstream.views.pyramid_tiles import ALL, LevelTile, TileKey, TileMemory
 
-MAX_LEVELS = 16
 _FEW_TILES = 8
 _EVICTED_SHARE = 8  # of the memory, at once: a sync serves all of them
 
@@ -201,15 +203,17 @@ class PyramidTree:
             for key in self._open
         ]
 
-    def restore(self, state: Iterable[Sequence[Any]]) -> None:
-        """After `note` of all earlier tiles. Raises ValueError, KeyError or TypeError."""
+    def restore(self, open_tiles: Sequence[OpenTile]) -> None:
+        """After `note` of all earlier tiles. Raises CannotResume for a tile that none of them belongs to."""
+        for tile_key, _ in open_tiles:
+            if tile_key not in self._tiles:
+                raise CannotResume(f"the state names a tile without frames: {tile_key}")
         for key, tile in self._tiles.items():
             if not tile.is_stored:
                 tile.is_stored = self._levels.has(key.level, key.axes())
-        for level, row, column, is_dirty, rest in state:
-            key = TileKey(level, tuple((name, value) for name, value in rest), row, column)
+        for key, is_dirty in open_tiles:
             tile = self._tiles[key]
-            tile.is_dirty, tile.is_unsent = bool(is_dirty), level < self._level_count
+            tile.is_dirty, tile.is_unsent = is_dirty, key.level < self._level_count
             self._open[key] = self.now_s
 
     def _widen(self, leaf: TileKey) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from acqstream.errors import DatasetError
+from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, stack_header_bytes
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
@@ -26,6 +26,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.views.base import View, ViewSource
 from acqstream.views.feed import Lease
 from acqstream.views.pyramid_levels import PyramidLevels, level_folders
+from acqstream.views.pyramid_state import PyramidState
 from acqstream.views.pyramid_tiles import MEMORY_BYTES, SpareImages, TileKey, TileMemory, TileShape, leaf_key
 from acqstream.views.pyramid_tree import PyramidTree
 
@@ -89,24 +90,32 @@ class PyramidView(View):
         self._levels = PyramidLevels(source.disk, source.dataset, source.folder, is_remade=self._is_remade)
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        if self._is_remade or state["is_remaking"]:
-            raise ValueError("the levels are made again")
+        saved = PyramidState.parse(state)
+        if self._is_remade or saved.is_remaking:
+            raise CannotResume("the levels are being rebuilt")
         if not len(self._reader):
             if cursor or self._levels.found():
-                raise ValueError("its frames are gone")
+                raise CannotResume("its frames are missing")
             return
         self._set_up(0)
-        self._levels.open(max(self._levels.found(), len(state["index_bytes"])))
-        for saved, there in zip(state["index_bytes"], self._levels.index_bytes(), strict=False):
-            if saved > there:
-                raise ValueError(f"an index of {saved} bytes has {there} now")
+        self._open_levels(max(self._levels.found(), len(saved.index_bytes)))
+        for expected, found in zip(saved.index_bytes, self._levels.index_bytes(), strict=False):
+            if expected > found:
+                raise CannotResume(f"an index of {expected} bytes has {found} now")
         leaves = [leaf_key(self._reader.key(row), row) for row in range(cursor)]
         for leaf in leaves:
             self._tree.foresee(leaf)
         for row, leaf in enumerate(leaves):
             self._tree.note(leaf, row)
-        self._levels.open(self._tree.level_count)
-        self._tree.restore(state["open"])
+        self._open_levels(self._tree.level_count)
+        self._tree.restore(saved.open)
+
+    def _open_levels(self, count: int) -> None:
+        """Open at least so many levels of an earlier process. Raises CannotResume if a file of them is damaged."""
+        try:
+            self._levels.open(count)
+        except CorruptDataset as error:
+            raise CannotResume(f"a level was changed: {error}") from error
 
     def clear(self) -> None:
         self._levels.clear()

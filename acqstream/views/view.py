@@ -16,6 +16,7 @@ from typing import Any
 
 from acqstream.errors import (
     AcqStreamError,
+    CannotResume,
     CorruptDataset,
     DatasetError,
     DatasetLocked,
@@ -80,7 +81,7 @@ class ViewRun:
         self.name = name
         self.folder = folder or view_folder(self.path, name)
         self.view = make()
-        self.reason = ""  # why it waits, or why it began anew
+        self.reason = ""  # why it waits, or why it restarted
         self._make = make
         self._recent = recent
         self._may_read = may_read
@@ -328,12 +329,15 @@ class ViewRun:
             raise StorageError.wrap(error, str(self.folder), "cannot create the view's folder") from error
 
     def _go_on(self, reader: NDTiffReader) -> bool:
-        """Open the view, with what an earlier run has left; whether that had failed."""
+        """Open the view, with the checkpoint of an earlier run if it has one. Returns whether that run had failed."""
+        why_not = ""
+        saved: Checkpoint | None = None
         try:
             saved = read_checkpoint(self.folder)
-            why_not = self._why_not(saved, reader) if saved is not None else ""
-        except CorruptDataset as error:
-            saved, why_not = None, str(error)
+            if saved is not None:
+                self._check_saved(saved, reader)
+        except (CorruptDataset, CannotResume) as error:
+            why_not = str(error)
         self._is_ours = saved is not None and self._is_of_dataset(saved, reader)
         source = ViewSource(
             self.path,
@@ -355,13 +359,13 @@ class ViewRun:
                 self.view.restore(saved.state, saved.cursor)
                 self._cursor = saved.cursor
                 self._saved = (saved.cursor, 0, saved.is_complete)
-            except (CorruptDataset, ValueError, KeyError, TypeError) as error:
+            except CannotResume as error:
                 why_not = str(error)
                 self.view.close()
                 self.view = self._make()
                 self.view.open(source)
         if why_not:
-            self.reason = f"began anew: {why_not}"
+            self.reason = f"restarted: {why_not}"
             self.view.clear()
         return had_failed
 
@@ -372,14 +376,14 @@ class ViewRun:
         is_same = saved.cursor <= len(reader) and saved.last == place(reader, saved.cursor - 1)
         return is_same or not self._is_foreign
 
-    def _why_not(self, saved: Checkpoint, reader: NDTiffReader) -> str:
-        """Why the saved state is not one of this dataset; empty if it is."""
+    def _check_saved(self, saved: Checkpoint, reader: NDTiffReader) -> None:
+        """Raises CannotResume for a checkpoint of another dataset, or of frames that are no longer published."""
         if (saved.view, saved.dataset_id) != (self.name, self._dataset_id):
-            return "what was there is of another dataset"
+            raise CannotResume("its checkpoint belongs to another dataset")
         if saved.cursor > len(reader):
-            return f"it had {saved.cursor} frames, {len(reader)} are published: a power cut took the others"
+            text = f"it had {saved.cursor} frames, {len(reader)} are published: a power cut removed the others"
+            raise CannotResume(text)
         if saved.last != place(reader, saved.cursor - 1):
-            return f"frame {saved.cursor - 1} is another one now"
+            raise CannotResume(f"frame {saved.cursor - 1} was replaced")
         if saved.is_unsure:
-            return f"it had failed {saved.failed}"
-        return ""
+            raise CannotResume(f"it had failed {saved.failed}")

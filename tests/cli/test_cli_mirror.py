@@ -51,7 +51,7 @@ def test_it_says_why_it_began_anew(data: Path, capsys: pytest.CaptureFixture[str
     (data.with_name("data.null") / "view.json").write_text("{}")
     capsys.readouterr()
     assert run(str(data), "--to", "null") == 0
-    assert capsys.readouterr().out.startswith("began anew: ")
+    assert capsys.readouterr().out.startswith("restarted: ")
 
 
 def test_an_unknown_view_is_wrong_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

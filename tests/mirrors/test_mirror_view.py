@@ -171,12 +171,12 @@ def test_it_goes_on_and_begins_anew_when_it_is_gone_or_asked_for(tmp_path: Path)
     (tmp_path / "cells.n5" / "attributes.json").rename(tmp_path / "attributes.json")
     shutil.rmtree(tmp_path / "cells.n5")
     gone = finish(run_of(tmp_path / "cells"))
-    assert "its files are gone" in gone.reason
+    assert "its files are missing" in gone.reason
     check_plain(tmp_path / "cells", frames)
     remade = finish(run_of(tmp_path / "cells", is_remade=True))
-    assert "made again" in remade.reason
+    assert "being rebuilt" in remade.reason
     other = finish(run_of(tmp_path / "cells", {**PLAIN, "blocks": [2, 8, 8]}))
-    assert "in another way" in other.reason
+    assert "other settings" in other.reason
     check_plain(tmp_path / "cells", frames)
 
 

@@ -22,6 +22,7 @@ from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.views import view as views
 from acqstream.views.checkpoint import mark_begun, read_checkpoint, view_folder
+from acqstream.views.pyramid_tree import PyramidTree
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import Frame, frame_of
@@ -179,7 +180,7 @@ def test_after_a_failing_disk_it_is_made_anew(cells: Path, kind: str, part: str)
     assert checkpoint is not None
     assert checkpoint.is_unsure
     again = finish(pyramid_of(cells))
-    assert again.reason.startswith("began anew: it had failed after ")
+    assert again.reason.startswith("restarted: it had failed after ")
     assert again.progress().from_stack == 16
     assert "failed" not in saved(cells)
     check_levels(cells, FRAMES, 2)
@@ -353,3 +354,48 @@ def test_levels_are_not_repaired_while_they_are_made(cells: Path) -> None:
     finish(pyramid_of(cells))
     check_levels(cells, FRAMES, 2)
     assert verify(cells).problems == []
+
+
+# Only an unusable checkpoint clears the levels.
+
+
+def test_an_error_of_ours_leaves_the_levels(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def restore(self: PyramidTree, open_tiles: object) -> None:
+        raise KeyError("planted")
+
+    def files() -> dict[Path, int]:
+        return {path: path.stat().st_ino for name in level_names(cells) for path in (cells / name).iterdir()}
+
+    finish(pyramid_of(cells))
+    before = files()
+    assert before
+    with monkeypatch.context() as planted:
+        planted.setattr(PyramidTree, "restore", restore)
+        run = pyramid_of(cells)
+        with pytest.raises(KeyError, match="planted"):
+            finish(run)
+        assert run.progress().state is ViewState.FAILED
+    assert files() == before
+    again = finish(pyramid_of(cells))
+    assert (again.reason, again.progress().from_stack) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"open": [[1, 99, 99, 1, []]]},
+        {"open": [[1, 0, 0, 1, [["time", None]]]]},
+        {"open": [[1, 0]]},
+        {"index_bytes": [0] * 1000},
+        {"index_bytes": None},
+        {"is_remaking": 0},
+    ],
+)
+def test_a_damaged_state_restarts_the_levels(cells: Path, damage: dict[str, Any]) -> None:
+    finish(pyramid_of(cells))
+    content = saved(cells)
+    content["state"] |= damage
+    (view_folder(cells, "pyramid") / "view.json").write_text(json.dumps(content))
+    run = finish(pyramid_of(cells))
+    assert run.reason.startswith("restarted: ")
+    check_levels(cells, FRAMES, 2)

@@ -360,5 +360,5 @@ def test_frames_that_a_power_cut_took_are_taken_out_of_the_levels(tmp_path: Path
     write_tiled(folder, frames[:6])
     for level in levels:
         shutil.move(level, folder / level.name)
-    assert finish(pyramid_of(folder)).reason.startswith("began anew")
+    assert finish(pyramid_of(folder)).reason.startswith("restarted")
     check_levels(folder, frames[:6], 2)

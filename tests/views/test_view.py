@@ -156,7 +156,7 @@ def test_what_does_not_belong_to_the_dataset_begins_anew(cells: Path, kind: str)
         content["view"] = "n5"
     path.write_text({"damaged": "{", "no_object": "[]"}.get(kind) or json.dumps(content))
     again = finish(run_of(cells))
-    assert again.reason.startswith("began anew: ")
+    assert again.reason.startswith("restarted: ")
     assert again.progress().from_stack == 40
     assert saved(cells)["state"] == SUMS
 
@@ -165,7 +165,7 @@ def test_a_state_that_cannot_be_restored_begins_anew(cells: Path) -> None:
     finish(run_of(cells))
     path = cells.with_name("cells.null") / CHECKPOINT_NAME
     path.write_text(json.dumps({**saved(cells), "state": {"frames": 40, "payload_bytes": "many"}}))
-    assert "began anew" in finish(run_of(cells)).reason
+    assert "restarted" in finish(run_of(cells)).reason
     assert saved(cells)["state"] == SUMS
 
 
@@ -269,7 +269,7 @@ def after_a_power_cut(folder: Path) -> None:
 def test_frames_that_a_power_cut_took(tmp_path: Path) -> None:
     after_a_power_cut(tmp_path / "cells")
     run = finish(run_of(tmp_path / "cells"))
-    assert run.reason == "began anew: it had 20 frames, 10 are published: a power cut took the others"
+    assert run.reason == "restarted: it had 20 frames, 10 are published: a power cut removed the others"
     assert saved(tmp_path / "cells")["state"] == sums_of(frame.image for frame in FRAMES[:10])
 
 
@@ -278,7 +278,7 @@ def test_frames_that_came_in_the_place_of_those(tmp_path: Path) -> None:
     others = [replace(frame, header=frame.header._replace(number=n)) for n, frame in enumerate(FRAMES[20:30], 10)]
     resume(tmp_path / "cells", others)
     run = finish(run_of(tmp_path / "cells"))
-    assert run.reason == "began anew: frame 19 is another one now"
+    assert run.reason == "restarted: frame 19 was replaced"
     assert saved(tmp_path / "cells")["state"] == sums_of(frame.image for frame in [*FRAMES[:10], *others])
 
 

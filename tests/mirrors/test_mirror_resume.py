@@ -1,0 +1,98 @@
+"""Resuming a mirror: only an unusable checkpoint clears it; an error of ours leaves its files as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.views.checkpoint import CHECKPOINT_NAME
+from acqstream.views.view import ViewRun
+from acqstream.views.view_progress import ViewState
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
+
+BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
+HALVED = ((2, 2, 2), (2, 2, 2))
+FRAMES = frames_at(places_of(("time", "z"), {"time": 3, "z": 7}))
+
+
+@pytest.fixture
+def mirrored(tmp_path: Path) -> Path:
+    """The dataset, with a complete mirror."""
+    write_log(tmp_path / "cells", FRAMES)
+    finish(run_of(tmp_path / "cells", BLOCKS))
+    return tmp_path / "cells"
+
+
+def files_of(cells: Path) -> dict[Path, tuple[int, bytes]]:
+    """Every file of the mirror with its inode and bytes: a rebuilt file has another inode."""
+    container = cells.with_name("cells.n5")
+    return {path: (path.stat().st_ino, path.read_bytes()) for path in container.rglob("*") if path.is_file()}
+
+
+def view_file(cells: Path) -> Path:
+    return cells.with_name("cells.n5.view") / CHECKPOINT_NAME
+
+
+@pytest.mark.parametrize("error", [KeyError("planted"), ValueError("planted"), TypeError("planted")], ids=repr)
+def test_an_error_of_ours_fails_the_view_and_leaves_the_mirror(
+    mirrored: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def restore(self: Assembly, saved: SavedMirror) -> None:
+        raise error
+
+    before = files_of(mirrored)
+    with monkeypatch.context() as planted:
+        planted.setattr(Assembly, "restore", restore)
+        run = run_of(mirrored, BLOCKS)
+        with pytest.raises(type(error), match="planted"):
+            finish(run)
+        assert run.progress().state is ViewState.FAILED
+    assert files_of(mirrored) == before
+    again = finish(run_of(mirrored, BLOCKS))
+    assert (again.reason, again.progress().from_stack) == ("", 0), "it resumes once the error is mended"
+    assert files_of(mirrored) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: state.pop("open"),
+        lambda state: state.update(open=[[[99, [0, 0]]], []]),
+        lambda state: state.update(open=[[[0, ["x", 0]]], []]),
+        lambda state: state.update(open=[[], [[0, [0, 0]]]]),
+        lambda state: state.update(open=[1]),
+        lambda state: state.update(parts={"rows": "many", "done": [], "cut": []}),
+        lambda state: state.update(parts=[]),
+        lambda state: state.update(parts={"rows": 1, "done": [[1]], "cut": []}),
+    ],
+)
+def test_a_damaged_checkpoint_restarts_the_mirror(mirrored: Path, damage: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(view_file(mirrored).read_bytes())
+    damage(content["state"])
+    check_restarted(mirrored, content)
+
+
+def test_a_checkpoint_of_another_version_restarts_the_mirror(mirrored: Path) -> None:
+    check_restarted(mirrored, {**json.loads(view_file(mirrored).read_bytes()), "version": 2})
+
+
+def test_changed_attributes_restart_the_mirror(mirrored: Path) -> None:
+    (mirrored.with_name("cells.n5") / "s1" / "attributes.json").write_text("{")
+    check_restarted(mirrored, None)
+
+
+def check_restarted(cells: Path, content: Mapping[str, Any] | None) -> ViewRun:
+    if content is not None:
+        view_file(cells).write_text(json.dumps(content))
+    run = finish(run_of(cells, BLOCKS))
+    assert run.reason.startswith("restarted: ")
+    assert run.progress().from_stack == len(FRAMES)
+    check_plain(cells, FRAMES, HALVED)
+    return run
