@@ -90,7 +90,7 @@ def test_a_run_that_waits_and_a_disk_that_stands_still(
     assert show(monkeypatch, daemon(waiting)) == 0
     out = capsys.readouterr().out
     assert "cells: PAUSED: no space" in out
-    assert "cells: the disk stands still: fdatasync of a.tif" in out
+    assert "cells: the disk stalls: fdatasync of a.tif" in out
 
 
 def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
