@@ -49,7 +49,7 @@ def record_of(dataset: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def views_stopped(daemon: DaemonProcess) -> Iterator[None]:
     """The process of the views is alive, and does nothing."""
-    pid: int = until(lambda: fetch_status(daemon.endpoint).views["pid"], "the process of the views runs")
+    pid: int = until(lambda: fetch_status(daemon.endpoint).views.pid, "the process of the views runs")
     process = psutil.Process(pid)
     process.send_signal(signal.SIGSTOP)
     try:
