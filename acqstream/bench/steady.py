@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,8 @@ from acqstream.bench.row import DATASET, ROWS
 from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
-from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
-from acqstream.storage.read_file import ReadFile
+from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.journal_file import read_journal
 
 _USED_SHARE = 0.85  # of the free space: below, the daemon begins to warn
 _WINDOW_NS = 10**9
@@ -180,6 +179,4 @@ def _difference(some: list[float], others: list[float]) -> float | None:
 
 def stack_numbers(dataset: Path) -> NDArray[np.int64]:
     """The stack file of each frame, from the journal."""
-    with closing(ReadFile(dataset / JOURNAL_NAME)) as file:
-        records = decode_records(file.read(HEADER_BYTES, file.size() - HEADER_BYTES))
-    return records["stack"].astype(np.int64)
+    return read_journal(dataset / JOURNAL_NAME).prefix["stack"].astype(np.int64)

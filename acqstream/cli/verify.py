@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from acqstream.formats.base import Problem
     from acqstream.integrity.verification.chunk_check import ChunkVerification
     from acqstream.integrity.verification.dataset_check import Verification
+    from acqstream.model.mirror_result import MirrorResult
     from acqstream.model.receipt import MissingFrames
 
 _PROBLEMS_SHOWN = 100
@@ -48,27 +49,43 @@ def verify(
 
         found = find_format(path)
         result: Verification | ChunkVerification
+        mirrors: tuple[MirrorResult, ...] = ()
         if isinstance(found, ChunkFormat):
             with following_links(follow_links):
                 result = verify_chunks(path, found, show)
         else:
             result = verify_dataset(path, show)
+            mirrors = _mirrors_of(result)
     if as_json:
-        print_json({"ok": result.ok, **asdict(result)})
+        more = {} if isinstance(result, ChunkVerification) else {"mirrors": [asdict(one) for one in mirrors]}
+        print_json({"ok": result.ok, **asdict(result), **more})
     elif isinstance(result, ChunkVerification):
         _print_chunks(result)
     else:
-        _print_result(result)
+        _print_result(result, mirrors)
     if not result.ok:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-def _print_result(result: Verification) -> None:
+def _mirrors_of(result: Verification) -> tuple[MirrorResult, ...]:
+    """The results of its mirrors and levels: verify proves nothing of them, and they are no problem of the dataset."""
+    from acqstream.errors import CorruptDataset, StorageError
+    from acqstream.mirrors.mirror_results import mirror_results
+
+    try:
+        return mirror_results(Path(result.path))
+    except (CorruptDataset, StorageError) as error:
+        result.notes.append(f"how its mirrors ended cannot be read: {error}")
+        result.note_count += 1
+        return ()
+
+
+def _print_result(result: Verification, mirrors: tuple[MirrorResult, ...]) -> None:
     print(f"{result.path}: {_verdict(result)}")
     _print_list("proved", result.proved)
     _print_list("not proved", result.not_proved)
     _print_list("notes", result.notes, result.note_count)
-    _print_list("mirrors", [f"{mirror.name}: {mirror.text}" for mirror in result.mirrors])
+    _print_list("mirrors", [f"{mirror.name}: {mirror.text}" for mirror in mirrors])
     _print_list("missing", [_range_text(gap) for gap in result.missing[:_RANGES_SHOWN]], len(result.missing))
     _print_problems(result)
 

@@ -1,19 +1,17 @@
-"""Recovery: bring a dataset that was being written when its daemon died into order. Automatic and idempotent.
+"""Recovery: puts a dataset whose daemon died while writing it into order. Automatic and idempotent.
 
-What is trusted: an index entry was written after its stack was forced and its journal record written. So every entry
-that agrees with its record is good; records without one are rolled forward if the pixels match their checksum; entries
-behind the journal's end count if a page of their stack says the same. Everything behind the last published frame is
-cut. Pixels are never rewritten. Order of steps: stacks, index, journal, state; after a crash in between the next
-recovery does the rest.
+An index entry was written after its stack was forced and its journal record written. So every entry that agrees with
+its record is good. Records without an entry are rolled forward if the pixels match their checksum. Entries after the
+journal's end count if a page of their stack confirms them. Everything after the last published frame is cut. Pixels are
+never rewritten. Order of steps: stacks, index, journal, state; after a crash in between the next recovery resumes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import json
 import os
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,31 +19,40 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DatasetLocked, StorageError
+from acqstream.errors import CorruptDataset, DatasetLocked, ProtocolError, StorageError
 from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.formats.ndtiff.index import NUMBERS_BYTES, EntryBatch, parse_entries, plain_name, read_entries
-from acqstream.formats.ndtiff.pages import StackPage, read_page, walk_pages
+from acqstream.formats.ndtiff.folders import parse_stack_name
+from acqstream.formats.ndtiff.index import (
+    NUMBERS_BYTES,
+    EntryBatch,
+    encode_entry,
+    parse_entries,
+    plain_name,
+    read_entries,
+)
+from acqstream.formats.ndtiff.pages import StackPage, read_page
+from acqstream.formats.ndtiff.pixels import payload_bytes
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.integrity.index_check import count_confirmed, is_entry_of, payload_bytes
-from acqstream.integrity.index_entry import entry_of_page
-from acqstream.integrity.stored_checksum import stored_checksum
+from acqstream.integrity.facts.entries import count_confirmed, own_entry_agrees
+from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack, stored_checksum
 from acqstream.log import journal
 from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
+from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.stack_file import PRIVATE_SUFFIX, finish_file
 
-KEPT_SUFFIX = ".unpublished"
+_NOT_OURS = (ValueError, KeyError, TypeError, RecursionError, ProtocolError, struct.error)  # last: a damaged page
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was found and done. Counts of frames, and file names."""
+    """The actions of one recovery: counts of frames, and file names."""
 
     folder: str
     published: int = 0
@@ -57,7 +64,7 @@ class RecoveryReport:
 
 
 def recover(folder: Path, disk: Disk | None = None) -> RecoveryReport | None:
-    """Put one dataset in order; None if it does not need it (or is being written now).
+    """Put one dataset in order; None if that is not needed, or if it is being written now.
 
     Raises CorruptDataset if journal or state are not ours, StorageError if the disk fails.
     """
@@ -89,21 +96,20 @@ class _Recovery:
         self._state = state
         self._journal = journal_file
         self._layout = ndtiff.NDTiffLayout(state.name, {})
-        self._files: dict[str, ReadFile] = {}
-        self._pages_of: dict[str, dict[int, StackPage]] = {}
+        self._stacks = OpenStacks(Path(self._stack_folder))
         self.report = RecoveryReport(folder)
 
     def run(self) -> RecoveryReport:
         try:
-            found = records = self._read_records()
+            old_records = records = self._read_records()
             entries = self._read_index()
             names = [
                 plain_name(name, ndtiff.INDEX_NAME, at) for name, at in zip(entries.names, entries.offsets, strict=True)
             ]
             frames = records[records["flags"] == journal.FRAME]
-            indexed = min(_count_matching(frames, entries, names, self._layout), self._count_whole(entries, names))
+            indexed = min(_count_matching(frames, entries, names, self._layout), self._count_complete(entries, names))
             indexed = count_confirmed(
-                frames[:indexed], entries.numbers[:indexed], lambda stack: self._stack(self._layout.stack_name(stack))
+                frames[:indexed], entries.numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
             )
             new_entries = b""
             if indexed == len(frames) and indexed < len(names):
@@ -114,12 +120,11 @@ class _Recovery:
             index_end = self._end_of_entry(entries, indexed)
             last_pages = self._last_pages(records)
         finally:
-            for file in self._files.values():
-                file.close()
+            self._stacks.close()
         self._finish_stacks(last_pages)
         self._journal.sync()  # first: it may hold gaps that only the page cache has, before frames that are indexed now
         self._write_index(index_end, new_entries)
-        self._write_journal(found, records)
+        self._write_journal(old_records, records)
         self.report.published = journal.next_number(records)
         reason = f"the writer died; {self.report.published} frames were published"
         remove_receipt(self._disk, self._folder)
@@ -130,13 +135,16 @@ class _Recovery:
         )
         return self.report
 
+    def _stack_name(self, number: int) -> str:
+        return self._layout.stack_name(number)
+
     def _read_records(self) -> NDArray[np.void]:
         content = read_journal(Path(self._journal.path))
-        if len(content) < journal.HEADER_BYTES:  # died while creating the dataset
+        if os.path.getsize(self._journal.path) < journal.HEADER_BYTES:  # died while creating the dataset
             self._journal.mark(clean=False)
-            return journal.decode_records(b"")
-        self._journal.version = journal.decode_journal_header(content, self._journal.path).version
-        return journal.decode_records(content[journal.HEADER_BYTES :])
+        else:
+            self._journal.version = content.checked_header().version
+        return content.prefix
 
     def _read_index(self) -> EntryBatch:
         path = os.path.join(self._stack_folder, ndtiff.INDEX_NAME)
@@ -144,27 +152,18 @@ class _Recovery:
             return parse_entries(b"", path)
         return read_entries(Path(path))
 
-    def _stack(self, name: str) -> ReadFile:
-        if name not in self._files:
-            self._files[name] = ReadFile(Path(self._stack_folder, name))
-        return self._files[name]
-
-    def _count_whole(self, entries: EntryBatch, names: list[str]) -> int:
-        """How many entries, from the first on, have all their bytes: in a copy the index may be younger."""
-        sizes: dict[str, int] = {}
-        for name in dict.fromkeys(names):
-            sizes[name] = 0
-            with contextlib.suppress(StorageError):
-                sizes[name] = self._stack(name).size()
+    def _count_complete(self, entries: EntryBatch, names: list[str]) -> int:
+        """The number of entries, from the first on, with all their bytes: in a copy the index may be younger."""
         numbers = entries.numbers
         pixels_end = numbers["pixel_offset"].astype(np.int64) + payload_bytes(numbers)
         metadata_end = numbers["metadata_offset"].astype(np.int64) + numbers["metadata_length"]
+        sizes = {name: self._stacks.size(name) for name in dict.fromkeys(names)}
         bounds = np.fromiter((sizes[name] for name in names), np.int64, len(names))
-        whole = np.maximum(pixels_end, metadata_end) <= bounds
-        return len(names) if whole.all() else int(np.argmin(whole))
+        is_complete = np.maximum(pixels_end, metadata_end) <= bounds
+        return len(names) if is_complete.all() else int(np.argmin(is_complete))
 
     def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
-        """Where the first `count` entries end: behind them there may be one so damaged that it was not even parsed."""
+        """Where the first `count` entries end: the entry after them may be too damaged to be parsed."""
         if count == 0:
             return 0
         file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))
@@ -194,21 +193,23 @@ class _Recovery:
         return b"".join(new_entries), records
 
     def _entry_for(self, record: np.void) -> bytes | None:
-        name = self._layout.stack_name(int(record["stack"]))
+        name = self._stack_name(int(record["stack"]))
         try:
-            file = self._stack(name)
-            pixels = stored_checksum(file, int(record["offset"]), int(record["length"]))
+            file = self._stacks.get(name)
+            checksum = stored_checksum(file, int(record["offset"]), int(record["length"]))
             page = read_page(file.read, file.size(), int(record["directory"]))
         except (OSError, StorageError, CorruptDataset):
             return None  # the stack does not reach that far: the frame was never published
-        if pixels != int(record["checksum"]):
-            return None
-        if page is None or page.pixels != int(record["offset"]):
+        if checksum != int(record["checksum"]) or page is None or page.pixels != int(record["offset"]):
             return None
         metadata = file.read(page.metadata, page.metadata_bytes - 1)
         if xxhash.xxh3_64_intdigest(metadata) != int(record["metadata_checksum"]):
             return None
-        return entry_of_page(file.read, page, name, int(record["pixel_type"]))
+        try:
+            axes = axes_json(check_axes(json.loads(metadata)["Axes"]))
+            return encode_entry(axes, name, page, int(record["pixel_type"]), page.metadata_bytes - 1)
+        except _NOT_OURS:
+            return None
 
     def _records_for(
         self, entries: EntryBatch, names: list[str], matching: int, records: NDArray[np.void]
@@ -216,24 +217,24 @@ class _Recovery:
         """Records for entries that have none: the journal lost its end in a power cut."""
         kept = _records_of_first_frames(records, matching)
         added: list[bytes] = []
+        lengths = payload_bytes(entries.numbers)
         for position in range(matching, len(names)):
-            numbers = entries.numbers[position]
-            length = int(payload_bytes(entries.numbers[position : position + 1])[0])
-            offset = int(numbers["pixel_offset"])
-            page = self._pages(names[position]).get(offset)
-            if page is None or not is_entry_of(page, numbers):
+            name, numbers = names[position], entries.numbers[position]
+            offset, length = int(numbers["pixel_offset"]), int(lengths[position])
+            page = self._stacks.pages(name).get(offset)
+            if page is None or not own_entry_agrees(numbers, page):
                 break
-            file = self._stack(names[position])
-            pixels = stored_checksum(file, offset, length)
+            file = self._stacks.get(name)
+            checksum = stored_checksum(file, offset, length)
+            if checksum is None:
+                break
             metadata = file.read(int(numbers["metadata_offset"]), int(numbers["metadata_length"]))
-            if pixels is None:
-                break
             record = journal.encode_frame(
                 journal.next_number(kept) + len(added),
-                stack=_stack_number(names[position]),
+                stack=(parse_stack_name(name) or (name, 0))[1],
                 offset=offset,
                 length=length,
-                checksum=pixels,
+                checksum=checksum,
                 directory=page.directory,
                 pixel_type=int(numbers["pixel_type"]),
                 own_checksum=True,
@@ -241,29 +242,16 @@ class _Recovery:
             )
             added.append(record)
         self.report.records_added = len(added)
-        return journal.decode_records(kept.tobytes() + b"".join(added))
-
-    def _pages(self, name: str) -> dict[int, StackPage]:
-        """The pages of a stack by pixel offset; none if it is missing."""
-        if name not in self._pages_of:
-            pages: Iterable[StackPage] = ()
-            with contextlib.suppress(StorageError):
-                file = self._stack(name)
-                head = file.read(0, 8)
-                pages = walk_pages(file.read, file.size(), struct.unpack("<4xI", head)[0] if len(head) == 8 else 0)
-            self._pages_of[name] = {page.pixels: page for page in pages}
-        return self._pages_of[name]
+        return np.frombuffer(kept.tobytes() + b"".join(added), journal.RECORD_DTYPE)
 
     def _last_pages(self, records: NDArray[np.void]) -> dict[str, tuple[StackPage | None, int]]:
         """For every stack with published frames: its last page (None if already finished) and exact length."""
-        last: dict[int, np.void] = {}
-        for record in records:
-            if record["flags"] == journal.FRAME:
-                last[int(record["stack"])] = record
+        frames = records[records["flags"] == journal.FRAME]
+        last = {int(record["stack"]): record for record in frames[np.flatnonzero(np.diff(frames["stack"], append=-1))]}
         pages: dict[str, tuple[StackPage | None, int]] = {}
         for stack, record in last.items():
-            name = self._layout.stack_name(stack)
-            file = self._stack(name)
+            name = self._stack_name(stack)
+            file = self._stacks.get(name)
             directory = int(record["directory"])
             page = read_page(file.read, file.size(), directory) if directory else None
             if page is not None:
@@ -276,14 +264,8 @@ class _Recovery:
     def _finish_stacks(self, last_pages: dict[str, tuple[StackPage | None, int]]) -> None:
         finished = []
         for name, (page, end) in last_pages.items():
-            path = os.path.join(self._stack_folder, name)
-            if page is None or (page.next == 0 and os.path.getsize(path) == end):
-                continue
-            try:
-                finish_file(self._disk, path, [(page.next_at, struct.pack("<I", 0))], end)
-            except OSError as error:
-                raise StorageError.wrap(error, path, "cannot finish") from error
-            finished.append(name)
+            if page is not None and finish_stack(self._disk, os.path.join(self._stack_folder, name), page, end):
+                finished.append(name)
         self.report.finished_stacks = tuple(finished)
         try:
             self.report.put_aside = tuple(self._put_aside_unpublished(set(last_pages)))
@@ -291,12 +273,12 @@ class _Recovery:
             raise StorageError.wrap(error, self._stack_folder, "cannot put unpublished stack files aside") from error
 
     def _put_aside_unpublished(self, published: set[str]) -> list[str]:
-        """Stacks without a published frame: prepared ones go, others are kept under a name no reader looks at.
+        """Remove prepared stack files; rename others without a published frame, so that no reader opens them.
 
         Without any published frame the first stack stays, as its header: readers take the summary from it.
         """
         put_aside = []
-        first = self._layout.stack_name(0)
+        first = self._stack_name(0)
         if not published and os.path.exists(os.path.join(self._stack_folder, first)):
             self._cut_to_header(os.path.join(self._stack_folder, first))
             published.add(first)
@@ -326,10 +308,10 @@ class _Recovery:
         finally:
             index.close()
 
-    def _write_journal(self, found: NDArray[np.void], records: NDArray[np.void]) -> None:
+    def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
         """Only the end changes: a crash in between must not lose the records that are good."""
-        kept = min(len(found), len(records))
-        while found[:kept].tobytes() != records[:kept].tobytes():
+        kept = min(len(old), len(records))
+        while old[:kept].tobytes() != records[:kept].tobytes():
             kept -= 1
         self._journal.cut(journal.HEADER_BYTES + kept * journal.RECORD_BYTES)
         self._journal.append(records[kept:].tobytes())
@@ -340,12 +322,12 @@ class _Recovery:
 def _count_matching(
     frames: NDArray[np.void], entries: EntryBatch, names: list[str], layout: ndtiff.NDTiffLayout
 ) -> int:
-    """How many entries, from the first on, say the same as the journal's frames."""
+    """The number of entries, from the first on, that agree with the journal's frames."""
     count = min(len(frames), len(names))
     numbers = entries.numbers[:count]
     same = frames["offset"][:count] == numbers["pixel_offset"]
     same &= frames["pixel_type"][:count] == numbers["pixel_type"]
-    same &= frames["length"][:count] == payload_bytes(numbers)
+    same &= frames["length"][:count].astype(np.int64) == payload_bytes(numbers)
     stack_names = {int(stack): layout.stack_name(int(stack)) for stack in np.unique(frames["stack"][:count])}
     same &= np.array([stack_names[int(s)] for s in frames["stack"][:count]], dtype=object) == np.array(
         names[:count], dtype=object
@@ -359,8 +341,3 @@ def _records_of_first_frames(records: NDArray[np.void], count: int) -> NDArray[n
     if count >= len(frames):
         return records
     return records[: frames[count]]
-
-
-def _stack_number(name: str) -> int:
-    stem = name.removesuffix(".tif").rpartition("NDTiffStack")[2]
-    return int(stem[1:]) if stem else 0

@@ -64,8 +64,7 @@ def read_continuation(
     """
     journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
     content = read_journal(journal_path)
-    version = journal.decode_journal_header(content, str(journal_path)).version
-    records = journal.decode_records(content[journal.HEADER_BYTES :])
+    version, records = content.checked_header().version, content.prefix
     is_frame = records["flags"] == journal.FRAME
     entries = read_entries(index_path)
     if len(entries.axes) != np.count_nonzero(is_frame):

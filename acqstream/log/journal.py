@@ -173,21 +173,3 @@ def counts_of(records: NDArray[np.void]) -> NDArray[np.uint64]:
 def next_number(records: NDArray[np.void]) -> int:
     """The number behind those of valid records."""
     return int(records["number"][-1] + counts_of(records[-1:])[0]) if len(records) else 0
-
-
-def decode_records(content: bytes) -> NDArray[np.void]:
-    """The valid records from the start of `content` (a journal behind its header), as columns.
-
-    A record is valid if its CRC holds and its number is the next one; the first invalid one ends the list.
-    """
-    count = len(content) // RECORD_BYTES
-    records = np.frombuffer(content, dtype=RECORD_DTYPE, count=count)
-    counts = counts_of(records)
-    in_order = records["number"] == np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts)])[:-1]
-    in_order &= counts > 0
-    good = count if in_order.all() else int(np.argmin(in_order))
-    for position in range(good):
-        start = position * RECORD_BYTES
-        if zlib.crc32(content[start : start + RECORD_BYTES - 4]) != records["crc"][position]:
-            return records[:position]
-    return records[:good]

@@ -1,41 +1,216 @@
-"""The journal's bytes, read in pieces: a file of many gigabytes that is not a journal costs neither memory nor time."""
+"""Reads acqstream.journal: the only reader, for resuming, recovery, verify and repair.
+
+The file is read in pieces and reading ends after too much damage, so that a large file that is not a journal costs
+neither memory nor time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from acqstream.log.journal import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE
+from acqstream.errors import CorruptDataset
+from acqstream.log.journal import (
+    FRAME,
+    HEADER_BYTES,
+    KNOWN_FLAGS,
+    KNOWN_FLAGS_1,
+    RECORD_BYTES,
+    RECORD_DTYPE,
+    SKIP,
+    JournalHeader,
+    counts_of,
+    decode_journal_header,
+)
 from acqstream.storage.read_file import ReadFile
 
 _PIECE_BYTES = 2**14 * RECORD_BYTES
 _CRC_AT = RECORD_BYTES - 4
 
 
-def read_journal(path: Path, *, max_damaged: int = 0) -> bytes:
-    """Header and records, up to the end of the piece where more than max_damaged records fail their checksum.
+def _ignore(_done: int, _total: int) -> None:
+    return
 
-    What it takes in memory is bounded by the sound records and max_damaged. Raises CorruptDataset for a pipe, folder or
-    device, StorageError.
+
+@dataclass(frozen=True, slots=True)
+class JournalContent:
+    """The records of a journal, with one item per record in every array.
+
+    header is None where it is damaged, and header_error says how. records has dtype RECORD_DTYPE. intact: the CRC
+    holds. in_place: the number is the one that follows the records before; after damage in a journal of version 2 it
+    may be any larger one. known: the flags and the count of numbers are possible. numbers and counts are the frame
+    numbers that a record stands for (a damaged record stands for the numbers up to the next one), end is the number
+    after all of them. unread_bytes follow the last record that was read: a cut record, or all after too much damage.
+    root_sha256 is the hash of all records.
+    """
+
+    path: Path
+    header: JournalHeader | None
+    header_error: CorruptDataset | None
+    records: NDArray[np.void]
+    intact: NDArray[np.bool_]
+    in_place: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    end: int
+    unread_bytes: int
+    root_sha256: str
+
+    @property
+    def dataset_id(self) -> str:
+        """The dataset that the header names; empty where it is damaged."""
+        return self.header.dataset_id if self.header is not None else ""
+
+    @property
+    def sound(self) -> NDArray[np.bool_]:
+        """Records that can be trusted."""
+        sound: NDArray[np.bool_] = self.intact & self.in_place & self.known
+        return sound
+
+    @property
+    def prefix(self) -> NDArray[np.void]:
+        """The records before the first one that cannot be trusted."""
+        sound = self.sound
+        return self.records[: len(sound) if sound.all() else int(np.argmin(sound))]
+
+    @property
+    def sound_frames(self) -> NDArray[np.void]:
+        """The sound records with pixels, in order of their numbers."""
+        frames: NDArray[np.void] = self.records[self.sound & (self.records["flags"] == FRAME)]
+        return frames
+
+    @property
+    def is_frame(self) -> NDArray[np.bool_]:
+        """Records with pixels; a damaged record counts as a frame if it has a length."""
+        is_frame: NDArray[np.bool_] = self.records["flags"] == FRAME
+        return is_frame | (~self.sound & (self.records["length"] > 0))
+
+    @property
+    def is_skip(self) -> NDArray[np.bool_]:
+        """Records of numbers that were declared as missing."""
+        is_skip: NDArray[np.bool_] = self.sound & (self.records["flags"] & SKIP > 0)
+        return is_skip
+
+    @property
+    def skipped(self) -> int:
+        """Frame numbers that were declared as missing."""
+        return int(self.counts[self.is_skip].sum())
+
+    def checked_header(self) -> JournalHeader:
+        """The header. Raises CorruptDataset where it is damaged."""
+        if self.header is None:
+            assert self.header_error is not None
+            raise self.header_error
+        return self.header
+
+    @property
+    def problem(self) -> str:
+        """The damage in one sentence; empty for an intact journal."""
+        if self.header_error is not None:
+            return str(self.header_error).removeprefix(f"{self.path}: ")
+        bad = int(np.count_nonzero(~self.sound)) + (self.unread_bytes > 0)
+        return f"{bad} of its records are damaged" if bad else ""
+
+
+def read_journal(
+    path: Path, *, max_damaged: int = 0, on_progress: Callable[[int, int], None] = _ignore
+) -> JournalContent:
+    """Read header and records, up to the end of the piece with more than max_damaged damaged records.
+
+    on_progress gets the bytes that were read and those there are. Memory is bounded by the sound records and
+    max_damaged. Raises CorruptDataset for a pipe, folder or device, StorageError.
     """
     file = ReadFile(path)
     try:
-        content = bytearray(file.read(0, HEADER_BYTES))
-        damaged = 0
-        while damaged <= max_damaged:
-            piece = file.read(len(content), _PIECE_BYTES)
-            content += piece
-            if len(piece) < _PIECE_BYTES:
+        header, header_error = None, None
+        try:
+            header = decode_journal_header(file.read(0, HEADER_BYTES), str(path))
+        except CorruptDataset as error:
+            header_error = error
+        order = _NumberOrder(may_jump=header is None or header.version > 1)
+        size, content, damaged = max(0, file.size() - HEADER_BYTES), bytearray(), 0
+        while len(content) < size and damaged <= max_damaged:
+            piece = file.read(HEADER_BYTES + len(content), min(_PIECE_BYTES, size - len(content)))
+            piece = piece[: len(piece) - len(piece) % RECORD_BYTES]
+            if not piece:
                 break
-            damaged += _count_damaged(piece)
-        return bytes(content)
+            content += piece
+            damaged += order.add(piece)
+            on_progress(len(content), size)
     finally:
         file.close()
+    numbers = np.concatenate([*order.numbers, np.array([order.next], np.int64)])
+    return JournalContent(
+        path,
+        header,
+        header_error,
+        records=np.frombuffer(bytes(content), RECORD_DTYPE),
+        intact=np.concatenate([np.empty(0, np.bool_), *order.intact]),
+        in_place=np.concatenate([np.empty(0, np.bool_), *order.in_place]),
+        known=np.concatenate([np.empty(0, np.bool_), *order.known]),
+        numbers=numbers[:-1],
+        counts=np.diff(numbers),
+        end=order.next,
+        unread_bytes=size - len(content),
+        root_sha256=hashlib.sha256(content).hexdigest(),
+    )
 
 
-def _count_damaged(piece: bytes) -> int:
-    view = memoryview(piece)
-    sums = np.fromiter((zlib.crc32(view[at : at + _CRC_AT]) for at in range(0, len(piece), RECORD_BYTES)), np.uint32)
-    return int(np.count_nonzero(sums != np.frombuffer(piece, RECORD_DTYPE)["crc"]))
+class _NumberOrder:
+    """Follows the frame numbers from one piece of the journal to the next.
+
+    may_jump: a record may stand for many numbers, so that the number after a damaged record is not known. next is the
+    number after the pieces so far; the lists hold an array for each piece, as in JournalContent.
+    """
+
+    def __init__(self, *, may_jump: bool) -> None:
+        self._may_jump = may_jump
+        self._is_after_damage = False
+        self.next = 0
+        self.intact: list[NDArray[np.bool_]] = []
+        self.in_place: list[NDArray[np.bool_]] = []
+        self.known: list[NDArray[np.bool_]] = []
+        self.numbers: list[NDArray[np.int64]] = []
+
+    def add(self, piece: bytes) -> int:
+        """Judge the records of the next piece; the number of damaged ones."""
+        records, view, crc32 = np.frombuffer(piece, RECORD_DTYPE), memoryview(piece), zlib.crc32
+        sums = [crc32(view[at : at + _CRC_AT]) for at in range(0, len(piece), RECORD_BYTES)]
+        intact = np.array(sums, np.uint32) == records["crc"]
+        counts = counts_of(records).astype(np.int64)
+        known = np.isin(records["flags"], KNOWN_FLAGS if self._may_jump else KNOWN_FLAGS_1) & (counts > 0)
+        numbers = self._follow(records["number"], intact & known, counts)
+        in_place = records["number"] == numbers.astype(np.uint64)
+        self.intact.append(intact)
+        self.in_place.append(in_place)
+        self.known.append(known)
+        self.numbers.append(numbers)
+        return int(np.count_nonzero(~(intact & in_place & known)))
+
+    def _follow(
+        self, stored: NDArray[np.uint64], good: NDArray[np.bool_], counts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The number that each record should have."""
+        counts = np.where(good, counts, 1) if self._may_jump else np.ones(len(stored), np.int64)
+        ends = self.next + np.cumsum(counts)
+        numbers = ends - counts
+        is_plain = good.all() and not self._is_after_damage and (stored == numbers.astype(np.uint64)).all()
+        if is_plain or not self._may_jump:
+            self.next = int(ends[-1])
+            return numbers
+        for row, (number, is_good, count) in enumerate(
+            zip(stored.tolist(), good.tolist(), counts.tolist(), strict=True)
+        ):
+            if self._is_after_damage and is_good and number > self.next:
+                self.next = number
+            numbers[row] = self.next
+            self._is_after_damage = not (is_good and number == self.next)
+            self.next += 1 if self._is_after_damage else count
+        return numbers

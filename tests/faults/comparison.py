@@ -14,6 +14,7 @@ import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log import journal
+from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import read_receipt
 from tests.faults.fault_result import Try
 from tests.faults.frame_plan import FramePlan
@@ -133,7 +134,7 @@ def check_complete(folder: Path, plan: FramePlan, one: Try) -> None:
 
 def _compare_journal(folder: Path, plan: FramePlan, one: Try, sent: int) -> None:
     """Every number is in it, and every frame has the checksum of the pixels that were sent."""
-    records = journal.decode_records((folder / journal.JOURNAL_NAME).read_bytes()[journal.HEADER_BYTES :])
+    records = read_journal(folder / journal.JOURNAL_NAME).prefix
     frames = records[records["flags"] == journal.FRAME]
     told = dict(zip(frames["number"].tolist(), frames["checksum"].tolist(), strict=True))
     expected = {number: xxhash.xxh3_64_intdigest(plan.image(number).tobytes()) for number in plan.stored_below(sent)}

@@ -22,6 +22,7 @@ from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.log import journal
+from acqstream.log.journal_file import read_journal
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, state_of
@@ -44,7 +45,7 @@ def check(data: Path, count: int) -> None:
     (folder,) = (path for path in data.iterdir() if path.is_dir())
     assert state_of(folder)["state"] == "COMPLETE"
     assert check_frames(folder, lambda _: SHAPE) == count
-    records = journal.decode_records((folder / journal.JOURNAL_NAME).read_bytes()[journal.HEADER_BYTES :])
+    records = read_journal(folder / journal.JOURNAL_NAME).prefix
     assert np.array_equal(records["number"], np.arange(count))
     expected = [xxhash.xxh3_64_intdigest(image_of(number, SHAPE).tobytes()) for number in range(count)]
     assert np.array_equal(records["checksum"], np.array(expected, np.uint64))

@@ -21,7 +21,7 @@ from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.formats.ndtiff.index import EntryBatch, parse_entries
 from acqstream.formats.ndtiff.pages import StackPage, walk_pages
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
-from acqstream.log import journal
+from acqstream.log import journal, journal_file
 from acqstream.storage.read_file import ReadFile
 from tests.log.make_frames import Frame
 
@@ -148,7 +148,7 @@ def read_index(folder: Path) -> EntryBatch:
 
 
 def read_journal(folder: Path) -> NDArray[np.void]:
-    content = (folder / journal.JOURNAL_NAME).read_bytes()
-    records = journal.decode_records(content[journal.HEADER_BYTES :])
-    assert len(content) == journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES
-    return records
+    content = journal_file.read_journal(folder / journal.JOURNAL_NAME)
+    assert not content.unread_bytes
+    assert len(content.prefix) == len(content.records)
+    return content.records

@@ -14,10 +14,9 @@ from acqstream.log import frame_keys
 from acqstream.log.frame_keys import KeySet
 from acqstream.log.group import Group
 from acqstream.log.intake import Intake
-from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME, decode_records
 from acqstream.model.frame_run import FrameRun
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Axes, Frame, frame_of, start_log
-from tests.log.read_back import check_dataset
+from tests.log.read_back import check_dataset, read_journal
 from tests.log.test_intake import intake_of, put, taken
 
 KINDS: list[tuple[tuple[int, int], str, int | None]] = [
@@ -122,7 +121,7 @@ def test_a_log_of_runs_is_read_back(tmp_path: Path) -> None:
     log.close()
     assert len(list((tmp_path / "cells").glob("*.tif"))) > 2
     check_dataset(tmp_path / "cells", frames)
-    records = decode_records((tmp_path / "cells" / JOURNAL_NAME).read_bytes()[HEADER_BYTES:])
+    records = read_journal(tmp_path / "cells")
     for frame, record in zip(frames, records, strict=True):
         image, words = frame.image, frame.header.metadata
         assert record["checksum"] == xxhash.xxh3_64_intdigest(image.tobytes())

@@ -6,7 +6,6 @@ axes, is nothing that the format can prove.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,19 +19,18 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError, Unsuppo
 from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
-from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, stack_paths
+from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.index_check import IndexCheck, MetadataCheck
 from acqstream.formats.ndtiff.lookup import RowLookup
-from acqstream.formats.ndtiff.page_check import DIRECTORY_BYTES, PageCheck, StackEntries, StackPages
-from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
+from acqstream.formats.ndtiff.page_check import PageCheck, StackEntries, StackPages
+from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
+from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.storage.read_file import ReadFile
 
 DISPLAY_SETTINGS_NAME = "display_settings.txt"
 _KNOWN_MINOR = 3
-_STACK_NUMBER = re.compile(r".*NDTiffStack(?:_([0-9]{1,9}))?\.tif", re.IGNORECASE)
-_PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in sorted(PIXEL_TYPES)])
 _MAX_OPEN = 64
 
 
@@ -136,7 +134,7 @@ class _LevelCheck:
             self._stacks[name] = None  # closed: there may be many
         return FrameColumns(
             files=[self._folder / name for name in names],
-            file_numbers=[_stack_number(name) for name in names],
+            file_numbers=[(parse_stack_name(name) or ("", -1))[1] for name in names],
             file=table.all_stacks,
             offset=table.all_numbers["pixel_offset"].astype(np.int64),
             length=lengths,
@@ -168,14 +166,10 @@ class _LevelCheck:
 
     def _lengths(self, numbers: NDArray[np.void]) -> NDArray[np.int64]:
         """Bytes of every frame's raw pixels, -1 where they are compressed; unknown pixel types are reported."""
-        code = numbers["pixel_type"].astype(np.int64)
-        known = (code >= 0) & (code < len(_PIXEL_BYTES))
+        code, lengths = numbers["pixel_type"], payload_bytes(numbers)
         path, rows = self._folder / INDEX_NAME, np.arange(len(code))
-        self._report.add_problems(path, ~known, rows, lambda i: (f"pixel type {code[i]}; 0 to 6 are known", None))
-        lengths: NDArray[np.int64] = numbers["width"].astype(np.int64) * numbers["height"]
-        lengths *= _PIXEL_BYTES[np.where(known, code, 0)]
-        compression = numbers["pixel_compression"]
-        lengths[~known | ((compression != 0) & (compression != 1))] = -1
+        self._report.add_problems(path, lengths < 0, rows, lambda i: (f"pixel type {code[i]}; 0 to 6 are known", None))
+        lengths[~is_raw(numbers["pixel_compression"])] = -1
         if (lengths < 0).any():
             self._report.add_note(f"{self._folder}: {np.count_nonzero(lengths < 0)} frames are compressed or unknown")
         for field in ("pixel_compression", "metadata_compression"):
@@ -289,8 +283,3 @@ class _LevelCheck:
 
 def _field_text(text: str, values: NDArray[Any], position: int) -> tuple[str, None]:
     return text.format(values[position]), None
-
-
-def _stack_number(name: str) -> int:
-    match = _STACK_NUMBER.fullmatch(name)
-    return int(match[1] or 0) if match else -1

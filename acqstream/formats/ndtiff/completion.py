@@ -104,9 +104,13 @@ class LevelsFile(_WatchedFile[LevelsState]):
     """The state of the lower levels, in `view.json` of the view that makes them; finished where there is none."""
 
     def __init__(self, container: Path) -> None:
-        path = container.absolute()
-        folder = path.with_name(f"{path.name}{_LEVELS_VIEW}") if path.name else path / _LEVELS_VIEW
-        super().__init__(folder / _VIEW_NAME, "the state of the levels", _levels_in, LevelsState())
+        super().__init__(levels_folder(container) / _VIEW_NAME, "the state of the levels", _levels_in, LevelsState())
+
+
+def levels_folder(container: Path) -> Path:
+    """The folder of the view that makes the lower levels of a dataset, beside the dataset."""
+    path = container.absolute()
+    return path.with_name(f"{path.name}{_LEVELS_VIEW}") if path.name else path / _LEVELS_VIEW
 
 
 def read_request(container: Path) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from acqstream.storage.remote_path import is_remote
 FULL_RESOLUTION = "Full resolution"
 _MAX_LISTED = 20
 _LEVEL = re.compile(r"Full resolution|Downsampled_x(?P<factor>[1-9][0-9]{0,9})")
+_STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
 _OLD_MAGICS = {INDEX_MAP_MAGIC.to_bytes(4, "little"), INDEX_MAP_MAGIC.to_bytes(4, "big")}
 _MAGICS = {NDTIFF_MAGIC.to_bytes(4, "little"), NDTIFF_MAGIC.to_bytes(4, "big")} | _OLD_MAGICS
 
@@ -103,6 +104,12 @@ def stack_paths(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.suffix in (".tif", ".TIF") and path.is_file())
     except OSError as error:
         raise StorageError.wrap(error, str(folder), "list the folder") from error
+
+
+def parse_stack_name(name: str) -> tuple[str, int] | None:
+    """Stem and number of a stack file, the first one is 0; None for other names."""
+    match = _STACK_NAME.fullmatch(name)
+    return (match["stem"], int(match["number"] or 0)) if match else None
 
 
 def has_ndtiff_mark(path: Path) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.pages import StackPage
 from acqstream.formats.ndtiff.stack_header import decode_text
 from acqstream.storage.read_file import ReadFile
 
@@ -53,6 +54,7 @@ MAX_ENTRY_BYTES = 4 + MAX_AXES_BYTES + 4 + MAX_NAME_BYTES + NUMBERS_BYTES
 _MAX_FRAME_BYTES = 2**32  # a stack file ends there: its offsets are u32
 
 _U32 = struct.Struct("<I")
+_NUMBERS = struct.Struct("<IiiiiIii")
 _SIZE_AND_METADATA = struct.Struct("<4xii8xI8x")  # of the numbers: width, height, metadata offset
 assert _SIZE_AND_METADATA.size == NUMBERS_BYTES
 _decode_json = json.JSONDecoder().raw_decode
@@ -154,6 +156,16 @@ def read_entries(path: Path) -> EntryBatch:
         position,
         parts[-1].at_zeros,
     )
+
+
+def encode_entry(axes: bytes, stack_name: str, page: StackPage, pixel_type: int, metadata_bytes: int) -> bytes:
+    """The entry of the frame of `page`. axes is its JSON, metadata_bytes counts no closing NUL.
+
+    Raises struct.error for the impossible numbers of a damaged page.
+    """
+    name = stack_name.encode("utf-8", "surrogateescape")
+    numbers = _NUMBERS.pack(page.pixels, page.width, page.height, pixel_type, 0, page.metadata, metadata_bytes, 0)
+    return _U32.pack(len(axes)) + axes + _U32.pack(len(name)) + name + numbers
 
 
 def plain_name(name: bytes, path: str, offset: int) -> str:

@@ -39,6 +39,7 @@ import numpy as np
 
 from acqstream.errors import FrameRefused
 from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
+from acqstream.formats.ndtiff.index import NUMBERS
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import LARGEST
 from acqstream.model.frame_header import FrameHeader
@@ -61,16 +62,6 @@ _ENTRY_COUNT = 13
 _RESOLUTIONS = 162
 _PACKED_ALIGN = 16
 _INDEX_PIXEL_TYPES = {8: 0, 16: 1, 10: 3, 12: 4, 14: 5, 11: 6}  # by significant bits; RGB is 2
-_INDEX_NUMBERS = (  # behind axes and name, in an entry
-    ("pixels", "<u4"),
-    ("width", "<i4"),
-    ("height", "<i4"),
-    ("pixel_type", "<i4"),
-    ("compression", "<i4"),
-    ("metadata", "<u4"),
-    ("metadata_bytes", "<i4"),
-    ("metadata_compression", "<i4"),
-)
 _LENGTH = struct.Struct("<I")
 
 # Byte offsets, in a directory, of the values that differ from frame to frame.
@@ -218,12 +209,12 @@ class NDTiffLayout:
     def index_entries(self, pages: Pages, stack_name: str) -> bytes:
         frames, name = pages.frames, stack_name.encode("ascii")
         name_field = _LENGTH.pack(len(name)) + name
-        ends = np.zeros(len(pages), [("name", f"V{len(name_field)}"), *_INDEX_NUMBERS])
+        ends = np.zeros(len(pages), [("name", f"V{len(name_field)}"), *NUMBERS.descr])
         ends["name"] = np.void(name_field)
-        ends["pixels"], ends["metadata"] = pages.pixels, pages.metadata
+        ends["pixel_offset"], ends["metadata_offset"] = pages.pixels, pages.metadata
         ends["width"], ends["height"] = frames.width, frames.height
         ends["pixel_type"] = index_pixel_type(frames.pixel_type)
-        ends["metadata_bytes"] = _text_lengths(frames)
+        ends["metadata_length"] = _text_lengths(frames)
         lengths = map(_LENGTH.pack, map(len, frames.axes_texts))
         rows = zip(lengths, frames.axes_texts, ends.view(f"V{ends.itemsize}").tolist(), strict=True)
         return b"".join(itertools.chain.from_iterable(rows))

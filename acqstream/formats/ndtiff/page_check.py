@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.formats.base import CheckReport
-from acqstream.formats.ndtiff.pages import read_page
+from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES, TAGS, directory_dtype, read_page
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader
 from acqstream.storage.read_file import ReadFile
 
-TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 282, 283, 296, 51123)
-DIRECTORY_BYTES = 2 + 12 * len(TAGS) + 4
 _ROW_BYTES = 192  # a directory and what all known writers put right behind it: RGB bits and resolutions
 _WINDOW_BYTES = 64 * 1024  # small: where frames are large, each directory takes a read of its own
 _BATCH_PAGES = 8192
@@ -93,9 +91,7 @@ class PageCheck:
         self._next = header.first_directory
         self._next_at = 4  # where that pointer stands
         self.unnamed_end = 0  # where the last page ends that no entry names
-        tag = np.dtype([("tag", "u2"), ("type", "u2"), ("count", "u4"), ("value", "u4")])
-        fields = [("entries", "u2"), ("tags", tag, len(TAGS)), ("next", "u4"), ("behind", "u1", 30)]
-        self._dtype = np.dtype(fields).newbyteorder(self._order)
+        self._dtype = directory_dtype(self._order, ("behind", "u1", _ROW_BYTES - DIRECTORY_BYTES))
         assert self._dtype.itemsize == _ROW_BYTES
 
     def check(self, entries: StackEntries, *, growing: bool, has_index: bool) -> StackPages:

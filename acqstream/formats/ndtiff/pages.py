@@ -13,6 +13,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from acqstream.formats.ndtiff.stack_header import ByteOrder, ReadAt
 
@@ -23,6 +26,9 @@ STRIP_OFFSETS = 273
 SAMPLES_PER_PIXEL = 277
 STRIP_BYTE_COUNTS = 279
 MICRO_MANAGER_METADATA = 51123
+TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 282, 283, 296, 51123)
+"""The entries of a directory, in order, as all known writers make them."""
+DIRECTORY_BYTES = 2 + 12 * len(TAGS) + 4
 
 _REQUIRED = frozenset({IMAGE_WIDTH, IMAGE_LENGTH, BITS_PER_SAMPLE, STRIP_OFFSETS, STRIP_BYTE_COUNTS})
 _MAX_ENTRIES = 64
@@ -52,6 +58,12 @@ class StackPage:
     metadata_bytes: int
     next: int
     next_at: int
+
+
+def directory_dtype(byte_order: ByteOrder = "<", *more: tuple[Any, ...]) -> np.dtype[np.void]:
+    """Directories with the entries TAGS as columns; `more` fields follow each directory."""
+    tag = np.dtype([("tag", "u2"), ("type", "u2"), ("count", "u4"), ("value", "u4")])
+    return np.dtype([("entries", "u2"), ("tags", tag, len(TAGS)), ("next", "u4"), *more]).newbyteorder(byte_order)
 
 
 def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<") -> Iterator[StackPage]:

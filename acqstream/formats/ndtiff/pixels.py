@@ -24,6 +24,7 @@ PIXEL_TYPES = {
     6: PixelType("<u2", 1, 11),  # not in the published table, but written by both reference libraries
 }
 """By their code in the index."""
+_PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in range(len(PIXEL_TYPES))], np.int64)
 
 _RAW = frozenset({0, 1})  # 1 is TIFF's code for none; some writers put TIFF codes into the index
 _ZLIB = frozenset({8, 32946})
@@ -67,6 +68,15 @@ def pixel_type_of_code(code: int, path: Path) -> PixelType:
 def is_raw(compression: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which codes of the index stand for uncompressed pixels."""
     return np.isin(compression, list(_RAW))
+
+
+def payload_bytes(numbers: NDArray[np.void]) -> NDArray[np.int64]:
+    """Bytes of the decompressed pixels of index entries (dtype index.NUMBERS); -1 where the pixel type is unknown."""
+    code = numbers["pixel_type"]
+    is_known = (code >= 0) & (code < len(_PIXEL_BYTES))
+    pixel_bytes = _PIXEL_BYTES[np.where(is_known, code, 0)]
+    payload = numbers["width"].astype(np.int64) * numbers["height"] * pixel_bytes
+    return np.where(is_known, payload, -1)
 
 
 def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex
 from acqstream.formats.ndtiff.page_axes import COUNTER_AXIS, guess_axes, on_level
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
+from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport
 from acqstream.model.axes import AxisValue
 
@@ -34,7 +34,7 @@ def settle_conflicts(
         told, listed, chosen = on_level(found.axes, level), index.axes(frame.row), "the index"
         if not _fits(listed, taken, names) and _fits(told, taken, names):
             kind, chosen = int(index.numbers["pixel_type"][frame.row]), "the page"
-            frame.entry = encode_entry(told, frame.stack, found, kind, spaced=b'": ' in frame.entry)
+            frame.entry = entry_of(found, told, frame.stack, kind, spaced=b'": ' in frame.entry)
         text = f"the index says {show_axes(listed)}, the page {show_axes(told)}: taken from {chosen}"
         report.guessed.add(frame.stack, frame.offset, text)
 
@@ -73,7 +73,7 @@ def guess_missing(frames: Sequence[RebuiltFrame], summary: Mapping[str, Any], le
         frame = frames[number]
         assert frame.found is not None
         assert frame.found.pixel_type is not None
-        frame.entry = encode_entry(axes, frame.stack, frame.found, frame.found.pixel_type, spaced=False)
+        frame.entry = entry_of(frame.found, axes, frame.stack, frame.found.pixel_type, spaced=False)
         report.guessed.add(frame.stack, frame.offset, f"{show_axes(axes)}: {why}")
 
 

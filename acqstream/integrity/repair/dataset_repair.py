@@ -11,20 +11,20 @@ import contextlib
 import dataclasses
 import os
 import re
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from acqstream.errors import CorruptDataset, DatasetLocked, StorageError, UnknownFormat
+from acqstream.errors import CorruptDataset, DatasetLocked, UnknownFormat
+from acqstream.formats.ndtiff.completion import levels_folder
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
+from acqstream.integrity.facts.stacks import finish_stack
 from acqstream.integrity.recovery import RecoveryReport, recover
 from acqstream.integrity.repair.index_rebuild import Rebuilt, rebuild_index
 from acqstream.integrity.repair.repair_report import RepairReport
-from acqstream.integrity.repair.surviving_journal import SurvivingJournal, read_surviving_journal
 from acqstream.log import journal
-from acqstream.log.journal_file import read_journal
+from acqstream.log.journal_file import JournalContent, read_journal
 from acqstream.log.state_file import STATE_NAME, DatasetState, read_state, write_state
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.append_file import AppendFile
@@ -32,8 +32,6 @@ from acqstream.storage.atomic import has_content, replace_file
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.storage.dry_disk import DryDisk
 from acqstream.storage.lock import DirectoryLock
-from acqstream.storage.stack_file import finish_file
-from acqstream.views.checkpoint import view_folder
 
 BACKUP_NAME = f"{INDEX_NAME}.before-repair"
 _MAX_DAMAGED_RECORDS = 2**20  # 64 MiB of the journal; what comes after more than that is not looked for
@@ -100,7 +98,7 @@ class _Repair:
             self.report.notes.append(f"{STATE_NAME} cannot be read: {error}")
         return None
 
-    def _recover(self) -> tuple[RecoveryReport, SurvivingJournal] | None:
+    def _recover(self) -> tuple[RecoveryReport, JournalContent] | None:
         """Recover a dataset of ours that was being written; with its journal as it was before.
 
         None if index or journal are too damaged for that. Raises DatasetLocked if it is being written.
@@ -115,7 +113,7 @@ class _Repair:
             raise DatasetLocked(f"{self._container} is being written by another process")
         return done, before
 
-    def _add_recovery(self, done: RecoveryReport, before: SurvivingJournal) -> None:
+    def _add_recovery(self, done: RecoveryReport, before: JournalContent) -> None:
         """What recovery did, told with what was found after it. A dry run found everything as it was before."""
         self.report.state_changed = True
         self.report.notes.append("its writer died: recovered, it can be gone on with")
@@ -129,14 +127,14 @@ class _Repair:
         level.recovered += done.rolled_forward
         level.changed |= done.rolled_forward > 0
         level.finished_stacks = [*done.finished_stacks, *level.finished_stacks]
-        for record in before.frames[before.frames["number"] >= done.published]:
+        frames = before.sound_frames
+        for record in frames[frames["number"] >= done.published]:
             level.lost.add(f"stack file {record['stack']}", int(record["offset"]), "the frame was not written whole")
 
-    def _read_journal(self) -> SurvivingJournal:
-        content = read_journal(self._journal_path, max_damaged=_MAX_DAMAGED_RECORDS)
-        return read_surviving_journal(content, str(self._journal_path))
+    def _read_journal(self) -> JournalContent:
+        return read_journal(self._journal_path, max_damaged=_MAX_DAMAGED_RECORDS)
 
-    def _lock_journal(self, held: contextlib.ExitStack) -> SurvivingJournal | None:
+    def _lock_journal(self, held: contextlib.ExitStack) -> JournalContent | None:
         """The journal, held against writers; None in a dataset without."""
         if not self._journal_path.exists():
             if self._state is not None:
@@ -153,7 +151,7 @@ class _Repair:
 
     def _lock_levels(self, held: contextlib.ExitStack) -> None:
         """Keep the view that makes the lower levels away. Raises DatasetLocked if it is at work."""
-        folder = view_folder(self._container, "pyramid")
+        folder = levels_folder(self._container)
         if any(level.number for level in self._levels) and folder.is_dir():
             held.enter_context(DirectoryLock(str(folder)))
 
@@ -167,7 +165,7 @@ class _Repair:
                     found[path] = (status.st_size, status.st_mtime_ns)
         return found
 
-    def _rebuild(self, level: _Level, surviving: SurvivingJournal | None) -> Rebuilt:
+    def _rebuild(self, level: _Level, surviving: JournalContent | None) -> Rebuilt:
         known = surviving if level.number == 0 else None  # it tells of the full resolution, in files of the same names
         rebuilt = rebuild_index(level.folder, level=level.number, journal=known)
         if known is not None and rebuilt.report.changed:  # only then is all read
@@ -177,7 +175,7 @@ class _Repair:
         self.report.levels.append(rebuilt.report)
         return rebuilt
 
-    def _write(self, rebuilt: Rebuilt, surviving: SurvivingJournal | None) -> None:
+    def _write(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> None:
         report = rebuilt.report
         if surviving is not None or self._state is not None:
             report.finished_stacks = self._finish_stacks(rebuilt, surviving)
@@ -190,22 +188,18 @@ class _Repair:
             replace_file(self._disk, backup, rebuilt.old)
         replace_file(self._disk, index, rebuilt.new)
 
-    def _finish_stacks(self, rebuilt: Rebuilt, surviving: SurvivingJournal | None) -> list[str]:
+    def _finish_stacks(self, rebuilt: Rebuilt, surviving: JournalContent | None) -> list[str]:
         """End the page chain of our stack files, and cut them, where they have all their frames and nothing else."""
         finished = []
         for name, stack in rebuilt.stacks.items():
             last = stack.last
-            if last is None or stack.has_losses or (last.page.next == 0 and stack.size == last.end):
+            if last is None or stack.has_losses:
                 continue
             is_known = surviving is not None and not surviving.problem
             if not is_known and stack.data_end > last.end:
                 continue
-            path = os.path.join(rebuilt.report.folder, name)
-            try:
-                finish_file(self._disk, path, [(last.page.next_at, struct.pack("<I", 0))], last.end)
-            except OSError as error:
-                raise StorageError.wrap(error, path, "cannot finish") from error
-            finished.append(name)
+            if finish_stack(self._disk, os.path.join(rebuilt.report.folder, name), last.page, last.end):
+                finished.append(name)
         return finished
 
     def _end_writing(self) -> None:

@@ -8,31 +8,31 @@ writers do; where the old one had another order, that stays and what was missing
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from acqstream.errors import CorruptDataset, UnknownFormat
 from acqstream.formats.ndtiff.damaged_index import DamagedIndex, read_damaged_index
-from acqstream.formats.ndtiff.folders import has_ndtiff_mark, stack_paths
+from acqstream.formats.ndtiff.folders import has_ndtiff_mark, parse_stack_name, stack_paths
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.page_axes import axes_in, is_spaced, on_level
 from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.salvage import DAMAGED_DIRECTORY, FoundPage, Loss, StackSalvage, salvage_stack
 from acqstream.formats.ndtiff.stack_header import parse_json_object
+from acqstream.integrity.facts.entries import entry_agrees, has_pixel_type
+from acqstream.integrity.facts.stacks import stored_checksum
 from acqstream.integrity.repair.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, encode_entry, key_of, show_axes
+from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
 from acqstream.integrity.repair.repair_report import LevelReport
-from acqstream.integrity.repair.surviving_journal import SurvivingJournal
+from acqstream.log.journal import RECORD_DTYPE
+from acqstream.log.journal_file import JournalContent
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.read_file import ReadFile
 
-_STACK_NAME = re.compile(r"(?P<stem>.*(?:NDTiffStack|MagellanStack))(?:_(?P<number>[0-9]{1,9}))?\.(?:tif|TIF)")
 _RAW = (0, 1)
 _FEW_CONFLICTS = 2
 _MAX_INDEX_BYTES = 2**31  # some 15 million frames; all entries are in memory at once
@@ -41,9 +41,8 @@ _SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an ent
 
 @dataclass(slots=True)
 class StackState:
-    """What finishing a stack file needs: its size, where its data ends, the last frame, whether others are lost."""
+    """Where the data of a stack file ends, its last frame, and whether other frames are lost."""
 
-    size: int
     data_end: int
     last: FoundPage | None = None
     has_losses: bool = False
@@ -60,7 +59,7 @@ class Rebuilt:
 
 
 def rebuild_index(
-    folder: Path, *, level: int = 0, journal: SurvivingJournal | None = None, check_pixels: bool = False
+    folder: Path, *, level: int = 0, journal: JournalContent | None = None, check_pixels: bool = False
 ) -> Rebuilt:
     """The new index of a folder. level counts from 0, the full resolution.
 
@@ -70,19 +69,14 @@ def rebuild_index(
     return _Rebuild(folder, level, journal, check_pixels=check_pixels).run()
 
 
-def stack_number(name: str) -> int:
-    """The number of a stack file by its name, 0 for the first."""
-    match = _STACK_NAME.fullmatch(name)
-    return int(match["number"] or 0) if match else 0
-
-
 class _Rebuild:
     """One rebuild, stack file by stack file."""
 
-    def __init__(self, folder: Path, level: int, journal: SurvivingJournal | None, *, check_pixels: bool) -> None:
+    def __init__(self, folder: Path, level: int, journal: JournalContent | None, *, check_pixels: bool) -> None:
         self._folder = folder
         self._level = level
         self._journal = journal
+        self._records = journal.sound_frames if journal is not None else np.empty(0, RECORD_DTYPE)
         self._check_pixels = check_pixels
         self._report = LevelReport(str(folder))
         self._old = _read_if_there(folder / INDEX_NAME)
@@ -126,7 +120,7 @@ class _Rebuild:
         named = set(self._index.names)
         names = []
         for path in stack_paths(self._folder):
-            if _STACK_NAME.fullmatch(path.name) or path.name in named or has_ndtiff_mark(path):
+            if parse_stack_name(path.name) or path.name in named or has_ndtiff_mark(path):
                 names.append(path.name)
             else:
                 self._report.notes.append(f"{path.name} is no stack file; it is left out")
@@ -139,11 +133,11 @@ class _Rebuild:
             self._note_header(name, salvage)
             if self._journal is not None and not self._journal.problem:
                 salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
-            state = StackState(salvage.size, salvage.data_end, has_losses=bool(salvage.losses))
+            state = StackState(salvage.data_end, has_losses=bool(salvage.losses))
             self._torn[name] = salvage.losses
             pages = {found.page.pixels: found for found in salvage.pages}
             entries = self._choose_entries(rows, pages)
-            records = self._journal.of_stack(stack_number(name)) if self._journal is not None else {}
+            records = self._records_of(_stack_order(name)[1])
             for offset in sorted(pages.keys() | entries.keys() | records.keys()):
                 found, row = pages.get(offset), entries.get(offset, -1)
                 if offset in records:
@@ -159,6 +153,10 @@ class _Rebuild:
             return state
         finally:
             file.close()
+
+    def _records_of(self, stack: int) -> dict[int, np.void]:
+        """The journal's records of the frames of one stack file, by pixel offset."""
+        return {int(record["offset"]): record for record in self._records[self._records["stack"] == stack]}
 
     def _choose_entries(self, rows: list[int], pages: Mapping[int, FoundPage]) -> dict[int, int]:
         """One row for every pixel offset: of several entries the one that agrees with the page."""
@@ -194,16 +192,16 @@ class _Rebuild:
         if offset + length > file.size():
             text = f"pixels end at byte {offset + length}, behind the end of the file at {file.size()}"
             return self._lose(name, offset, text, row)
-        if self._check_pixels and xxhash.xxh3_64_intdigest(file.read(offset, length)) != int(record["checksum"]):
+        if self._check_pixels and stored_checksum(file, offset, length) != int(record["checksum"]):
             return self._lose(name, offset, "pixels differ from their checksum in the journal", row)
         kind = int(record["pixel_type"])
         is_same_kind = row >= 0 and int(self._index.numbers["pixel_type"][row]) == kind
         if found is not None and is_same_kind and self._agrees(row, found):
             self._frames.append(self._confirmed(name, row, found))
             return True
-        if found is not None and found.axes is not None and self._is_of_kind(found, kind, length):
+        if found is not None and found.axes is not None and has_pixel_type(found.page, kind, length):
             self._drop([row], "does not agree with the journal and the page at its place")
-            entry = encode_entry(found.axes, name, found, kind, spaced=False)
+            entry = entry_of(found, found.axes, name, kind, spaced=False)
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
         if is_same_kind and self._is_readable(file, row):
@@ -240,7 +238,7 @@ class _Rebuild:
             if found.axes is not None:
                 spaced = is_spaced(file.read(found.page.metadata, found.metadata_bytes))
                 axes = on_level(found.axes, self._level)
-                frame.entry = encode_entry(axes, name, found, found.pixel_type, spaced=spaced)
+                frame.entry = entry_of(found, axes, name, found.pixel_type, spaced=spaced)
                 frame.found = None
         if doubt:
             self._report.guessed.add(name, offset, doubt)
@@ -256,11 +254,6 @@ class _Rebuild:
                 frame.found = found
                 self._conflicts.append(frame)
         return frame
-
-    def _is_of_kind(self, found: FoundPage, kind: int, length: int) -> bool:
-        page, pixel_type = found.page, PIXEL_TYPES.get(kind)
-        payload = page.width * page.height * pixel_type.pixel_bytes if pixel_type is not None else -1
-        return page.pixel_bytes == length == payload
 
     def _take_entry(self, file: ReadFile, row: int) -> bool:
         """An old entry without a page: its directory may be damaged, and its frame whole."""
@@ -291,21 +284,14 @@ class _Rebuild:
         return axes is None or on_level(axes, self._level) == self._index.axes(row)
 
     def _agrees(self, row: int, found: FoundPage) -> bool:
-        """Whether an old entry says of a frame what its page says."""
+        """Whether an old entry describes the frame of its page."""
         numbers, page = self._index.numbers[row], found.page
-        fields = ("pixel_offset", "width", "height", "metadata_offset", "metadata_length")
-        told = [int(numbers[name]) for name in fields]
-        if told[:4] != [page.pixels, page.width, page.height, page.metadata]:
+        is_compressed = int(numbers["pixel_compression"]) not in _RAW
+        if int(numbers["metadata_compression"]) not in _RAW or is_compressed != (found.pixel_type is None):
             return False
         without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts
-        is_raw = int(numbers["metadata_compression"]) in _RAW
-        if told[4] not in (found.metadata_bytes, page.metadata_bytes, without_nul) or not is_raw:
-            return False
-        is_raw = int(numbers["pixel_compression"]) in _RAW
-        kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
-        if kind is None or is_raw != (found.pixel_type is not None):
-            return False
-        return not is_raw or page.pixel_bytes == page.width * page.height * kind.pixel_bytes
+        lengths = (found.metadata_bytes, page.metadata_bytes, without_nul)
+        return entry_agrees(numbers, page, lengths, is_compressed=is_compressed)
 
     def _drop(self, rows: list[int], why: str) -> None:
         for row in rows:
@@ -337,12 +323,12 @@ class _Rebuild:
                     text = f"stack files {first} to {next_number - 1} of {next_stem} are not there"
                     self._report.notes.append(text)
             return
-        by_number = {stack_number(name): name for name in names}
+        by_number = {_stack_order(name)[1]: name for name in names}
         stem = _stack_order(names[0])[0] if names else ""
-        for number in self._journal.stacks():
+        for number in np.unique(self._records["stack"]).tolist():
             if number not in by_number:
                 name = f"{stem}_{number}.tif" if number else f"{stem}.tif"
-                for offset in self._journal.of_stack(number):
+                for offset in self._records_of(number):
                     self._lose(name, offset, "the stack file is missing")
 
     def _count_losses(self) -> None:
@@ -381,8 +367,7 @@ class _Rebuild:
 
 
 def _stack_order(name: str) -> tuple[str, int]:
-    match = _STACK_NAME.fullmatch(name)
-    return (match["stem"], int(match["number"] or 0)) if match else (name, 0)
+    return parse_stack_name(name) or (name, 0)
 
 
 def _read_if_there(path: Path) -> bytes | None:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acqstream.formats.ndtiff.index import encode_entry
 from acqstream.formats.ndtiff.page_axes import axes_text
 from acqstream.formats.ndtiff.salvage import FoundPage
 from acqstream.formats.ndtiff.stack_header import decode_text
 from acqstream.model.axes import Axes
 
 _LENGTH = struct.Struct("<I")
-_NUMBERS = struct.Struct("<IiiiiIii")
 
 
 @dataclass(slots=True)
@@ -37,11 +37,9 @@ class RebuiltFrame:
         return axes
 
 
-def encode_entry(axes: Axes, stack: str, found: FoundPage, pixel_type: int, *, spaced: bool) -> bytes:
-    """An index entry made from a page. spaced: its JSON has blanks, as that of the writer has."""
-    text, name, page = axes_text(axes, spaced=spaced), stack.encode("utf-8", "surrogateescape"), found.page
-    numbers = _NUMBERS.pack(page.pixels, page.width, page.height, pixel_type, 0, page.metadata, found.metadata_bytes, 0)
-    return _LENGTH.pack(len(text)) + text + _LENGTH.pack(len(name)) + name + numbers
+def entry_of(found: FoundPage, axes: Axes, stack: str, pixel_type: int, *, spaced: bool) -> bytes:
+    """An index entry made from a page. spaced: its JSON has blanks, as that of its writer."""
+    return encode_entry(axes_text(axes, spaced=spaced), stack, found.page, pixel_type, found.metadata_bytes)
 
 
 def key_of(axes: Mapping[str, Any]) -> frozenset[tuple[str, str]]:

@@ -6,9 +6,9 @@ places for the index. What is missing proves less, and that is said.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.base import CheckReport, FrameColumns, Problem
 from acqstream.formats.ndtiff.mirror_records import read_records, record_path
 from acqstream.formats.registry import find_frame_format
-from acqstream.integrity.recovery import KEPT_SUFFIX
-from acqstream.integrity.verification.journal_check import CheckedJournal, compare_with_index, read_journal
+from acqstream.integrity.facts.stacks import KEPT_SUFFIX
+from acqstream.integrity.verification.journal_check import check_journal, compare_with_index
 from acqstream.integrity.verification.pixel_check import PixelCheck, ProvedPixels
 from acqstream.integrity.verification.receipt_check import (
     MissingNumbers,
@@ -28,9 +28,8 @@ from acqstream.integrity.verification.receipt_check import (
     read_receipt,
 )
 from acqstream.log.journal import JOURNAL_NAME
+from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
-from acqstream.mirrors.mirror_results import mirror_results
-from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.lock import is_locked
@@ -53,8 +52,7 @@ class Verification:
 
     state is "" for other writers; writing: it was being written meanwhile. hashed frames and bytes are those whose
     pixels agree with the recorded checksum; own_checksums of them had theirs taken in the daemon, the rest in the
-    producer. missing are numbers that nobody declared as skipped. problems are the first ones of problem_count. mirrors
-    tells how mirrors and levels stand: it proves nothing of them, and they are no problem of the dataset.
+    producer. missing are numbers that were not declared as skipped. problems are the first ones of problem_count.
     """
 
     path: str
@@ -77,7 +75,6 @@ class Verification:
     note_count: int = 0
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
-    mirrors: tuple[MirrorResult, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -100,8 +97,7 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
     if report.problem_count == before:
         result.proved.append(_structure_text(found.name, columns, growing=check.growing))
     check.join(columns, result)
-    result.mirrors = check.mirrors()
-    check.look_around()
+    check.note_other_files()
     result.problems, result.problem_count = report.problems, report.problem_count
     result.notes, result.note_count = report.notes, report.note_count
     return result
@@ -117,7 +113,7 @@ class _Check:
         self.growing = False  # its end may be unfinished: being written, or its writer died
         self._state: DatasetState | None = None
         self._receipt: Receipt | None = None
-        self._journal: CheckedJournal | None = None
+        self._journal: JournalContent | None = None
         self._journal_is_good = False
         self._present = {name for name in _OUR_FILES if os.path.lexists(folder / name)}
         report.own_files.update(folder / name for name in _OUR_FILES)
@@ -135,7 +131,7 @@ class _Check:
         before = self._report.problem_count
         if JOURNAL_NAME in self._present:
             with self._reporting(JOURNAL_NAME) as path:
-                self._journal = read_journal(path, self._report, writing=self.growing)
+                self._journal = check_journal(path, self._report, writing=self.growing)
         if self._journal is not None:
             self._report.frame_numbers = self._journal.numbers[self._journal.is_frame].astype(np.uint64)
             if self._state is not None and self._state.dataset_id != self._journal.dataset_id:
@@ -144,7 +140,7 @@ class _Check:
         self._journal_is_good = self._report.problem_count == before
         self._tell_absent()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _reporting(self, name: str) -> Iterator[Path]:
         """A damaged file is a problem, not the end of the check."""
         path = self.folder / name
@@ -196,7 +192,7 @@ class _Check:
         if result.writing:
             result.not_proved.append(f"what came after the first {len(columns)} frames: it is being written now")
 
-    def _prove_frames(self, journal: CheckedJournal, columns: FrameColumns, result: Verification) -> None:
+    def _prove_frames(self, journal: JournalContent, columns: FrameColumns, result: Verification) -> None:
         before = self._report.problem_count
         compare_with_index(journal, columns, self._report, growing=self.growing)
         if self._journal_is_good and self._report.problem_count == before:
@@ -231,17 +227,10 @@ class _Check:
             result.not_proved.append("how many frames were sent: the producer never said")
         return missing
 
-    def mirrors(self) -> tuple[MirrorResult, ...]:
-        """How they stand, as their files say; a damaged record says so."""
-        try:
+    def note_other_files(self) -> None:
+        """Note links and files that are not part of the dataset."""
+        with contextlib.suppress(StorageError):  # the caller, who asks for the mirrors' results, reports it
             self._report.own_files.update(record_path(self.folder, key) for key in read_records(self.folder))
-            return mirror_results(self.folder, self._state) if self._state is not None else ()
-        except StorageError as error:
-            self._report.add_note(f"how its mirrors ended cannot be read: {error}")
-            return ()
-
-    def look_around(self) -> None:
-        """Files that are no part of the dataset, and links."""
         seen = 0
         for root, folders, names in os.walk(self.folder):
             for name in sorted(names + [one for one in folders if os.path.islink(os.path.join(root, one))]):

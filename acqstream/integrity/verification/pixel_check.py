@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.formats.base import CheckReport, FrameColumns, align_up
-from acqstream.integrity.verification.journal_check import CheckedJournal
+from acqstream.log.journal_file import JournalContent
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile
 from acqstream.storage.read_spans import read_spans
@@ -44,7 +44,7 @@ class _Window:
 class PixelCheck:
     """Reads with one thread and hashes with another; both give up the interpreter while they work."""
 
-    def __init__(self, journal: CheckedJournal, report: CheckReport, limit: int | None = None) -> None:
+    def __init__(self, journal: JournalContent, report: CheckReport, limit: int | None = None) -> None:
         """limit: only so many frames, in order of arrival."""
         self._journal = journal
         self._report = report

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
 from acqstream.formats.base import CheckReport
-from acqstream.integrity.verification.journal_check import CheckedJournal
+from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.storage.json_file import parsed, read_json_object
@@ -55,7 +55,7 @@ class ReceiptCheck:
         self._receipt = receipt
         self._report = report
 
-    def run(self, journal: CheckedJournal | None, state: DatasetState | None) -> MissingNumbers:
+    def run(self, journal: JournalContent | None, state: DatasetState | None) -> MissingNumbers:
         """Compare with what there is; the numbers that are missing without having been declared."""
         receipt = self._receipt
         if receipt.status not in END_STATES:
@@ -75,7 +75,7 @@ class ReceiptCheck:
     def _tell(self, text: str) -> None:
         self._report.add_problem(self._path, text)
 
-    def _compare_counts(self, journal: CheckedJournal) -> None:
+    def _compare_counts(self, journal: JournalContent) -> None:
         receipt, is_frame = self._receipt, journal.is_frame
         if receipt.dataset_id != journal.dataset_id:
             self._tell(f"is of dataset {receipt.dataset_id!r:.80}, the journal of {journal.dataset_id!r:.80}")
@@ -91,7 +91,7 @@ class ReceiptCheck:
             if getattr(receipt, name) != int(count):
                 self._tell(f"{name} is {getattr(receipt, name)}, by the journal {int(count)}")
 
-    def _compare_missing(self, journal: CheckedJournal) -> MissingNumbers:
+    def _compare_missing(self, journal: JournalContent) -> MissingNumbers:
         """Declared missing is what has no pixels, and nothing else; numbers behind the journal count too."""
         receipt, count = self._receipt, journal.end
         behind = [
@@ -152,7 +152,7 @@ class ReceiptCheck:
             self._tell(f"the producer sent {sent}, stored and missing are {end}")
 
 
-def missing_in(journal: CheckedJournal) -> MissingNumbers:
+def missing_in(journal: JournalContent) -> MissingNumbers:
     """Numbers of the journal that have no pixels and were not declared as skipped."""
     lost = ~journal.is_frame & ~journal.is_skip
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
