@@ -32,7 +32,6 @@ LARGE_CLASSES = frozenset(
         "ViewJob",
         "ViewProcess",
         "NDTiffReader",
-        "_Recovery",
         "_Rebuild",
         "Verification",
         "Committer",

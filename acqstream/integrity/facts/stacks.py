@@ -42,6 +42,7 @@ class OpenStacks:
     def pages(self, name: str) -> dict[int, StackPage]:
         """The pages of an intact chain by pixel offset; empty for a file that cannot be read."""
         if name not in self._pages:
+            # A missing file has no pages: recovery then cuts what was said to lie in it.
             pages: list[StackPage] = []
             with contextlib.suppress(StorageError):
                 file = self.get(name)
@@ -64,7 +65,7 @@ def stored_checksum(file: ReadFile, offset: int, length: int) -> int | None:
     end = offset + length
     if file.size() < end:
         return None
-    digest = xxhash.xxh3_64()
+    digest = xxhash.xxh3_64()  # fed in pieces: a record of a damaged journal may claim gigabytes
     while offset < end:
         piece = file.read(offset, min(_PIECE_BYTES, end - offset))
         if not piece:
