@@ -26,7 +26,8 @@ class ArraySpec:
     axes are names, slowest first, in C order: the axes of the frames, then z, y, x, and c for the components of RGB;
     foreign arrays may have any. dtype is in the byte order of this machine. chunk_shape is what the engine assembles
     and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
-    over as blocks of this shape, each whole in memory; (): as one. factors: an item of this level covers so many of
+    over as blocks of this shape, each contiguous in memory; (): as one. shard_shape is the part of the level that one
+    object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
     translation the place of the centre of item 0. places: where each position along the axis `position` lies, (z, y, x)
     of its first item in um, None where that is not known; stage_axes: how they follow from the stage.
@@ -39,6 +40,7 @@ class ArraySpec:
     dtype: np.dtype[np.generic]
     chunk_shape: tuple[int, ...] = ()
     block_shape: tuple[int, ...] = ()
+    shard_shape: tuple[int, ...] = ()
     factors: tuple[int, ...] = ()
     scale: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class ArraySpec:
         for name, default in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, default)
-        given = [name for name in ("chunk_shape", "block_shape") if getattr(self, name)]
+        given = [name for name in ("chunk_shape", "block_shape", "shard_shape") if getattr(self, name)]
         for name in ("shape", *defaults, *given):
             if len(getattr(self, name)) != ndim:
                 raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
@@ -96,6 +98,11 @@ class ArraySpec:
         counts = (size // block for size, block in zip(self.chunk_shape, self.block_shape, strict=True))
         return (*counts, *self.block_shape)
 
+    @property
+    def object_shape(self) -> tuple[int, ...]:
+        """The part of the level that one object holds. Only one process may write to it at a time."""
+        return self.shard_shape or self.chunk_shape
+
     def region(self, position: Position) -> tuple[slice, ...]:
         """The part of the array that the chunk at `position` holds; chunks at the end are cropped to the array."""
         places = zip(position, self.chunk_shape, self.shape, strict=True)
@@ -114,6 +121,7 @@ class ArraySpec:
             shape=moved(self.shape, 1),
             chunk_shape=(),
             block_shape=(),
+            shard_shape=(),
             factors=(1,) * len(places),
             scale=moved(self.scale, 1.0),
             units=moved(self.units, new_unit),

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
-from acqstream.formats.chunk_format import ChunkWriter
+from acqstream.formats.chunk_layout import Encoded
 from acqstream.grid.block_mean import BAND_BYTES, BlockMean
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer
@@ -35,6 +35,13 @@ class Frames(Protocol):
         """The latest frame taken so far that goes to this place, its axes in the order of the level's."""
 
 
+class ChunkSink(Protocol):
+    """Takes the chunks of all levels; from any thread. `store` gets what `encode` returned."""
+
+    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded: ...
+    def store(self, level: int, position: Position, encoded: Encoded) -> None: ...
+
+
 class Assembly:
     """Used by one thread; only the workers' tasks run in others. slabs: how many of each level may be in memory.
 
@@ -44,7 +51,7 @@ class Assembly:
     def __init__(
         self,
         grids: Sequence[SlabGrid],
-        writer: ChunkWriter,
+        writer: ChunkSink,
         frames: Frames,
         workers: Workers,
         *,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.memory_need import MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
@@ -24,9 +24,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """levels are those of the array, the full resolution first."""
+    """plan has the levels of the array; grids those of their slabs."""
 
-    levels: tuple[ArraySpec, ...]
+    plan: Plan
     grids: tuple[SlabGrid, ...]
     need: MemoryNeed
 
@@ -52,15 +52,15 @@ def cut_array(
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
         labels["channel"] = names
-    levels = found.plan(plan.spec(dict(summary), labels), options)
-    grids = slab_grids(levels)
+    chunked = found.plan(plan.spec(dict(summary), labels), options)
+    grids = slab_grids(chunked.levels)
     need = memory_need(
         grids,
-        lambda spec: found.encode_bytes(spec, options),
+        lambda spec: found.max_encode_memory(spec, options),
         threads=budget.threads,
         budget_bytes=budget.memory_bytes,
     )
-    return Cut(levels, grids, need)
+    return Cut(chunked, grids, need)
 
 
 def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:

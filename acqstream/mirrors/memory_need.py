@@ -31,7 +31,7 @@ class MemoryNeed:
 
 
 def memory_need(
-    grids: Sequence[SlabGrid], encode_bytes: Callable[[ArraySpec], int], *, threads: int, budget_bytes: int
+    grids: Sequence[SlabGrid], max_encode_memory: Callable[[ArraySpec], int], *, threads: int, budget_bytes: int
 ) -> MemoryNeed:
     """What these levels take with so many threads, with as many slabs as fit into the budget.
 
@@ -42,7 +42,7 @@ def memory_need(
     full = grids[0]
     plane_items = math.prod(full.plane_shape)
     a_worker = max(
-        *(encode_bytes(grid.spec) for grid in grids), _MEAN_FRAMES * 4 * plane_items if len(grids) > 1 else 0
+        *(max_encode_memory(grid.spec) for grid in grids), _MEAN_FRAMES * 4 * plane_items if len(grids) > 1 else 0
     )
     worker_bytes = threads * a_worker
     slabs = (budget_bytes - spare_bytes - worker_bytes) // slab_bytes

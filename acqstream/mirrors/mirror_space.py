@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkWriter, SpaceWriter
+from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
 from acqstream.mirrors.array_plan import ArrayPlan, Z
@@ -47,7 +47,7 @@ class MirrorSpace:
         elif began_s < self._next_s:
             return levels
         spaced = self.look(levels)
-        if spaced != levels and isinstance(writer, SpaceWriter):
+        if spaced != levels:
             writer.set_space(spaced)
         has_depth = len(self._reader.axis_values().get(Z, ())) > 1  # one plane has no distance
         unknown = [axis for axis in spaced[0].unknown_distances if axis != Z or has_depth]

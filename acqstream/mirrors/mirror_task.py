@@ -21,6 +21,7 @@ from acqstream.formats.registry import chunk_formats
 from acqstream.mirrors.array_plan import ArrayPlan
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
+from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.process_pool import is_stopped
@@ -103,10 +104,10 @@ def open_dataset(path: str) -> NDTiffReader:
 def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResult:
     job, options = part.job, options_of(found, part.job.settings)
     cut = cut_array(found, options, job.plan, reader.summary_metadata, job.budget)
-    frames = LogFrames(reader, job.known, cut.levels[0], job.kinds)
+    frames = LogFrames(reader, job.known, cut.plan.full, job.kinds)
     frames.taken = job.rows
-    levels = MirrorSpace(reader, job.known).look(cut.levels)  # as the process that finishes the mirror says
-    writer = found.create(Path(job.container), levels, options, OwnNamesDisk())
+    levels = MirrorSpace(reader, job.known).look(cut.plan.levels)  # as the process that finishes the mirror says
+    writer = open_publisher(found, Path(job.container), cut.plan.with_levels(levels), options, OwnNamesDisk())
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
         assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)
@@ -123,4 +124,3 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
         return PartResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
     finally:
         workers.close()
-        writer.close()

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.assembly import Assembly, SlabKey
 from acqstream.mirrors.mirror_task import Part, PartJob, PartResult, make_part
 from acqstream.mirrors.saved_mirror import SavedTasks
@@ -18,13 +17,6 @@ from acqstream.mirrors.task_unit import Run, joined, runs_of, unit_depth, unit_o
 PARTS_A_PROCESS = 8
 LEAST_BYTES, MOST_BYTES = 64 * 2**20, 2 * 2**30  # of slabs, in a part
 POLL_S = 0.1
-
-
-def file_shapes(found: ChunkFormat[Any], levels: Sequence[ArraySpec], options: object) -> list[tuple[int, ...]]:
-    """How much of each level lies in one file."""
-    if found.file_shape is None:
-        return [level.chunk_shape for level in levels]
-    return [found.file_shape(level, options) for level in levels]
 
 
 class Parts:
@@ -89,10 +81,10 @@ class Parts:
 class NewFrames:
     """Which units have something new. Filled with the places of all new frames, in any order."""
 
-    def __init__(self, assembly: Assembly, file_shapes: Sequence[Sequence[int]], unstored: Sequence[SlabKey]) -> None:
+    def __init__(self, assembly: Assembly, unstored: Sequence[SlabKey]) -> None:
         self._assembly = assembly
         self._grids: Sequence[SlabGrid] = assembly.grids
-        self._depth = unit_depth(self._grids, file_shapes)
+        self._depth = unit_depth(self._grids)
         self.frames: dict[Position, int] = defaultdict(int)
         for level, key in unstored:
             self.frames[unit_of(self._grids, self._depth, level, key)] += 0

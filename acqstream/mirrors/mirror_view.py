@@ -23,11 +23,12 @@ from acqstream.mirrors.container import (
     shapes_there,
     write_note,
 )
+from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames, values_in_order
 from acqstream.mirrors.memory_need import MIB, MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_task import PartJob
-from acqstream.mirrors.mirror_tasks import NewFrames, Parts, file_shapes
+from acqstream.mirrors.mirror_tasks import NewFrames, Parts
 from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
@@ -295,8 +296,6 @@ class MirrorView(View):
         if self._workers is not None:
             self._workers.close()
         self.summary()
-        if self._writer is not None:
-            self._writer.close()
         self._workers = self._writer = self._assembly = None
 
     @property
@@ -343,8 +342,9 @@ class MirrorView(View):
         cut = self._cut(plan)
         warned_name = self._container.name if self._format.needs_distances(self._options) else ""
         self._space = MirrorSpace(self._reader, plan, warned_name)
-        self._levels = levels = self._space.look(cut.levels)
-        self._writer = self._format.create(self._container, levels, self._options, self._source.disk)
+        self._levels = levels = self._space.look(cut.plan.levels)
+        spaced = cut.plan.with_levels(levels)
+        self._writer = open_publisher(self._format, self._container, spaced, self._options, self._source.disk)
         self._workers = Workers(self._budget.threads, f"mirror-{self._format.name}", self._source.may_use_disk)
         self._frames = LogFrames(self._reader, plan, levels[0])
         order, slabs = self._format.byte_order, cut.need.slabs
@@ -359,8 +359,7 @@ class MirrorView(View):
         assert assembly is not None
         assert frames is not None
         pending, cut = assembly.unstored()
-        shapes = file_shapes(self._format, self._levels, self._options)
-        new = NewFrames(assembly, shapes, [(level, tuple(key)) for level, key, *_ in (*pending, *cut)])
+        new = NewFrames(assembly, [(level, tuple(key)) for level, key, *_ in (*pending, *cut)])
         for row in range(cursor, count):
             frames.check(row)
             new.add(frames.place(row))

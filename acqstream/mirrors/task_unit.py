@@ -15,17 +15,12 @@ Run = tuple[int, int]
 """The first of a run of numbers, and the one behind its last."""
 
 
-def unit_depth(grids: Sequence[SlabGrid], file_shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """How deep a unit is along the outer axes, in items of level 0. file_shapes: what lies in one file, of each level,
-    in its items, along all of its axes.
-    """
+def unit_depth(grids: Sequence[SlabGrid]) -> tuple[int, ...]:
+    """The depth of a unit along the outer axes, in items of level 0."""
     full = grids[0]
     depths = []
     for outer, axis in enumerate(full.outer):
-        steps = [
-            math.lcm(grid.step[outer], shape[axis]) * grid.spec.factors[axis]
-            for grid, shape in zip(grids, file_shapes, strict=True)
-        ]
+        steps = [math.lcm(grid.step[outer], grid.spec.object_shape[axis]) * grid.spec.factors[axis] for grid in grids]
         depths.append(math.lcm(*steps))
     return tuple(depths)
 

@@ -14,8 +14,7 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.model.status import AcquisitionStatus, DaemonStatus
-from acqstream.protocol.status_fields import acquisition_fields, daemon_fields, parse_acquisition, parse_daemon
+from acqstream.protocol.daemon_status import as_much_as_fits
 
 FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome does not say it
 MAX_MISSING_BYTES = 11 * 2**16
@@ -175,14 +174,15 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """Status of an acquisition (sent once a second, and as answer to a ping with `ds`) or of the daemon."""
+    """How an acquisition is (dataset_id set: sent once a second), or the whole daemon (answer to ping)."""
 
-    status: AcquisitionStatus | DaemonStatus
+    values: Mapping[str, Any]
+    dataset_id: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        if isinstance(self.status, AcquisitionStatus):
-            return {"t": "status", **acquisition_fields(self.status)}
-        return {"t": "status", **daemon_fields(self.status)}
+        if self.dataset_id is None:
+            return {"t": "status", **as_much_as_fits(self.values)}
+        return {"t": "status", "ds": self.dataset_id, **self.values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ def _parse_closed(f: Mapping[str, Any]) -> Closed:
 
 
 def _parse_status(f: Mapping[str, Any]) -> StatusReply:
-    return StatusReply(parse_daemon(f) if f.get("ds") is None else parse_acquisition(f))
+    return StatusReply({k: v for k, v in f.items() if k not in ("t", "ds")}, f.get("ds"))
 
 
 def _parse_mirrors(f: Mapping[str, Any]) -> MirrorsReply:

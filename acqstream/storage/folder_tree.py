@@ -16,13 +16,17 @@ _MAX_KNOWN = 100_000
 
 
 class FolderTree:
-    """Makes folders and puts whole files into them; from any thread. Raises StorageError."""
+    """Makes folders and puts whole files into them; from any thread. Raises StorageError.
 
-    def __init__(self, root: str, disk: Disk) -> None:
+    makes_root=False: the root exists and is not ours: the folder above it need not even be readable.
+    """
+
+    def __init__(self, root: str, disk: Disk, *, makes_root: bool = True) -> None:
         self.root = root
         self._disk = disk
         self._files = WholeFiles(disk)
         self._lock = threading.Lock()
+        self._makes_root = makes_root
         self._known: set[str] = set()
         self._changed: set[str] = set()  # folders whose names are not forced yet
 
@@ -34,7 +38,7 @@ class FolderTree:
                 return path
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            for depth in range(len(parts) + 1):
+            for depth in range(0 if self._makes_root else 1, len(parts) + 1):
                 self._make("/".join((self.root, *parts[:depth])))
         return path
 

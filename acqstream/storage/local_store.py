@@ -20,19 +20,20 @@ _MAX_KNOWN = 100_000  # keys of fixed length whose file exists
 
 
 class LocalStore:
-    """A Store whose keys are paths below `root`, which the first write makes. No file stays open.
+    """A Store whose keys are paths below `root`. No file stays open.
 
     Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
-    follows_links: reading may follow links out of the folder; else it raises UnsupportedFeature.
+    makes_root: the first write makes the root. follows_links: reading may follow links out of the folder, else it
+    raises UnsupportedFeature.
     """
 
-    def __init__(self, root: Path, disk: Disk, *, follows_links: bool = False) -> None:
+    def __init__(self, root: Path, disk: Disk, *, follows_links: bool = False, makes_root: bool = True) -> None:
         self.root = root.absolute()
         self.url = str(self.root)
         self.capabilities = ALL_CAPABILITIES
         self._disk = disk
         self._boundary = Boundary(self.root, follows=follows_links)
-        self._tree = FolderTree(self.url, disk)
+        self._tree = FolderTree(self.url, disk, makes_root=makes_root)
         self._unforced = UnforcedFiles(disk)
         self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
         self._fixed: set[str] = set()

@@ -16,7 +16,9 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS
+from acqstream.mirrors.local_container import open_publisher
 from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -49,9 +51,13 @@ class Made:
     format: ChunkFormat[Any]
     folder: Path
     options: Any
-    levels: tuple[ArraySpec, ...]
+    plan: Plan
     array: NDArray[Any]
     writer: ChunkWriter
+
+    @property
+    def levels(self) -> tuple[ArraySpec, ...]:
+        return self.plan.levels
 
     def part(self, level: int) -> NDArray[Any]:
         """What a level holds: every n-th item, for it does not matter how it was reduced."""
@@ -76,8 +82,10 @@ class Made:
 
     def again(self, levels: Sequence[ArraySpec] | None = None) -> None:
         """As after a restart."""
-        self.writer.close()
-        self.writer = self.format.create(self.folder, levels or self.levels, self.options, UnforcedDisk())
+        self.writer = self.open(levels or self.levels)
+
+    def open(self, levels: Sequence[ArraySpec]) -> ChunkWriter:
+        return open_publisher(self.format, self.folder, self.plan.with_levels(levels), self.options, UnforcedDisk())
 
 
 @pytest.fixture(params=CHUNK_FORMATS, ids=lambda entry: entry.name)
@@ -88,18 +96,18 @@ def made(request, tmp_path) -> Made:
     units = tuple("um" if axis in ("z", "y", "x") else "" for axis in case.axes)
     spec = ArraySpec(axes=case.axes, shape=case.shape, dtype=array.dtype, units=units)
     options = found.parse_options(case.options)
-    levels = found.plan(spec, options)
+    plan = found.plan(spec, options)
     folder = tmp_path / f"cells{found.suffix}"
-    order = [case.axes.index(name) for name in levels[0].axes if name in case.axes]
-    moved = array.transpose(order).reshape(levels[0].shape)
-    return Made(found, folder, options, levels, moved, found.create(folder, levels, options, UnforcedDisk()))
+    order = [case.axes.index(name) for name in plan.full.axes if name in case.axes]
+    moved = array.transpose(order).reshape(plan.full.shape)
+    return Made(found, folder, options, plan, moved, open_publisher(found, folder, plan, options, UnforcedDisk()))
 
 
 def test_levels_cover_the_array(made: Made) -> None:
     assert made.levels[0].factors == (1,) * len(made.levels[0].axes)
     for level in made.levels:
         assert len(level.chunk_shape) == len(level.axes)
-        assert made.format.encode_bytes(level, made.options) >= 0
+        assert made.format.max_encode_memory(level, made.options) >= 0
         for size, full, factor in zip(level.shape, made.levels[0].shape, level.factors, strict=True):
             assert max(1, full // factor) <= size <= -(-full // factor)
 
@@ -107,7 +115,6 @@ def test_levels_cover_the_array(made: Made) -> None:
 def test_what_is_stored_is_read(made: Made) -> None:
     made.store_all()
     made.writer.finish(made.levels)
-    made.writer.close()
     assert made.format.detect(made.folder)
     with acqstream.open(made.folder) as ds:
         assert (ds.format, ds.complete, len(ds.levels)) == (made.format.name, True, len(made.levels))
@@ -199,7 +206,7 @@ def test_other_data_are_not_gone_on_with(made: Made) -> None:
     made.store_all()
     wider = [replace(level, dtype=np.dtype("uint8")) for level in made.levels]
     with pytest.raises(DatasetExists):
-        made.format.create(made.folder, wider, made.options, UnforcedDisk())
+        made.open(wider)
 
 
 def test_a_chunk_cut_short_is_told_by_reading_and_by_check(made: Made) -> None:

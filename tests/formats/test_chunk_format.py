@@ -10,7 +10,9 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import chunk_formats
+from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.disk import LocalDisk
 
 
@@ -60,17 +62,16 @@ def test_more_folders_than_can_be_looked_at_are_refused(tmp_path: Path, name: st
     found = chunk_formats()[name]
     options = found.parse_options({"levels": 1})
 
-    def levels_of(time: int) -> tuple[ArraySpec, ...]:
+    def plan_of(time: int) -> Plan:
         axes = ("time", "channel", "z", "y", "x")
         return found.plan(ArraySpec(axes=axes, shape=(time, 2, 4, 40, 40), dtype=np.dtype("u2")), options)
 
     with pytest.raises(ConfigError, match=r"million|1,000,000"):
-        levels_of(HUGE)
-    writer = found.create(tmp_path / f"a.{name}", levels_of(0), options, LocalDisk())
+        plan_of(HUGE)
+    writer = open_publisher(found, tmp_path / f"a.{name}", plan_of(0), options, LocalDisk())
     with pytest.raises(ConfigError, match=r"million|1,000,000"):
         writer.grow(0, (HUGE, 2, 4, 40, 40))
     writer.grow(0, (2, 2, 4, 40, 40))
-    writer.close()
     assert found.open(tmp_path / f"a.{name}")[0].spec.shape == (2, 2, 4, 40, 40)
 
 
@@ -78,7 +79,7 @@ def test_a_hostile_file_cannot_make_a_reader_look_at_all_of_them(tmp_path: Path)
     found = chunk_formats()["wkw"]
     options = found.parse_options({"levels": 1})
     spec = ArraySpec(axes=("time", "channel", "z", "y", "x"), shape=(2, 2, 4, 40, 40), dtype=np.dtype("u2"))
-    found.create(tmp_path / "a.wkw", found.plan(spec, options), options, LocalDisk()).close()
+    open_publisher(found, tmp_path / "a.wkw", found.plan(spec, options), options, LocalDisk())
     path = tmp_path / "a.wkw" / "acqstream-array.json"
     whole = json.loads(path.read_text())
     for shape in ([2**32 - 1, 2, 4, 40, 40], [0, 2**32 - 1, 4, 40, 40]):

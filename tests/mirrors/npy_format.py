@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import ConfigError, CorruptDataset
+from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ChunkCounts, ChunkFormat, Encoded
-from acqstream.storage.disk import Disk
-from acqstream.storage.folder_tree import FolderTree
+from acqstream.formats.chunk_format import ChunkCounts, ChunkFormat
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 
 NOTE = "npy-array.json"
 
@@ -30,49 +30,51 @@ def parse_options(given: Mapping[str, object]) -> int:
     return depth
 
 
-def plan(array: ArraySpec, depth: int) -> tuple[ArraySpec, ...]:
+def plan(array: ArraySpec, depth: int) -> Plan:
     """One level, as it is, in chunks of whole planes."""
     sizes = {name: size for name, size in zip(array.axes, array.shape, strict=True) if name in ("y", "x", "c")}
-    return (replace(array, chunk_shape=tuple(sizes.get(name, depth if name == "z" else 1) for name in array.axes)),)
+    shape = tuple(sizes.get(name, depth if name == "z" else 1) for name in array.axes)
+    return Plan(levels=(replace(array, chunk_shape=shape),))
 
 
-class NpyWriter:
-    def __init__(self, folder: Path, levels: Sequence[ArraySpec], disk: Disk) -> None:
-        self._tree = FolderTree(str(folder), disk)
-        self._spec = levels[0]
-        self._note(complete=False)
+@dataclass(frozen=True)
+class NpyLayout(ChunkLayout):
+    """A file for each chunk, and one document."""
+
+    def key(self, level: int, position: Position) -> str:
+        return ".".join(map(str, position)) + ".npy"
+
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        found = re.fullmatch(r"((0|[1-9]\d*)(\.(0|[1-9]\d*))*)\.npy", key)
+        return None if found is None else (0, tuple(map(int, found[1].split("."))))
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
-        del level, position
         buffer = io.BytesIO()
-        np.save(buffer, chunk)
+        np.save(buffer, chunk.astype(chunk.dtype.newbyteorder("<")))
         return [buffer.getvalue()]
 
-    def store(self, level: int, position: Position, encoded: Encoded) -> None:
-        del level
-        self._tree.put(self._tree.folder(()), ".".join(map(str, position)) + ".npy", encoded)
+    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
+        return decode(data, self.key(level, position)).astype(self.plan.full.dtype)
 
-    def grow(self, level: int, shape: tuple[int, ...]) -> None:
-        del level
-        self._spec = replace(self._spec, shape=shape)
-        self._note(complete=False)
-
-    def sync(self) -> None:
-        self._tree.sync()
-
-    def finish(self, levels: Sequence[ArraySpec]) -> None:
-        self._spec = levels[0]
-        self._note(complete=True)
-        self.sync()
-
-    def close(self) -> None:
-        pass
-
-    def _note(self, *, complete: bool) -> None:
-        spec = self._spec
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        spec = self.plan.full
         note = {"axes": spec.axes, "shape": spec.shape, "chunk": spec.chunk_shape, "dtype": spec.dtype.str}
-        content = json.dumps({**note, "complete": complete}).encode()
-        self._tree.put(self._tree.folder(()), NOTE, [content])
+        return {NOTE: json.dumps({**note, "complete": complete}).encode()}
+
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        note, spec = json.loads(documents[NOTE]), self.plan.full
+        if (note["axes"], note["chunk"], note["dtype"]) != ([*spec.axes], [*spec.chunk_shape], spec.dtype.str):
+            raise DatasetExists(f"{where} holds another array")
+        shape = tuple(note["shape"] if note["complete"] else map(max, note["shape"], spec.shape))
+        return replace(self, plan=self.plan.with_shapes([shape])), note["complete"]
+
+
+def decode(data: bytes, where: str) -> NDArray[np.generic]:
+    try:
+        chunk: NDArray[np.generic] = np.load(io.BytesIO(data))
+    except (ValueError, EOFError) as error:
+        raise CorruptDataset(str(error), path=where) from error
+    return chunk
 
 
 class NpyReader:
@@ -93,11 +95,9 @@ class NpyReader:
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
         path = self.path / (".".join(map(str, position)) + ".npy")
         try:
-            chunk: NDArray[np.generic] = np.load(path).astype(self.spec.dtype)
+            chunk = decode(path.read_bytes(), str(path)).astype(self.spec.dtype)
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise CorruptDataset(str(error), path=str(path)) from error
         return chunk[tuple(slice(0, part.stop - part.start) for part in self.spec.region(position))]
 
     def stored(self) -> Iterator[Position]:
@@ -121,11 +121,6 @@ def check(folder: Path, report: CheckReport) -> ChunkCounts:
     return ChunkCounts(1, count, int(np.prod(reader.spec.grid_shape)) - count, size)
 
 
-def make(folder: Path, levels: Sequence[ArraySpec], options: int, disk: Disk) -> Any:
-    del options
-    return NpyWriter(folder, levels, disk)
-
-
 FORMAT: ChunkFormat[int] = ChunkFormat(
     name="npy",
     suffix=".npys",
@@ -137,7 +132,7 @@ FORMAT: ChunkFormat[int] = ChunkFormat(
     open=lambda path: [NpyReader(path)],
     parse_options=parse_options,
     plan=plan,
-    encode_bytes=lambda spec, _: 2 * spec.chunk_bytes,
-    create=make,
+    layout=lambda plan, _: NpyLayout(plan),
+    max_encode_memory=lambda spec, _: 2 * spec.chunk_bytes,
     check=check,
 )

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.formats.chunk_format import Encoded
+from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.workers import Workers

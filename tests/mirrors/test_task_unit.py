@@ -33,11 +33,10 @@ def test_no_slab_and_no_file_lies_in_two_units(name: str, options: dict[str, obj
         dtype=np.dtype("uint16"),
         units=("", "um", "um", "um"),
     )
-    levels = found.plan(spec, chosen)
-    grids = slab_grids(levels)
-    shapes = [level.chunk_shape if found.file_shape is None else found.file_shape(level, chosen) for level in levels]
-    depth = unit_depth(grids, shapes)
-    for number, (grid, shape) in enumerate(zip(grids, shapes, strict=True)):
+    grids = slab_grids(found.plan(spec, chosen).levels)
+    depth = unit_depth(grids)
+    for number, grid in enumerate(grids):
+        shape = grid.spec.object_shape
         outer = [grid.spec.shape[axis] for axis in grid.outer]
         files: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
         for place in itertools.product(*map(range, outer)):

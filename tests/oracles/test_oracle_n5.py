@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.formats.n5 import FORMAT
-from tests.formats.n5.n5_samples import samples, spec_of, write_array, write_pyramid
+from tests.formats.n5.n5_samples import create, plan_levels, samples, spec_of, write_array, write_pyramid
 from tests.storage.unforced_disk import UnforcedDisk
 
 pytestmark = pytest.mark.oracle
@@ -171,8 +171,8 @@ def test_a_block_that_is_written_again_is_never_read_in_part(tmp_path):
     """Two contents in turn, of different lengths once compressed; readers see the one or the other."""
     contents = [np.zeros((8, 64, 64), "uint16"), samples((8, 64, 64), "uint16")]
     options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [8, 64, 64], "compression": "gzip"})
-    (level,) = FORMAT.plan(spec_of(contents[0], ("z", "y", "x")), options)
-    writer = FORMAT.create(tmp_path / "a.n5", [level], options, UnforcedDisk())
+    (level,) = plan_levels(spec_of(contents[0], ("z", "y", "x")), options)
+    writer = create(tmp_path / "a.n5", [level], options, UnforcedDisk())
     blocks = [writer.encode(0, (0, 0, 0), content) for content in contents]
     writer.store(0, (0, 0, 0), blocks[0])
     stop = threading.Event()

@@ -69,7 +69,6 @@ UNCOMMENTED = frozenset(
         "shared_memory_server",
         "errors",
         "base",
-        "block",
         "check",
         "columns",
         "entry_block",

@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
-from acqstream.formats.n5.attributes import DatasetAttributes, is_dataset, parse_dataset, read_attributes
-from acqstream.formats.n5.block import BlockHeader, decode_block, max_file_bytes, parse_header
+from acqstream.formats.n5.attributes import (
+    DatasetAttributes,
+    attributes_path,
+    is_dataset,
+    parse_dataset,
+    read_attributes,
+)
+from acqstream.formats.n5.codec import BlockHeader, decode_block, max_file_bytes, parse_header
 from acqstream.formats.n5.folders import below, container_of, readable_attributes, upwards
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, centres, read_space
@@ -51,7 +57,7 @@ class N5Array:
             raise DatasetError(f"{self.path}: level {self._level} is no longer there")
         folder = _level_folder(found.first, found.levels[self._level])
         attributes = _dataset_attributes(folder)
-        own = parse_dataset(attributes, folder)
+        own = parse_dataset(attributes, attributes_path(folder))
         if found.notes is None:
             self._check_members(found, own)
         spec = self._make_spec(found, own, attributes)
@@ -138,7 +144,7 @@ class N5Array:
         """Whether all datasets of this level are of one kind. Raises DatasetError that lists them."""
         for member in found.groups.positions():
             folder = self._folder_in(found, member)
-            if folder is not None and parse_dataset(_dataset_attributes(folder), folder) != own:
+            if folder is not None and parse_dataset(_dataset_attributes(folder), attributes_path(folder)) != own:
                 raise several_arrays(self.path)
 
     def _make_spec(self, found: FoundArray, own: DatasetAttributes, attributes: dict[str, Any]) -> ArraySpec:

@@ -15,7 +15,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, FileMissing, UnsupportedFeature
 from acqstream.formats.n5.compression import TYPES
-from acqstream.storage.json_file import read_json_object
+from acqstream.storage.json_file import parse_json, read_json_object
 
 ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"
@@ -71,14 +71,29 @@ def read_attributes(folder: Path) -> dict[str, Any] | None:
         return None
 
 
+def attributes_path(folder: Path) -> str:
+    """The file of a folder's attributes, for errors."""
+    return str(folder / ATTRIBUTES_NAME)
+
+
+def parse_attributes(content: bytes, path: str) -> dict[str, Any]:
+    """The attributes in the content of such a file; path names it in errors. Raises CorruptDataset."""
+    value = parse_json(content, path)
+    if not isinstance(value, dict):
+        raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=path)
+    return value
+
+
 def is_dataset(attributes: Mapping[str, Any] | None) -> bool:
     """Whether these are the attributes of an array, right or wrong."""
     return attributes is not None and all(key in attributes for key in _MANDATORY)
 
 
-def parse_dataset(attributes: Mapping[str, Any], folder: Path) -> DatasetAttributes:
-    """The mandatory attributes, checked. Raises CorruptDataset, and UnsupportedFeature for what is no image."""
-    path = str(folder / ATTRIBUTES_NAME)
+def parse_dataset(attributes: Mapping[str, Any], path: str) -> DatasetAttributes:
+    """The mandatory attributes, checked; path names their file in errors.
+
+    Raises CorruptDataset, and UnsupportedFeature for what is not an image.
+    """
     dimensions = _integers(attributes, "dimensions", 0, path)
     block_size = _integers(attributes, "blockSize", 1, path)
     if len(dimensions) != len(block_size):

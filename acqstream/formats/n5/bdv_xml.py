@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.n5.layouts import TIME, Numbering, setup_number
-from acqstream.formats.n5.plan import COMPONENT
-from acqstream.storage.boundary import links_asked_for
-from acqstream.storage.read_file import ReadFile
+from acqstream.errors import CorruptDataset
+from acqstream.formats.n5.axes import COMPONENT
+from acqstream.formats.n5.members import TIME, Numbering, setup_number
 
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"
-_MAX_BYTES = 512 * 1024 * 1024
 POSITION = "position"
 _CHANNEL_AXES = ("channel", COMPONENT)  # the other axes of setups make up the tile
 
 
-def xml_path(container: Path) -> Path:
+def xml_name(container_name: str) -> str:
     """Of the XML file of a container: a.n5 has a.xml beside it."""
-    return container.with_suffix(SUFFIX) if container.suffix == ".n5" else container.with_name(container.name + SUFFIX)
+    return container_name.removesuffix(".n5") + SUFFIX
 
 
 def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows") -> bytes:
@@ -51,51 +47,27 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
     return text
 
 
-def is_bdv_xml(path: Path) -> bool:
-    """Whether `path` is such a file."""
-    if path.suffix != SUFFIX or not path.is_file():
-        return False
-    file = ReadFile(path)
-    try:
-        return _FORMAT.encode() in file.read(0, _MAX_BYTES)
-    finally:
-        file.close()
+def contains_bdv(content: bytes) -> bool:
+    """Whether this is the content of such a file."""
+    return _FORMAT.encode() in content
 
 
-def read_xml(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The container that the file belongs to, and the size of its voxels as attributes. Raises CorruptDataset."""
-    file = ReadFile(path)
+def parse_xml(content: bytes, path: str) -> tuple[str, str, dict[str, Any]]:
+    """The base path and the name of the container in the content of a file, and the size of its voxels as attributes.
+
+    path names the file in errors. Raises CorruptDataset.
+    """
     try:
-        text = file.read(0, _MAX_BYTES)
-    finally:
-        file.close()
-    try:
-        root = ElementTree.fromstring(text)
+        root = ElementTree.fromstring(content)
     except ElementTree.ParseError as error:
-        raise CorruptDataset(f"is no XML text: {error}", path=str(path)) from error
+        raise CorruptDataset(f"is not an XML text: {error}", path=path) from error
     place = root.find("SequenceDescription/ImageLoader/n5")
     name = (place.text or "").strip() if place is not None else ""
     if not name:
-        raise CorruptDataset("names no N5 container", path=str(path))
+        raise CorruptDataset("names no N5 container", path=path)
     base = (root.findtext("BasePath") or ".").strip() or "."
-    if links_asked_for() is not True and _leads_out(base, name):
-        claim = f"names the container {base}/{name}, outside of this folder"
-        raise UnsupportedFeature(f"{path}: {claim}; that is followed with follow_links=True only")
     voxel = root.find("SequenceDescription/ViewSetups/ViewSetup/voxelSize")
-    return path.parent / base / name, {} if voxel is None else _voxel_attributes(voxel)
-
-
-def _leads_out(*parts: str) -> bool:
-    """Whether a path made of these parts may lie outside of the folder where it begins."""
-    depth = 0
-    for part in parts:
-        if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():
-            return True
-        for name in part.replace("\\", "/").split("/"):
-            depth += -1 if name == ".." else name not in ("", ".")
-            if depth < 0:
-                return True
-    return False
+    return base, name, {} if voxel is None else _voxel_attributes(voxel)
 
 
 def _voxel_attributes(voxel: ElementTree.Element) -> dict[str, Any]:

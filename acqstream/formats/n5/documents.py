@@ -12,60 +12,61 @@ from typing import Any
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.n5 import notes, space
-from acqstream.formats.n5.attributes import VERSION, VERSION_KEY, dtype_name, to_json
-from acqstream.formats.n5.layouts import Numbering, folder_axes, group_folder, level_folder
+from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, VERSION, VERSION_KEY, dtype_name, to_json
+from acqstream.formats.n5.members import Numbering, folder_axes, group_folder, level_folder
 from acqstream.formats.n5.options import N5Options
-
-Document = tuple[tuple[str, ...], bytes]
-"""Folders from the container on, and the content of the attributes.json there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
-    """datasets are the attributes by level, group those of the folder that holds the levels, setup those above it."""
+class MemberDocuments:
+    """The attributes in the folders of a member. They are the same for all members.
+
+    datasets has those of each level, group those of the folder that holds the levels, setup those of the folder above
+    it; b"" where the layout has no such folder.
+    """
 
     datasets: tuple[bytes, ...]
     group: bytes
     setup: bytes
-    root: bytes
 
-    def of_member(self, group: tuple[str, ...]) -> list[Document]:
-        """What stands in the folders of a member: its levels last, so that they are found complete."""
-        found: list[Document] = [((*group, level_folder(n)), content) for n, content in enumerate(self.datasets)]
-        if group:
-            found.insert(0, (group, self.group))
-        if self.setup:
-            found.insert(0, (group[:1], self.setup))
-        return found
+    def of_group(self, folders: Sequence[str]) -> dict[str, bytes]:
+        """By key; the levels come last, so that a reader finds them complete."""
+        documents = {attributes_key(folders[:1]): self.setup} if self.setup else {}
+        if folders:
+            documents[attributes_key(folders)] = self.group
+        for level, content in enumerate(self.datasets):
+            documents[attributes_key((*folders, level_folder(level)))] = content
+        return documents
 
 
-def make_documents(
-    levels: Sequence[ArraySpec], options: N5Options, numbering: Numbering = "rows", *, complete: bool
-) -> Documents:
-    """All documents of a container with these levels."""
+def attributes_key(folders: Sequence[str]) -> str:
+    """The document with the attributes of a folder."""
+    return "/".join((*folders, ATTRIBUTES_NAME))
+
+
+def member_documents(levels: Sequence[ArraySpec], options: N5Options) -> MemberDocuments:
+    """Those of a container with these levels."""
+    parts, group = _parts(levels, options), _group(levels, options)
+    setup = {"downsamplingFactors": group["downsamplingFactors"], "dataType": dtype_name(levels[0].dtype)}
+    return MemberDocuments(
+        tuple(to_json(_dataset(part, parts[0], options)) for part in parts),
+        to_json(group),
+        to_json(setup) if options.layout == "bdv" else b"",
+    )
+
+
+def container_document(
+    levels: Sequence[ArraySpec], options: N5Options, numbering: Numbering, *, complete: bool
+) -> bytes:
+    """The attributes of the container itself."""
     layout, full = options.layout, levels[0]
-    leading = folder_axes(layout, full.axes)
-    parts = [_part(level, leading) for level in levels]
-    group = space.group_attributes(parts)
-    if layout == "multiscale":
-        datasets = [
-            {"path": level_folder(number), "transform": space.cosem_transform(part)}
-            for number, part in enumerate(parts)
-        ]
-        group["multiscales"] = [{"datasets": datasets}]
     root: dict[str, Any] = {
         VERSION_KEY: VERSION,
         notes.KEY: notes.to_json(notes.make_notes(full, layout, numbering, complete=complete)),
     }
-    if not group_folder(layout, full.axes, full.shape, (0,) * leading):
-        root |= group
-    setup = {"downsamplingFactors": group["downsamplingFactors"], "dataType": dtype_name(full.dtype)}
-    return Documents(
-        tuple(to_json(_dataset(part, parts[0], options)) for part in parts),
-        to_json(group),
-        to_json(setup) if layout == "bdv" else b"",
-        to_json(root),
-    )
+    if not group_folder(layout, full.axes, full.shape, (0,) * folder_axes(layout, full.axes)):
+        root |= _group(levels, options)
+    return to_json(root)
 
 
 def mandatory_attributes(part: ArraySpec, options: N5Options) -> dict[str, Any]:
@@ -76,6 +77,26 @@ def mandatory_attributes(part: ArraySpec, options: N5Options) -> dict[str, Any]:
         "dataType": dtype_name(part.dtype),
         "compression": options.compression.to_json(),
     }
+
+
+def _parts(levels: Sequence[ArraySpec], options: N5Options) -> list[ArraySpec]:
+    leading = folder_axes(options.layout, levels[0].axes)
+    return [_part(level, leading) for level in levels]
+
+
+def _group(levels: Sequence[ArraySpec], options: N5Options) -> dict[str, Any]:
+    parts = _parts(levels, options)
+    group = space.group_attributes(parts)
+    if options.layout == "multiscale":
+        group["multiscales"] = [
+            {
+                "datasets": [
+                    {"path": level_folder(number), "transform": space.cosem_transform(part)}
+                    for number, part in enumerate(parts)
+                ]
+            }
+        ]
+    return group
 
 
 def _dataset(part: ArraySpec, full: ArraySpec, options: N5Options) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import read_places
-from acqstream.formats.n5.layouts import Numbering, has_too_many
+from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
 from acqstream.model.finite_number import finite_number
 from acqstream.model.frame_space import Place, StageAxes

@@ -12,7 +12,7 @@ from __future__ import annotations
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.check import check_container
 from acqstream.formats.wkw.opening import container_of, is_wkw
-from acqstream.formats.wkw.options import WkwOptions, encode_bytes, file_shape, parse_options, plan_levels
+from acqstream.formats.wkw.options import WkwOptions, max_encode_memory, parse_options, plan
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.formats.wkw.writer import create_writer
 
@@ -26,10 +26,9 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     folder=container_of,
     open=open_readers,
     parse_options=parse_options,
-    plan=plan_levels,
-    encode_bytes=encode_bytes,
+    plan=plan,
+    max_encode_memory=max_encode_memory,
     create=create_writer,
     check=check_container,
     needs_distances=lambda _options: True,  # datasource-properties.json
-    file_shape=file_shape,
 )

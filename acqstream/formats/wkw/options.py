@@ -9,6 +9,7 @@ from typing import Literal
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.wkw.axis_roles import AxisRoles, axis_roles, wkw_axes
 from acqstream.formats.wkw.datasource import unit_name
 from acqstream.formats.wkw.encoding import largest_compressed_bytes
@@ -90,21 +91,35 @@ def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
             break
         levels.append(full.reduced((1,) * roles.depth + (z, y, x) + (1,) * roles.has_components))
     block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
-    return tuple(replace(level, chunk_shape=_chunk_shape(level, roles, header), block_shape=block) for level in levels)
+    return tuple(
+        replace(
+            level,
+            chunk_shape=_chunk_shape(level, roles, header),
+            block_shape=block,
+            shard_shape=_cube_shape(level, roles, header),
+        )
+        for level in levels
+    )
 
 
-def encode_bytes(level: ArraySpec, options: WkwOptions) -> int:
-    """The most memory that encoding a chunk takes: raw none, it is written as it is; else what all blocks become."""
+def plan(array: ArraySpec, options: WkwOptions) -> Plan:
+    """`plan_levels`; every dataset of webKNOSSOS is a member. Raises ConfigError."""
+    levels = plan_levels(array, options)
+    axes = levels[0].axes
+    return Plan(levels=levels, member_axes=tuple(axes[axis] for axis in axis_roles(axes).folders))
+
+
+def max_encode_memory(level: ArraySpec, options: WkwOptions) -> int:
+    """Bytes that encoding a chunk takes at most: none for raw cubes, else the size of all compressed blocks."""
     if options.block_type is BlockType.RAW:
         return 0
     return largest_compressed_bytes(header_for(level, options))
 
 
-def file_shape(level: ArraySpec, options: WkwOptions) -> tuple[int, ...]:
-    """How much of a level lies in one file: a cube."""
-    roles = axis_roles(level.axes)
+def _cube_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
+    """The part of a level that a cube file holds."""
     components = level.shape[roles.depth + 3 :]
-    return (1,) * roles.depth + (options.cube_side,) * 3 + components
+    return (1,) * roles.depth + (header.cube_side,) * 3 + components
 
 
 def _chunk_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
-from acqstream.formats.chunk_format import Encoded
+from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.wkw.array_file import ARRAY_NAME, StoredArray, encode_array, read_array
 from acqstream.formats.wkw.axis_roles import CHANNEL, axis_roles, layer_names
 from acqstream.formats.wkw.block_order import BlockOrder, block_order

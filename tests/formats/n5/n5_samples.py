@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_format import ChunkWriter
+from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
-from acqstream.formats.n5.writer import N5Writer
+from acqstream.formats.n5.members import folder_axes
 from acqstream.grid.block_mean import reduced_shape
+from acqstream.mirrors.local_container import open_publisher
+from acqstream.storage.disk import Disk
 from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "n5"
@@ -38,10 +42,22 @@ def spec_of(array: NDArray[Any], axes: Sequence[str], **fields: Any) -> ArraySpe
     return ArraySpec(axes=tuple(axes), shape=array.shape, dtype=array.dtype, **fields)
 
 
-def write_levels(folder: Path, arrays: Sequence[NDArray[Any]], levels: Sequence[ArraySpec], options: Any) -> N5Writer:
+def plan_levels(array: ArraySpec, options: Any) -> tuple[ArraySpec, ...]:
+    return FORMAT.plan(array, options).levels
+
+
+def create(folder: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> ChunkWriter:
+    """The publisher of a new or existing container."""
+    axes = levels[0].axes
+    plan = Plan(levels=tuple(levels), member_axes=axes[: folder_axes(options.layout, axes)])
+    return open_publisher(FORMAT, folder, plan, options, disk)
+
+
+def write_levels(
+    folder: Path, arrays: Sequence[NDArray[Any]], levels: Sequence[ArraySpec], options: Any
+) -> ChunkWriter:
     """All chunks of all levels; not finished. The arrays are in the order of the levels' axes."""
-    writer = FORMAT.create(folder, levels, options, UnforcedDisk())
-    assert isinstance(writer, N5Writer)
+    writer = create(folder, levels, options, UnforcedDisk())
     for number, (array, level) in enumerate(zip(arrays, levels, strict=True)):
         for position in np.ndindex(*level.grid_shape):
             writer.store(number, position, writer.encode(number, position, chunk_of(array, level, position)))
@@ -59,7 +75,7 @@ def chunk_of(array: NDArray[Any], level: ArraySpec, position: tuple[int, ...]) -
 def write_array(folder: Path, array: NDArray[Any], axes: Sequence[str], **given: Any) -> Path:
     """An array with one level, whole and finished; given are options of the format. Gives the dataset's folder."""
     options = FORMAT.parse_options({"layout": "array", "levels": 1, **given})
-    (level,) = FORMAT.plan(spec_of(array, axes), options)
+    (level,) = plan_levels(spec_of(array, axes), options)
     writer = write_levels(folder, [array.reshape(level.shape)], [level], options)
     writer.finish([level])
     return folder / "s0"
@@ -73,12 +89,12 @@ def reduced(array: NDArray[Any], level: ArraySpec) -> NDArray[Any]:
 
 def write_pyramid(
     folder: Path, array: NDArray[Any], axes: Sequence[str], *, is_finished: bool = True, **given: Any
-) -> N5Writer:
+) -> ChunkWriter:
     """An array in `axes` with the levels that the format plans; given are options, or fields of the spec."""
     names = ("scale", "units", "translation", "labels", "attributes")
     fields = {name: given.pop(name) for name in names if name in given}
     options = FORMAT.parse_options(given)
-    levels = FORMAT.plan(spec_of(array, axes, **fields), options)
+    levels = plan_levels(spec_of(array, axes, **fields), options)
     full = array.reshape(levels[0].shape)
     writer = write_levels(folder, [reduced(full, level) for level in levels], levels, options)
     if is_finished:

@@ -10,7 +10,7 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.formats.n5 import FORMAT
-from tests.formats.n5.n5_samples import GOLDEN, samples, spec_of, with_shape, write_pyramid
+from tests.formats.n5.n5_samples import GOLDEN, create, plan_levels, samples, spec_of, with_shape, write_pyramid
 from tests.storage.unforced_disk import UnforcedDisk
 
 AXES = ("time", "position", "channel", "z", "y", "x")
@@ -79,8 +79,8 @@ def test_a_container_opens_by_it(made):
 
 def test_of_many_time_points_the_last_few_are_listed_at_the_next_sync(tmp_path):
     options = FORMAT.parse_options({})
-    (level,) = FORMAT.plan(spec_of(np.zeros((100, 4, 4), "u1"), ("time", "y", "x")), options)
-    writer = FORMAT.create(tmp_path / "a.n5", with_shape([level], (0, 1, 4, 4)), options, UnforcedDisk())
+    (level,) = plan_levels(spec_of(np.zeros((100, 4, 4), "u1"), ("time", "y", "x")), options)
+    writer = create(tmp_path / "a.n5", with_shape([level], (0, 1, 4, 4)), options, UnforcedDisk())
 
     def listed():
         root = ElementTree.fromstring((tmp_path / "a.xml").read_text())
@@ -120,7 +120,7 @@ def test_voxel_sizes_of_other_writers_stand_in_it(tmp_path):
 def test_damaged_ones_are_named(tmp_path):
     path = tmp_path / "a.xml"
     path.write_text("<SpimData bdv.n5")
-    with pytest.raises(CorruptDataset, match="is no XML text"):
+    with pytest.raises(CorruptDataset, match="is not an XML text"):
         acqstream.open(path)
     write_xml(path, "")
     with pytest.raises(CorruptDataset, match="names no N5 container"):

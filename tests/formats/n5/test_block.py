@@ -11,7 +11,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.n5.block import encode_items, make_header
+from acqstream.formats.n5.codec import encode_items, make_header
 from tests.formats.n5.n5_samples import block, make_dataset, put_block
 
 EXAMPLE = bytes.fromhex("00000003 00000001 00000002 00000003 0001 0002 0003 0004 0005 0006")

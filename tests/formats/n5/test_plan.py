@@ -12,7 +12,7 @@ from acqstream.formats.n5 import FORMAT
 
 def plan(shape, axes=("z", "y", "x"), dtype="uint16", scale=(), **given):
     array = ArraySpec(axes=tuple(axes), shape=tuple(shape), dtype=np.dtype(dtype), scale=tuple(scale))
-    return FORMAT.plan(array, FORMAT.parse_options(given))
+    return FORMAT.plan(array, FORMAT.parse_options(given)).levels
 
 
 def test_blocks_hold_a_few_mebibytes():
@@ -92,7 +92,7 @@ def test_wrong_options_are_named(given, text):
 def test_the_memory_of_encoding_is_known():
     options = FORMAT.parse_options({"compression": "raw"})
     level = plan((16, 512, 512))[0]
-    assert FORMAT.encode_bytes(level, options) == 8 * 2**20  # the copy in big-endian
-    assert FORMAT.encode_bytes(level, FORMAT.parse_options({})) == (3 * 8 + 16) * 2**20 + 65536
+    assert FORMAT.max_encode_memory(level, options) == 8 * 2**20  # the copy in big-endian
+    assert FORMAT.max_encode_memory(level, FORMAT.parse_options({})) == (3 * 8 + 16) * 2**20 + 65536
     options = FORMAT.parse_options({"compression": {"type": "xz", "preset": 9}})
-    assert FORMAT.encode_bytes(level, options) == (3 * 8 + 674) * 2**20 + 65536
+    assert FORMAT.max_encode_memory(level, options) == (3 * 8 + 674) * 2**20 + 65536

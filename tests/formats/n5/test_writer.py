@@ -18,6 +18,8 @@ from acqstream.formats.n5.compression import TYPES
 from tests.formats.n5.n5_samples import (
     attributes_of,
     chunk_of,
+    create,
+    plan_levels,
     reduced,
     samples,
     spec_of,
@@ -78,7 +80,7 @@ def test_planes_and_colours_there_and_back(tmp_path, layout, axes, shape):
     array = samples(shape, "uint8")
     moved = np.moveaxis(array, -1, 0) if "c" in axes else array
     options = FORMAT.parse_options({"layout": layout, "levels": 1})
-    (level,) = FORMAT.plan(spec_of(array, axes), options)
+    (level,) = plan_levels(spec_of(array, axes), options)
     write_levels(tmp_path / "a.n5", [moved.reshape(level.shape)], [level], options).finish([level])
     with acqstream.open(tmp_path / "a.n5") as ds:
         assert ds.levels[0].axes == level.axes
@@ -125,9 +127,9 @@ def store_new_layers(writer, number, whole, level, first):
 def test_an_array_grows_without_a_block_written_again(tmp_path):
     array = samples((7, 12, 10), "uint16")
     options = FORMAT.parse_options({"layout": "array", "blocks": [2, 8, 8], "levels": 2})
-    final = FORMAT.plan(spec_of(array, ("z", "y", "x")), options)
+    final = plan_levels(spec_of(array, ("z", "y", "x")), options)
     begun = with_shape(final, (0, 12, 10))
-    writer = FORMAT.create(tmp_path / "a.n5", begun, options, UnforcedDisk())
+    writer = create(tmp_path / "a.n5", begun, options, UnforcedDisk())
     ds = acqstream.open(tmp_path / "a.n5")
     assert (ds.shape, ds.complete) == ((0, 12, 10), False)
     for depth in (3, 6, 7):
@@ -147,10 +149,10 @@ def test_an_array_grows_without_a_block_written_again(tmp_path):
 def test_time_points_appear_as_they_come(tmp_path):
     array = samples((3, 2, 4, 8, 8), "uint8")
     options = FORMAT.parse_options({"blocks": [4, 8, 8]})
-    (full,) = FORMAT.plan(spec_of(array, AXES_5D), options)
+    (full,) = plan_levels(spec_of(array, AXES_5D), options)
     folder = tmp_path / "a.n5"
     (begun,) = with_shape([full], (0, *array.shape[1:]))
-    writer = FORMAT.create(folder, [begun], options, UnforcedDisk())
+    writer = create(folder, [begun], options, UnforcedDisk())
     ds = acqstream.open(folder)
     for time in range(3):
         for position in np.ndindex(1, *full.grid_shape[1:]):
@@ -172,8 +174,8 @@ def test_an_axis_that_would_number_the_setups_anew_cannot_grow(tmp_path):
     axes, array = ("time", "position", "channel", "y", "x"), np.zeros((1, 2, 2, 4, 4), "uint8")
     for layout, allowed in (("bdv", False), ("multiscale", True), ("array", True)):
         options = FORMAT.parse_options({"layout": layout})
-        (level,) = FORMAT.plan(spec_of(array, axes), options)
-        writer = FORMAT.create(tmp_path / f"{layout}.n5", [level], options, UnforcedDisk())
+        (level,) = plan_levels(spec_of(array, axes), options)
+        writer = create(tmp_path / f"{layout}.n5", [level], options, UnforcedDisk())
         writer.grow(0, (2, 3, 2, 1, 4, 4))
         if allowed:
             writer.grow(0, (2, 3, 3, 1, 4, 4))
@@ -185,8 +187,8 @@ def test_an_axis_that_would_number_the_setups_anew_cannot_grow(tmp_path):
 def test_what_was_planned_and_did_not_come_is_taken_back(tmp_path):
     array = samples((2, 4, 8, 8), "uint8")
     options = FORMAT.parse_options({"blocks": [4, 8, 8]})
-    (planned,) = FORMAT.plan(spec_of(np.zeros((5, 9, 8, 8), "uint8"), AXES_5D[:1] + AXES_5D[2:]), options)
-    writer = FORMAT.create(tmp_path / "a.n5", [planned], options, UnforcedDisk())
+    (planned,) = plan_levels(spec_of(np.zeros((5, 9, 8, 8), "uint8"), AXES_5D[:1] + AXES_5D[2:]), options)
+    writer = create(tmp_path / "a.n5", [planned], options, UnforcedDisk())
     for time in (0, 1):
         chunk = np.zeros(planned.chunk_shape, "uint8")
         chunk[:, :4] = array[time]
@@ -218,8 +220,8 @@ def test_a_writer_that_goes_on_does_not_shrink_what_is_there(tmp_path, layout):
     axes, given = ("time", "z", "y", "x"), {"layout": layout, "levels": 1, "blocks": [2, 8, 8]}
     write_pyramid(tmp_path / "a.n5", array, axes, **given)
     options = FORMAT.parse_options(given)
-    (level,) = FORMAT.plan(spec_of(array, axes), options)
-    writer = FORMAT.create(tmp_path / "a.n5", with_shape([level], (1, 2, 8, 8)), options, UnforcedDisk())
+    (level,) = plan_levels(spec_of(array, axes), options)
+    writer = create(tmp_path / "a.n5", with_shape([level], (1, 2, 8, 8)), options, UnforcedDisk())
     chunk = chunk_of(array, level, (0, 0, 0, 0))
     writer.store(0, (0, 0, 0, 0), writer.encode(0, (0, 0, 0, 0), chunk))
     writer.grow(0, (2, 4, 8, 8))
@@ -251,11 +253,11 @@ def test_a_growth_that_was_interrupted_is_caught_up_with(tmp_path, layout):
     """Levels grow one after the other, and so do the attributes of their members."""
     array = samples((2, 8, 8, 8), "uint8")
     options = FORMAT.parse_options({"layout": layout, "levels": 3, "blocks": [2, 4, 4]})
-    final = FORMAT.plan(spec_of(array, ("time", "z", "y", "x")), options)
+    final = plan_levels(spec_of(array, ("time", "z", "y", "x")), options)
     arrays = [reduced(array, level) for level in final]
 
     def write(folder, disk, depths):
-        writer = FORMAT.create(folder, with_shape(final, (0, 0, 8, 8)), options, disk)
+        writer = create(folder, with_shape(final, (0, 0, 8, 8)), options, disk)
         for depth in depths:
             for number, level in enumerate(with_shape(final, (2, depth, 8, 8))):
                 for position in np.ndindex(*level.grid_shape):
@@ -287,9 +289,9 @@ def test_a_growth_that_was_interrupted_is_caught_up_with(tmp_path, layout):
 def test_a_growth_that_found_no_space_is_done_when_it_is_asked_for_again(tmp_path, fatal):
     array = samples((2, 8, 8, 8), "uint8")
     options = FORMAT.parse_options({"levels": 1, "blocks": [4, 8, 8]})
-    (final,) = FORMAT.plan(spec_of(array, ("time", "z", "y", "x")), options)
+    (final,) = plan_levels(spec_of(array, ("time", "z", "y", "x")), options)
     disk = DyingDisk()
-    writer = FORMAT.create(tmp_path / "a.n5", with_shape([final], (0, 0, 8, 8)), options, disk)
+    writer = create(tmp_path / "a.n5", with_shape([final], (0, 0, 8, 8)), options, disk)
     for position in np.ndindex(*final.grid_shape):
         writer.store(0, position, writer.encode(0, position, chunk_of(array, final, position)))
     disk.error, disk.fatal = (
@@ -308,7 +310,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
     axes = ("z", "y", "x")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
-    with pytest.raises(DatasetExists, match="no N5 container of ours"):
+    with pytest.raises(DatasetExists, match="not a container of acqstream"):
         write_array(tmp_path / "other", array, axes)
     write_array(tmp_path / "a.n5", array, axes, blocks=[2, 8, 8], compression="gzip")
     for array_there, given, text in (
@@ -329,13 +331,13 @@ def test_a_reader_never_sees_a_part_of_a_block(tmp_path):
     """Every disk call in turn is the last one: what is there then is whole or absent."""
     array = samples((2, 8, 8), "uint16")
     options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [1, 8, 8], "compression": "raw"})
-    (level,) = FORMAT.plan(spec_of(array, ("z", "y", "x")), options)
+    (level,) = plan_levels(spec_of(array, ("z", "y", "x")), options)
     for nth in itertools.count(1):
         folder = tmp_path / f"{nth}.n5"
         disk = ScriptedDisk()
         fault = disk.fail("any", nth, errno.EIO, for_good=True)
         try:
-            writer = FORMAT.create(folder, [level], options, disk)
+            writer = create(folder, [level], options, disk)
             for position in np.ndindex(*level.grid_shape):
                 writer.store(0, position, writer.encode(0, position, chunk_of(array, level, position)))
             writer.finish([level])
@@ -356,8 +358,8 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
     disk = ScriptedDisk()
     array = samples((1, 8, 8), "uint16")
     options = FORMAT.parse_options({"layout": "array", "levels": 1})
-    (level,) = FORMAT.plan(spec_of(array, ("z", "y", "x")), options)
-    writer = FORMAT.create(tmp_path / "a.n5", [level], options, disk)
+    (level,) = plan_levels(spec_of(array, ("z", "y", "x")), options)
+    writer = create(tmp_path / "a.n5", [level], options, disk)
     encoded = writer.encode(0, (0, 0, 0), array)
     disk.fail("pwritev", 1, errno.ENOSPC, part="0")
     with pytest.raises(DiskFull, match="s0/0/0/0"):
@@ -371,8 +373,8 @@ def test_a_full_disk_is_told_and_leaves_no_part(tmp_path):
 def test_chunks_are_stored_from_many_threads(tmp_path):
     array = samples((16, 32, 32), "uint16")
     options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [2, 8, 8]})
-    (level,) = FORMAT.plan(spec_of(array, ("z", "y", "x")), options)
-    writer = FORMAT.create(tmp_path / "a.n5", [level], options, UnforcedDisk())
+    (level,) = plan_levels(spec_of(array, ("z", "y", "x")), options)
+    writer = create(tmp_path / "a.n5", [level], options, UnforcedDisk())
     positions = list(np.ndindex(*level.grid_shape))
 
     def work(mine):
@@ -391,8 +393,8 @@ def test_chunks_are_stored_from_many_threads(tmp_path):
 
 def test_chunks_of_another_shape_are_a_mistake(tmp_path):
     options = FORMAT.parse_options({"layout": "array", "levels": 1, "blocks": [2, 8, 8]})
-    (level,) = FORMAT.plan(spec_of(np.zeros((3, 9, 9), "u1"), ("z", "y", "x")), options)
-    writer = FORMAT.create(tmp_path / "a.n5", [level], options, UnforcedDisk())
+    (level,) = plan_levels(spec_of(np.zeros((3, 9, 9), "u1"), ("z", "y", "x")), options)
+    writer = create(tmp_path / "a.n5", [level], options, UnforcedDisk())
     with pytest.raises(ValueError, match=r"a chunk of shape \(1, 8, 8\)"):
         writer.encode(0, (1, 0, 0), np.zeros((1, 8, 8), "u1"))
 

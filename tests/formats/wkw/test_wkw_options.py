@@ -9,7 +9,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.wkw.axis_roles import axis_roles, layer_names
 from acqstream.formats.wkw.header import BlockType
-from acqstream.formats.wkw.options import WkwOptions, encode_bytes, parse_options
+from acqstream.formats.wkw.options import WkwOptions, max_encode_memory, parse_options
 from tests.formats.wkw.wkw_data import planned
 
 U2 = np.dtype(np.uint16)
@@ -53,7 +53,7 @@ def test_raw_chunks_are_layers_of_blocks_of_one_cube():
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 4, 4)]
     assert [level.chunk_shape for level in levels] == [(32, 512, 512)] * 3
     assert [level.memory_shape for level in levels] == [(1, 16, 16, 32, 32, 32)] * 3
-    assert encode_bytes(levels[0], parse_options({})) == 0
+    assert max_encode_memory(levels[0], parse_options({})) == 0
     (small,) = planned(stack(shape=(100, 300, 20)), levels=1)
     assert small.chunk_shape == (32, 320, 32)
 
@@ -61,7 +61,7 @@ def test_raw_chunks_are_layers_of_blocks_of_one_cube():
 def test_compressed_chunks_are_whole_cubes():
     levels = planned(stack(), compression="lz4")
     assert [level.chunk_shape for level in levels] == [(128, 128, 128)] * 3
-    assert encode_bytes(levels[0], parse_options({"compression": "lz4"})) > levels[0].chunk_bytes
+    assert max_encode_memory(levels[0], parse_options({"compression": "lz4"})) > levels[0].chunk_bytes
 
 
 def test_levels_follow_the_voxels_and_keep_their_centres():

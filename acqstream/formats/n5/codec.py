@@ -53,6 +53,7 @@ def parse_header(data: bytes, attributes: DatasetAttributes, path: str) -> Block
 
     Raises CorruptDataset, and UnsupportedFeature for a block that is no image.
     """
+    # A stranger's file may be cut anywhere: every field is checked before it is used.
     if len(data) < _START.size:
         raise CorruptDataset(f"has {len(data)} bytes, too few for the header of a block", path=path, offset=0)
     mode, ndim = _START.unpack_from(data)
@@ -67,11 +68,13 @@ def parse_header(data: bytes, attributes: DatasetAttributes, path: str) -> Block
     if len(data) < length:
         raise CorruptDataset(f"has {len(data)} bytes, the header alone has {length}", path=path, offset=len(data))
     shape = struct.unpack_from(f">{ndim}I", data, 4)[::-1]
+    # Blocks at the end may be smaller, none larger: that bounds what decoding allocates.
     if not all(1 <= size <= most for size, most in zip(shape, expected, strict=True)):
         text = f"a block of {shape[::-1]} (x first), expected at most {attributes.block_size}"
         raise CorruptDataset(text, path=path, offset=4)
     if mode == _VARIABLE_LENGTH:
         (elements,) = struct.unpack_from(">I", data, length - 4)
+        # Other counts mean elements of several bytes each, whose type the attributes do not tell.
         if elements != math.prod(shape):
             text = f"{path}: a block of {elements} elements of variable length (mode 1), expected {math.prod(shape)}"
             raise UnsupportedFeature(text)
@@ -96,6 +99,7 @@ def decode_block(data: bytes, attributes: DatasetAttributes, crop: tuple[int, ..
     block = np.frombuffer(payload, dtype).reshape(header.shape)
     inside = tuple(slice(0, size) for size in crop)
     part = block[inside]
+    # `block` may be a read-only view of the file's bytes: the result is always a copy.
     if part.shape == crop:
         return part.astype(attributes.dtype)
     array = np.zeros(crop, attributes.dtype)
@@ -105,5 +109,6 @@ def decode_block(data: bytes, attributes: DatasetAttributes, crop: tuple[int, ..
 
 def encode_items(chunk: NDArray[np.generic]) -> memoryview:
     """The items of a chunk as bytes in big-endian, C order; the chunk's own memory if it is like that already."""
+    # No copy where the engine assembled the chunk in big-endian already.
     swapped = np.ascontiguousarray(chunk, chunk.dtype.newbyteorder(">"))
     return swapped.reshape(-1).view(np.uint8).data

@@ -93,3 +93,51 @@ def may_grow(layout: Layout, axes: Sequence[str], axis: int, numbering: Numberin
     if layout != "bdv" or numbering == "bits" or axis >= folder_axes(layout, axes) or axes[axis] == TIME:
         return True
     return all(name == TIME for name in axes[:axis])
+
+
+def parse_group_folder(
+    layout: Layout, axes: Sequence[str], shape: Sequence[int], folders: Sequence[str], numbering: Numbering = "rows"
+) -> tuple[int, ...] | None:
+    """The member in a group: the inverse of `group_folder`; None for folders that it does not return."""
+    names = axes[: folder_axes(layout, axes)]
+    if layout == "bdv":
+        numbers = [_number_after(prefix, name) for prefix, name in zip(("setup", "timepoint"), folders, strict=False)]
+        setup, time = numbers if len(numbers) == 2 else (None, None)
+        if setup is None or time is None:
+            return None
+        places = iter(
+            _setup_places([size for axis, size in zip(names, shape, strict=False) if axis != TIME], setup, numbering)
+        )
+        member = tuple(time if axis == TIME else next(places) for axis in names)
+    else:
+        found = [
+            _number_after(_PREFIXES.get(axis, axis + "_"), name) for axis, name in zip(names, folders, strict=False)
+        ]
+        member = tuple(number for number in found if number is not None)
+    is_inverse = len(member) == len(names) and group_folder(layout, axes, shape, member, numbering) == tuple(folders)
+    return member if is_inverse else None
+
+
+def _number_after(prefix: str, name: str) -> int | None:
+    digits = name.removeprefix(prefix)
+    return (
+        int(digits)
+        if name.startswith(prefix) and digits.isascii() and digits.isdecimal() and len(digits) < 20
+        else None
+    )
+
+
+def _setup_places(sizes: Sequence[int], number: int, numbering: Numbering) -> list[int]:
+    """Positions along the axes of setups, of these sizes: the inverse of `setup_number`."""
+    places = [0] * len(sizes)
+    if not sizes:
+        return places
+    if numbering == "rows":
+        for axis in range(len(sizes) - 1, 0, -1):
+            number, places[axis] = divmod(number, max(1, sizes[axis]))
+        places[0] = number
+        return places
+    for bit in range(number.bit_length()):
+        place = len(sizes) - 1 - bit % len(sizes)
+        places[place] |= (number >> bit & 1) << (bit // len(sizes))
+    return places

@@ -1,0 +1,128 @@
+"""The pure part of a chunk format: how an array is cut, which documents describe it, and how a chunk becomes bytes.
+
+A layout opens no file and makes no system call. Keys are names below the container, "/" between their parts. A key that
+begins with `BESIDE` lies beside the container. The same layout serves a mirror on a disk, an object store and a viewer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.storage.store import Capability
+
+Encoded = Sequence[bytes | memoryview]
+"""The bytes of a chunk in pieces, in their order."""
+
+BESIDE = "../"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The levels of an array, the full resolution first, and its members.
+
+    A member is one of several arrays that a container holds in place of one: a position along `member_axes` each.
+    """
+
+    levels: tuple[ArraySpec, ...]
+    member_axes: tuple[str, ...] = ()
+
+    @property
+    def full(self) -> ArraySpec:
+        return self.levels[0]
+
+    def with_levels(self, levels: Sequence[ArraySpec]) -> Plan:
+        return replace(self, levels=tuple(levels))
+
+    def with_shapes(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
+        return self.with_levels([replace(spec, shape=shape) for spec, shape in zip(self.levels, shapes, strict=True)])
+
+    def member(self, position: Sequence[int]) -> Position:
+        """The member that an item, or a chunk, at this position belongs to."""
+        axes = self.full.axes
+        return tuple(position[axes.index(name)] for name in self.member_axes)
+
+    def members(self) -> Iterator[Position]:
+        """All members inside the shape of the full resolution."""
+        return itertools.product(*map(range, self.member(self.full.shape)))
+
+
+@dataclass(frozen=True)
+class ChunkLayout(ABC):
+    """The layout of one container: where its chunks lie, how they become bytes, and the documents that describe it.
+
+    It is immutable; methods may be called from any thread. Documents come in the order in which they must be put. They
+    describe the shapes of `plan`, so they are put after the chunks inside these shapes; `with_levels` gives the layout
+    of a container that has grown. The defaults are those of a container with one array and one document.
+    """
+
+    plan: Plan
+
+    needs: ClassVar[Capability] = "whole"
+    """What the layout asks of a store."""
+
+    def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
+        """The same container with other shapes, space, labels or attributes."""
+        return replace(self, plan=self.plan.with_levels(levels))
+
+    @abstractmethod
+    def key(self, level: int, position: Position) -> str:
+        """The object that holds the chunk at this position."""
+
+    @abstractmethod
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        """The inverse of `key`; None if the key is not that of a chunk."""
+
+    @abstractmethod
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """The bytes of a chunk.
+
+        chunk has the level's memory_shape, in C order, in the byte order of this machine or of the format; items
+        beyond the array are zeros. The result may refer to the memory of `chunk`, which stays valid until it is stored.
+        Raises ValueError for another shape.
+        """
+
+    @abstractmethod
+    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
+        """The inverse of `encode`: a new array of the level's memory_shape. Raises CorruptDataset."""
+
+    @abstractmethod
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        """Documents of the container; complete: nothing more will come."""
+
+    def resume_keys(self) -> Sequence[str]:
+        """Documents of an earlier container that `resume` reads; the first one tells whether it exists."""
+        return [*self.documents(complete=False)]
+
+    @abstractmethod
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        """The layout of an earlier container with its shapes, and whether it was complete.
+
+        documents has those of `resume_keys` that exist; where names the container in errors. Raises DatasetExists if it
+        is not ours, or was laid out in another way; CorruptDataset.
+        """
+
+    def check_growth(self, shape: Sequence[int]) -> None:  # noqa: B027 - most layouts can grow to any shape
+        """Raise ConfigError if level 0 cannot grow to this shape."""
+
+    def member_documents(self, member: Position) -> Mapping[str, bytes]:
+        """Documents that must exist before the first chunk of a member; the last one shows that it exists."""
+        del member
+        return {}
+
+    @property
+    def member_version(self) -> Hashable:
+        """While it is the same, the documents of every member are, too."""
+        return None
+
+    def listings(self, container_name: str) -> Mapping[str, bytes]:
+        """Documents that list all members, for viewers that need this; they may be late."""
+        del container_name
+        return {}

@@ -1,0 +1,253 @@
+"""The layout of an N5 container: how an array is cut into blocks, and where each block lies. Pure.
+
+A block is a file of its own, written in full size; at the end of the array it is padded with zeros. So an array becomes
+longer without any block written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded, Plan
+from acqstream.formats.n5.attributes import (
+    MAX_BLOCK_BYTES,
+    DatasetAttributes,
+    dtype_name,
+    is_dataset,
+    parse_attributes,
+    parse_dataset,
+)
+from acqstream.formats.n5.axes import COMPONENT, SPATIAL
+from acqstream.formats.n5.bdv_xml import make_xml, xml_name
+from acqstream.formats.n5.codec import decode_block, encode_items, make_header
+from acqstream.formats.n5.documents import MemberDocuments, attributes_key, container_document, member_documents
+from acqstream.formats.n5.members import (
+    TIME,
+    Numbering,
+    folder_axes,
+    group_folder,
+    has_too_many,
+    level_folder,
+    may_grow,
+    numbering_of,
+    parse_group_folder,
+    too_many_text,
+)
+from acqstream.formats.n5.notes import Notes, parse_notes
+from acqstream.formats.n5.options import MAX_LEVELS, N5Options
+from acqstream.grid.block_mean import reduced_shape
+
+_Z_EXTENT = 16
+_SIDE, _SIDE_OF_PLANES = 512, 1024  # in y and x: 8 MiB of 16 bit, 2 MiB where a block is one plane
+_SPARE_BYTES = 65536  # what a codec may add to a block that it cannot shrink
+
+
+@dataclass(frozen=True)
+class N5Layout(ChunkLayout):
+    """`create_layout` makes that of a new container."""
+
+    options: N5Options
+    numbering: Numbering
+
+    def key(self, level: int, position: Position) -> str:
+        """See ChunkLayout. The names of the last three folders and the file are numbers, x first."""
+        leading = len(self.plan.member_axes)
+        group = self._group(position[:leading])
+        return "/".join((*group, level_folder(level), *map(str, reversed(position[leading:]))))
+
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        """See ChunkLayout."""
+        full = self.plan.full
+        count = len(full.axes) - len(self.plan.member_axes)
+        parts = key.split("/")
+        if len(parts) <= count:
+            return None
+        *folders, level_name = parts[:-count]
+        names = parts[-count:]
+        member = parse_group_folder(self.options.layout, full.axes, full.shape, folders, self.numbering)
+        levels = {level_folder(number): number for number in range(len(self.plan.levels))}
+        if member is None or level_name not in levels or not all(map(_is_number, names)):
+            return None
+        return levels[level_name], (*member, *map(int, reversed(names)))
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout. Chunks in big-endian are not copied."""
+        spec = self.plan.levels[level]
+        if chunk.shape != spec.chunk_shape:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        header = make_header(spec.chunk_shape[len(self.plan.member_axes) :])
+        return header, memoryview(self.options.compression.encode(encode_items(chunk), spec.dtype.itemsize))
+
+    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
+        """See ChunkLayout."""
+        spec, leading = self.plan.levels[level], len(self.plan.member_axes)
+        attributes = DatasetAttributes(
+            dimensions=spec.shape[leading:][::-1],
+            block_size=spec.chunk_shape[leading:][::-1],
+            dtype=spec.dtype,
+            compression=self.options.compression.type,
+        )
+        block = decode_block(data, attributes, spec.chunk_shape[leading:], self.key(level, position))
+        return block.reshape(spec.chunk_shape)
+
+    def check_growth(self, shape: Sequence[int]) -> None:
+        """See ChunkLayout."""
+        full, layout = self.plan.full, self.options.layout
+        if has_too_many(layout, full.axes, shape):
+            raise ConfigError(too_many_text(layout))
+        for axis, (before, after) in enumerate(zip(full.shape, shape, strict=False)):
+            if after > before and not may_grow(layout, full.axes, axis, self.numbering):
+                text = f"N5 layout {layout} cannot get longer along {full.axes[axis]!r}: it was declared with {before}"
+                raise ConfigError(f"{text}, and setups are numbered by that. Made again afterwards the mirror has all")
+
+    def member_documents(self, member: Position) -> Mapping[str, bytes]:
+        """See ChunkLayout."""
+        return self._member_documents.of_group(self._group(member))
+
+    @property
+    def member_version(self) -> Hashable:
+        """See ChunkLayout."""
+        return self._member_documents
+
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        """See ChunkLayout."""
+        content = container_document(self.plan.levels, self.options, self.numbering, complete=complete)
+        return {attributes_key(()): content}
+
+    def listings(self, container_name: str) -> Mapping[str, bytes]:
+        """See ChunkLayout. BigDataViewer's XML file, and the attributes of every setup in it: it looks at each."""
+        if self.options.layout != "bdv":
+            return {}
+        full = self.plan.full
+        shape = [1 if axis == TIME else size for axis, size in zip(full.axes, full.shape, strict=True)]
+        first_times = self.plan.with_levels([replace(full, shape=tuple(shape))])
+        found = {attributes_key(self._group(one)[:1]): self._member_documents.setup for one in first_times.members()}
+        return {**found, BESIDE + xml_name(container_name): make_xml(full, container_name, self.numbering)}
+
+    def resume_keys(self) -> Sequence[str]:
+        """See ChunkLayout."""
+        first = self._group((0,) * len(self.plan.member_axes))
+        levels = range(len(self.plan.levels))
+        return [attributes_key(()), *(attributes_key((*first, level_folder(level))) for level in levels)]
+
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        """See ChunkLayout."""
+        own, *of_levels = self.resume_keys()
+        notes = parse_notes(parse_attributes(documents[own], f"{where}/{own}"))
+        full = self.plan.full
+        if notes is None or (notes.layout, notes.axes) != (self.options.layout, full.axes):
+            text = f"not an N5 container of acqstream with layout {self.options.layout} and axes {full.axes}"
+            raise DatasetExists(f"{where} exists and is {text}")
+        for level, key in enumerate(of_levels):
+            if key in documents:
+                self._check_blocks(level, documents[key], f"{where}/{key}")
+        levels = [replace(level, shape=_resumed_shape(level, notes)) for level in self.plan.levels]
+        return replace(self, plan=self.plan.with_levels(levels), numbering=notes.numbering), notes.complete
+
+    def _group(self, member: Sequence[int]) -> tuple[str, ...]:
+        full = self.plan.full
+        return group_folder(self.options.layout, full.axes, full.shape, member, self.numbering)
+
+    @cached_property
+    def _member_documents(self) -> MemberDocuments:
+        return member_documents(self.plan.levels, self.options)
+
+    def _check_blocks(self, level: int, document: bytes, path: str) -> None:
+        """Raise DatasetExists if blocks of this level are cut or encoded in another way than ours."""
+        attributes = parse_attributes(document, path)
+        if not is_dataset(attributes):
+            return
+        spec, compression = self.plan.levels[level], self.options.compression.to_json()
+        found = parse_dataset(attributes, path)
+        expected = (spec.chunk_shape[len(self.plan.member_axes) :], spec.dtype)
+        if (found.chunk_shape, found.dtype) != expected or attributes["compression"] != compression:
+            blocks = f"blocks of {found.chunk_shape} of {found.dtype}, {attributes['compression']}"
+            raise DatasetExists(f"{path}: holds {blocks}, expected {expected[0]} of {expected[1]}, {compression}")
+
+
+def create_layout(plan: Plan, options: N5Options) -> N5Layout:
+    """The layout of a new container; plan is that of `plan`."""
+    return N5Layout(plan, options, numbering_of(options.layout, plan.full.axes, plan.full.shape))
+
+
+def max_encode_memory(spec: ArraySpec, options: N5Options) -> int:
+    """Bytes that encoding a chunk takes at most: its items in big-endian, the codec's own memory and its result."""
+    swapped = spec.chunk_bytes if spec.dtype.itemsize > 1 else 0
+    if options.compression.type == "raw":
+        return swapped
+    return swapped + 2 * spec.chunk_bytes + _SPARE_BYTES + options.compression.working_bytes
+
+
+def plan(array: ArraySpec, options: N5Options) -> Plan:
+    """Cut an array into blocks. The order of axes is: the others, c of RGB, z (added with extent 1 if missing), y, x.
+
+    Lower levels have floor(size / factor) items along an axis, at least 1. A size of 0 is not known yet. Raises
+    ConfigError for an array without y or x, for a dtype that N5 does not have, and for blocks that are too large.
+    """
+    if dtype_name(array.dtype) is None:
+        raise ConfigError(f"N5 has no items of dtype {array.dtype}")
+    full = _ordered(array)
+    blocks = options.blocks or _default_blocks(full)
+    sides = [min(block, size) if size else block for block, size in zip(blocks, full.shape[-3:], strict=True)]
+    full = replace(full, chunk_shape=(*(1 for _ in full.axes[:-3]), *sides))
+    if full.chunk_bytes > MAX_BLOCK_BYTES:
+        raise ConfigError(f"N5 blocks of {sides} of {full.dtype} (z, y, x) are larger than {MAX_BLOCK_BYTES} bytes")
+    if has_too_many(options.layout, full.axes, full.shape):
+        raise ConfigError(f"{too_many_text(options.layout)} ({', '.join(full.axes)}: {full.shape})")
+    levels = [full]
+    while _needs_another(levels[-1], len(levels), options):
+        factors = _next_factors(levels[-1], options)
+        if factors == levels[-1].factors:
+            break
+        levels.append(full.reduced(factors))
+    leading = folder_axes(options.layout, full.axes)
+    return Plan(levels=tuple(levels), member_axes=full.axes[:leading])
+
+
+def _ordered(array: ArraySpec) -> ArraySpec:
+    """The same array with its axes in our order; z added where there is none."""
+    if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
+        raise ConfigError(f"N5 needs an array with axes y and x, each once, not {array.axes}")
+    others = [name for name in array.axes if name not in (*SPATIAL, COMPONENT)]
+    names = (*others, *((COMPONENT,) if COMPONENT in array.axes else ()), *SPATIAL)
+    return array.ordered(names)
+
+
+def _default_blocks(full: ArraySpec) -> tuple[int, int, int]:
+    depth = min(_Z_EXTENT, full.shape[-3] or _Z_EXTENT)
+    side = _SIDE if depth > 1 else _SIDE_OF_PLANES
+    return depth, side, side
+
+
+def _needs_another(last: ArraySpec, count: int, options: N5Options) -> bool:
+    if options.levels is not None:
+        return count < options.levels
+    sides = zip(last.shape[-2:], last.chunk_shape[-2:], strict=True)
+    return count < MAX_LEVELS and any(size > block for size, block in sides)
+
+
+def _next_factors(last: ArraySpec, options: N5Options) -> tuple[int, ...]:
+    """Twice those of the last level along the axes with the smallest items: anisotropic ones become isotropic."""
+    halved = [last.shape[-2] > 1, last.shape[-1] > 1]
+    finest = min(last.scale[-2:])
+    halve_z = options.downsample == "xyz" and last.shape[-3] != 1 and last.scale[-3] < 2 * finest
+    steps = (*(1 for _ in last.axes[:-3]), 2 if halve_z else 1, *(2 if possible else 1 for possible in halved))
+    return tuple(factor * step for factor, step in zip(last.factors, steps, strict=True))
+
+
+def _resumed_shape(level: ArraySpec, notes: Notes) -> tuple[int, ...]:
+    """The shape of a level in a container that may be further than this process knows, unless it was complete."""
+    existing = reduced_shape(notes.shape, level.factors)
+    return existing if notes.complete else tuple(map(max, existing, level.shape))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0") and len(name) < 20

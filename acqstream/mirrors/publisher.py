@@ -1,0 +1,207 @@
+"""The life of a container in a store, for every chunk format.
+
+A container is created or resumed, takes chunks, grows, and is finished. A document is put after the chunks and the
+documents that it speaks of: first those of a member, then its chunks, then documents of the container, then listings.
+Every step may be repeated with the same result, so a restarted process repeats the steps that it is not sure of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import CorruptDataset, DatasetExists
+from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
+from acqstream.storage.json_file import MAX_FILE_BYTES
+from acqstream.storage.store import Store, require
+
+_LISTING_DELAY = (
+    32  # between two syncs, listings may lack this part of the first axis: they cost more, the longer it is
+)
+
+
+class Publisher:
+    """Publishes the chunks of one container. Methods raise StorageError.
+
+    beside is the store of the folder around the container; None: listings beside the container are left out.
+    Several processes may publish the same container at a time: each stores other chunks, and only one calls `grow`,
+    `set_space` and `finish`.
+    """
+
+    def __init__(self, layout: ChunkLayout, store: Store, beside: Store | None, container_name: str) -> None:
+        self._layout = layout
+        self._store = store
+        self._beside = beside
+        self._container_name = container_name
+        self._lock = threading.Lock()  # for all that follows
+        self._members: set[Position] = set()  # those whose documents were put
+        self._written: dict[str, bytes] = {}  # documents of members, by key
+        self._announced: Mapping[str, bytes] = {}  # documents of the container, by key
+        self._is_unsure = False  # documents may be older than the layout: their writer failed, or was killed
+        self._listed: ArraySpec | None = None  # the full resolution in the listings
+        self._is_settled = False  # the container was complete, and nothing was stored since
+
+    def begin(self) -> None:
+        """Create the container, or resume the existing one.
+
+        Raises DatasetExists if the store holds something else, CorruptDataset, ConfigError if it lacks what the layout
+        needs.
+        """
+        require(self._store, self._layout.needs, self._container_name)
+        self._is_settled = self._resume()
+        plan = self._layout.plan
+        for member in plan.members():
+            keys = [*self._layout.member_documents(member)]
+            if keys and self._store.size(keys[-1]) is not None:
+                self._members.add(member)
+        self._is_unsure = bool(self._members)
+        if self._is_settled:
+            return  # it stays so until something is stored
+        self._ensure_member((0,) * len(plan.member_axes))  # so that readers can open it
+        with self._lock:
+            self._put_documents(self._layout.documents(complete=False))
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout; from any thread."""
+        return self._layout.encode(level, position, chunk)
+
+    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+        """Put a chunk: readers see all of it or nothing, also after a power cut; from any thread.
+
+        It may lie beyond the shape: readers look for it after `grow`.
+        """
+        self._is_settled = False
+        self._ensure_member(self._layout.plan.member(position))
+        self._store.put(self._layout.key(level, position), encoded)
+
+    def grow(self, level: int, shape: Sequence[int]) -> None:
+        """Announce the shape of a level; its chunks are stored. A level never shrinks here.
+
+        Raises ConfigError for an axis that cannot grow.
+        """
+        with self._lock:
+            levels = list(self._layout.plan.levels)
+            before = levels[level].shape
+            after = tuple(map(max, before, shape))
+            self._layout.check_growth(after)
+            if after != before or self._is_unsure:
+                levels[level] = replace(levels[level], shape=after)
+                self._announce(levels, complete=False)
+
+    def set_space(self, levels: Sequence[ArraySpec]) -> None:
+        """Announce scale, units, translation, places and stage_axes of these levels."""
+        with self._lock:
+            before = self._layout.plan.levels
+            spaced = [own.with_space(other) for own, other in zip(before, levels, strict=True)]
+            if self._is_settled:
+                self._layout = self._layout.with_levels(spaced)  # announced with whatever comes next
+            elif tuple(spaced) != before:
+                self._announce(spaced, complete=False)
+
+    def sync(self) -> None:
+        """When this returns, everything that was stored before survives a power cut; listings are up to date."""
+        self._store.sync()
+        with self._lock:
+            if self._put_listings(max_behind=0):
+                self._store.sync()
+            if self._beside is not None:
+                self._beside.sync()
+
+    def finish(self, levels: Sequence[ArraySpec]) -> None:
+        """Announce that it is complete, and its final shapes (maybe smaller), space, labels and attributes."""
+        with self._lock:
+            final = [
+                replace(own.with_space(last), shape=last.shape, labels=last.labels, attributes=last.attributes)
+                for own, last in zip(self._layout.plan.levels, levels, strict=True)
+            ]
+            self._announce(final, complete=self._is_settled)
+        for member in self._layout.plan.members():
+            self._ensure_member(member)
+        self._store.sync()
+        with self._lock:
+            self._announce(final, complete=True)
+        self.sync()
+
+    def _resume(self) -> bool:
+        """Continue an existing container; whether it is complete."""
+        first, *others = self._layout.resume_keys()
+        note = self._read(first)
+        if note is None:
+            if any(True for _ in self._store.children()):
+                raise DatasetExists(f"{self._store.url} exists and is not a container of acqstream: it has no {first}")
+            return False
+        documents = {key: content for key in others if (content := self._read(key)) is not None}
+        self._layout, is_complete = self._layout.resume({first: note, **documents}, self._store.url)
+        return is_complete
+
+    def _read(self, key: str) -> bytes | None:
+        content = self._store.get(key, 0, MAX_FILE_BYTES + 1)
+        if content is not None and len(content) > MAX_FILE_BYTES:
+            raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=f"{self._store.url}/{key}")
+        return content
+
+    def _ensure_member(self, member: Position) -> None:
+        """When this returns, the documents of a member exist."""
+        with self._lock:
+            if member in self._members:
+                return
+            full = self._layout.plan.full
+            shape = list(full.shape)
+            for name, at in zip(self._layout.plan.member_axes, member, strict=True):
+                axis = full.axes.index(name)
+                shape[axis] = max(shape[axis], at + 1)
+            self._layout.check_growth(shape)
+            self._put_member(member)
+            self._members.add(member)
+
+    def _announce(self, levels: Sequence[ArraySpec], *, complete: bool) -> None:
+        before, self._layout = self._layout, self._layout.with_levels(levels)
+        is_unsure, self._is_unsure = self._is_unsure, True
+        if is_unsure or before.member_version != self._layout.member_version:
+            for member in self._members:
+                self._put_member(member)
+        documents = self._layout.documents(complete=complete)
+        if is_unsure or documents != self._announced:
+            self._put_documents(documents)
+        self._is_unsure = False
+
+    def _put_member(self, member: Position) -> None:
+        for key, content in self._layout.member_documents(member).items():
+            self._put_once(key, content)
+
+    def _put_once(self, key: str, content: bytes) -> None:
+        if self._written.get(key) != content:
+            self._store.ensure(key, content)
+            self._written[key] = content
+
+    def _put_documents(self, documents: Mapping[str, bytes]) -> None:
+        for key, content in documents.items():
+            self._store.ensure(key, content)
+        self._announced = documents
+        self._put_listings(max_behind=self._layout.plan.full.shape[0] // _LISTING_DELAY)
+
+    def _put_listings(self, max_behind: int) -> bool:
+        """Put the listings, unless they lack no more than so many positions of the first axis."""
+        full, listed = self._layout.plan.full, self._listed
+        if listed is not None:
+            is_same = replace(listed, shape=(full.shape[0], *listed.shape[1:])) == full
+            if is_same and 0 <= full.shape[0] - listed.shape[0] <= max_behind:
+                return False
+        listings = self._layout.listings(self._container_name)
+        outside = {key.removeprefix(BESIDE): content for key, content in listings.items() if key.startswith(BESIDE)}
+        beside = self._beside
+        if self._is_settled and beside is not None and any(beside.size(name) is not None for name in outside):
+            return False  # programs note in it how the views are registered
+        for key, content in listings.items():
+            if not key.startswith(BESIDE):
+                self._put_once(key, content)
+        for name, content in outside.items():
+            if beside is not None:
+                beside.ensure(name, content)
+        self._listed = full
+        return bool(listings)
