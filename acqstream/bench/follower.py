@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from acqstream.bench.child_process import hold
-from acqstream.dataset.dataset import open_frames
+from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import AcquisitionFailed
 
 _TIMEOUT_S = 30.0
@@ -21,7 +21,7 @@ def follow(path: Path, frames: int) -> list[int]:
     """Read every frame as soon as it is published; the moments, by the frame's place on the time axis."""
     read_ns = [0] * frames
     count = 0
-    with open_frames(path) as dataset:
+    with open_dataset(path) as dataset:
         hold()
         for key in dataset.follow(timeout_s=_TIMEOUT_S):
             dataset.read_frame(key)

@@ -20,7 +20,7 @@ from acqstream.bench.direct_reads import forget, measure_direct_reads
 from acqstream.bench.measurement import Measurement, latency_of
 from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.workload import print_measurement
-from acqstream.dataset.dataset import open_frames
+from acqstream.dataset.dataset import open_dataset
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.reader import open_readers
 
@@ -36,7 +36,7 @@ def measure_opening(path: Path) -> Measurement:
     """Until the first frame was read. The dataset's folder is named by its number of frames."""
 
     def run() -> Any:
-        dataset = open_frames(path)
+        dataset = open_dataset(path)
         dataset.read_frame(FIRST_AXES)
         return dataset
 
@@ -85,7 +85,7 @@ def measure_frames(path: Path) -> Measurement:
     total, durations_ns = 0, array("q")
     meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
     before_ns = started_ns
-    with open_frames(path) as dataset:
+    with open_dataset(path) as dataset:
         for _, frame in dataset.frames():
             total += frame.nbytes
             now_ns = time.perf_counter_ns()
@@ -97,7 +97,7 @@ def measure_frames(path: Path) -> Measurement:
 
 def measure_read_frame(path: Path) -> Measurement:
     """Frames in random order from the page cache, by their axes."""
-    with open_frames(path) as dataset:
+    with open_dataset(path) as dataset:
         keys = list(dataset.keys())
         return _at_random(
             len(keys), dataset.dtype.itemsize * _pixels(dataset.shape), lambda n: dataset.read_frame(keys[n])

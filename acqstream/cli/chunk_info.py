@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from acqstream.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.dataset.chunk_dataset import ChunkDataset
-    from acqstream.dataset.chunk_level import ChunkLevel
+    from acqstream.dataset.dataset import Dataset
+    from acqstream.dataset.level import Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class ChunkInfo:
     summary_metadata: dict[str, Any]
 
 
-def describe_chunks(dataset: ChunkDataset, size_bytes: int) -> ChunkInfo:
+def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
     """The facts about an open dataset, which takes size_bytes on disk."""
     full = dataset.levels[0]
     return ChunkInfo(
@@ -56,7 +56,9 @@ def describe_chunks(dataset: ChunkDataset, size_bytes: int) -> ChunkInfo:
         dtype=str(full.dtype),
         units=full.units,
         translation=full.translation,
-        labels={name: list(values) for name, values in full.axis_values().items() if not isinstance(values, range)},
+        labels={
+            name: [*map(str, values)] for name, values in full.axis_values().items() if not isinstance(values, range)
+        },
         levels=[_describe_level(level) for level in dataset.levels],
         size_bytes=size_bytes,
         summary_metadata=dict(dataset.summary_metadata),
@@ -80,7 +82,7 @@ def print_chunk_info(found: ChunkInfo) -> None:
     print(f"size    {size_text(found.size_bytes)} on disk")
 
 
-def _describe_level(level: ChunkLevel) -> LevelInfo:
+def _describe_level(level: Level) -> LevelInfo:
     return LevelInfo(
         shape=level.shape,
         chunk_shape=level.chunk_shape,

@@ -69,7 +69,7 @@ def info(
     ] = False,
     follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
     png: Annotated[
-        Path | None, typer.Option(help="Also write a contact sheet, evenly chosen frames, to this file.")
+        Path | None, typer.Option(help="Also write a contact sheet, evenly chosen pictures, to this file.")
     ] = None,
 ) -> None:
     """Show what is in a dataset.
@@ -77,18 +77,14 @@ def info(
     Format, axes, shape, number of frames, and whether the dataset is complete.
     """
     import acqstream
-    from acqstream.dataset.chunk_dataset import ChunkDataset
     from acqstream.dataset.contact_sheet import save_contact_sheet
 
     with acqstream.open(path, follow_links=follow_links) as dataset:
-        if isinstance(dataset, ChunkDataset):
-            if png is not None:
-                raise typer.BadParameter("for datasets of frames only", param_hint="--png")
-            found: DatasetInfo | ChunkInfo = describe_chunks(dataset, disk_bytes(dataset.path))
-        else:
-            found = describe(dataset)
-            if png is not None:
-                save_contact_sheet(dataset, png)
+        found: DatasetInfo | ChunkInfo = (
+            describe(dataset) if dataset.has_frames else describe_chunks(dataset, disk_bytes(dataset.path))
+        )
+        if png is not None:
+            save_contact_sheet(dataset, png)
     if as_json:
         print_json(found)
     elif isinstance(found, ChunkInfo):

@@ -20,21 +20,22 @@ def view(
     png: Annotated[
         Path | None, typer.Option(help="Write a contact sheet to this file in place of opening a window.")
     ] = None,
+    follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
 ) -> None:
-    """Look at a dataset, also while it is written.
+    """Look at a dataset of any format, also while it is written.
 
     In napari, if it is installed with a Qt and there is a screen; else as a contact sheet, a PNG file that is named.
     """
     from acqstream.dataset.contact_sheet import save_contact_sheet
-    from acqstream.dataset.dataset import open_frames
+    from acqstream.dataset.dataset import open_dataset
 
     reason = "" if png is not None else why_no_window()
     if png is None and not reason:
-        show_in_napari(path)
+        show_in_napari(path, follow_links=follow_links)
         return
     if reason:
         print(f"no window: {reason}; a contact sheet instead", file=sys.stderr)
-    with open_frames(path) as dataset:
+    with open_dataset(path, follow_links=follow_links) as dataset:
         file = _temporary_file() if png is None else png
         save_contact_sheet(dataset, file)
     print(file)
@@ -51,11 +52,13 @@ def why_no_window() -> str:
     return ""
 
 
-def show_in_napari(path: Path) -> None:
-    """Open a window and wait until it is closed. The plug-in keeps the layers up to date."""
+def show_in_napari(path: Path, *, follow_links: bool) -> None:
+    """Open a window and wait until it is closed. A timer keeps the layers up to date."""
     import napari
 
-    napari.Viewer().open(path, plugin="acqstream")
+    from acqstream.dataset.napari_reader import show_layers
+
+    show_layers(napari.Viewer(), path, follow_links=follow_links)
     napari.run()
 
 

@@ -13,21 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.channel_looks import CHANNEL, contrast_of
-from acqstream.dataset.level_array import LevelArray, view_of
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.level_choice import small_array
 from acqstream.dataset.optional import needed
-from acqstream.errors import ConfigError, DatasetError
+from acqstream.errors import ConfigError, DatasetError, UnsupportedFeature
 from acqstream.model.axes import AxisValue
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from acqstream.dataset.dataset import Dataset
-
-MOST_PICTURES = 24
+MAX_PICTURES = 24
 SIDE = 240
 """Longer side of a picture in pixels."""
 
-_MOST_PIXELS = 1024  # taken along the longer side of a canvas
+_MAX_PIXELS = 1024  # taken along the longer side of a canvas
 _COLUMNS = 6
 _GAP, _LINE = 6, 14  # pixels between pictures, and of a line of text
 _BACKGROUND, _INK = (24, 24, 24), (224, 224, 224)
@@ -42,7 +41,7 @@ class Picture:
 
 
 def save_contact_sheet(dataset: Dataset, file: Path) -> int:
-    """Write a PNG with up to MOST_PICTURES frames, evenly chosen in order of arrival; how many there are.
+    """Write a PNG with up to MAX_PICTURES frames, evenly chosen in order of arrival; how many there are.
 
     The contrast is that of the channel, by what the pictures hold. Raises ConfigError without Pillow or if `file` is
     not called .png, DatasetError while there is no frame.
@@ -67,23 +66,14 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
 
 
 def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
-    """Evenly chosen frames; of tiled datasets whole canvases, from the level that is large enough.
+    """Evenly chosen frames; of tiled datasets and of arrays whole pictures, from the level that is large enough.
 
-    Of a canvas that is far larger not all pixels are taken: without levels it may have any size.
+    Of a picture that is far larger not all pixels are taken: without levels it may have any size.
     """
-    if not dataset.levels[0].frame_count:
+    if not dataset.levels[0].item_count:
         return
-    if dataset.levels[0].is_stitched:
-        array = _small_array(dataset)
-        values = array.view.values
-        positions = itertools.product(*(range(len(some)) for some in values.values()))
-        wanted = set(_evenly(math.prod(map(len, values.values()))))
-        step = -(-max(array.view.window.size) // _MOST_PIXELS)
-        thinned = (slice(None, None, step), slice(None, None, step))
-        for number, position in enumerate(positions):
-            if number in wanted:
-                key = {name: values[name][i] for name, i in zip(values, position, strict=True)}
-                yield Picture(key, array[(*position, *thinned)])
+    if not dataset.has_frames or dataset.levels[0].is_stitched:
+        yield from _pictures_of_level(dataset)
         return
     keys = dataset.keys()
     count = sum(1 for _ in keys)  # one at a time: a list of a million would take hundreds of megabytes
@@ -93,19 +83,33 @@ def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
         yield Picture(key, dataset.read_frame(key))
 
 
+def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
+    """Whole pictures. Raises UnsupportedFeature for an array whose last axes are not y and x."""
+    array = small_array(dataset, {}, SIDE)
+    if not array.layout.pixels:
+        raise UnsupportedFeature(f"{dataset.path}: has the axes {', '.join(array.axes)}; a picture needs y and x last")
+    values = array.values
+    step = -(-max(len(axis.values) for axis in array.layout.pixels[:2]) // _MAX_PIXELS)
+    thinned = (slice(None, None, step), slice(None, None, step))
+    for number in _evenly(math.prod(map(len, values.values()))):
+        position = _position(number, [len(some) for some in values.values()])
+        key = {name: some[at] for (name, some), at in zip(values.items(), position, strict=True)}
+        yield Picture(key, array[(*position, *thinned)])
+
+
+def _position(number: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The position with this number, last axis fastest."""
+    position = []
+    for size in reversed(shape):
+        number, at = divmod(number, size)
+        position.append(at)
+    return tuple(reversed(position))
+
+
 def _evenly(count: int) -> list[int]:
-    """Up to MOST_PICTURES numbers below `count`, the first and the last among them."""
-    return sorted({int(number) for number in np.linspace(0, count - 1, min(count, MOST_PICTURES)).round()})
-
-
-def _small_array(dataset: Dataset) -> LevelArray:
-    """What the full resolution shows, from the lowest level where it is not smaller than a picture."""
-    full = view_of(dataset.levels[0])
-    for number, level in reversed(list(enumerate(dataset.levels))):
-        view = full.reduced(2**number)
-        if max(view.window.size) >= SIDE and level.frame_count and level.axes == dataset.levels[0].axes:
-            return LevelArray(level, view)
-    return LevelArray(dataset.levels[0], full)
+    """Up to MAX_PICTURES numbers below `count`, the first and the last among them."""
+    n_pictures = min(count, MAX_PICTURES)
+    return [round(number * (count - 1) / max(n_pictures - 1, 1)) for number in range(n_pictures)]
 
 
 def _shrunk(image: Any, picture: Picture) -> Picture:

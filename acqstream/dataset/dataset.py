@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
@@ -14,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.follow import follow_keys
-from acqstream.dataset.level import Level, ordered_axis_values
-from acqstream.formats.base import FrameFormat, FrameReader
-from acqstream.formats.ndtiff.mirror_records import read_records
-from acqstream.formats.registry import find_format, find_frame_format
+from acqstream.dataset.frame_source import NDTiffSource
+from acqstream.dataset.level import Level
+from acqstream.dataset.opening import open_source
+from acqstream.dataset.source import Source
+from acqstream.errors import UnsupportedFeature
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.boundary import following_links
 from acqstream.storage.remote_path import as_path
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import xarray
 
 DEFAULT_POLL_S = 0.02
+MAX_LISTED = 10_000_000
 
 AskedValue = str | SupportsIndex
 """An axis value as users have them: integers of any library, enums."""
@@ -37,57 +37,61 @@ AskedValue = str | SupportsIndex
 def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
-    An array in a chunk format opens as a `ChunkDataset`. follow_links=True reads files that links in the dataset's
-    folder have elsewhere; else UnsupportedFeature names the link. The folder itself may be a link. Raises DatasetError
-    if nothing is there, UnknownFormat with what was looked for, and UnsupportedFeature or CorruptDataset for a dataset
-    that cannot be read.
+    follow_links=True reads files that links in the dataset's folder have elsewhere; else UnsupportedFeature names the
+    link. The folder itself may be a link. Raises DatasetError if nothing is there, UnknownFormat with what was looked
+    for, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
     """
-    from acqstream.dataset.chunk_dataset import ChunkDataset  # is a Dataset itself
-
-    place = as_path(path)
-    with following_links(follow_links):
-        found = find_format(place)
-        return _frames(place, found) if isinstance(found, FrameFormat) else ChunkDataset(place, found)
-
-
-def open_frames(path: str | os.PathLike[str]) -> Dataset:
-    """As `open_dataset`, for a dataset of frames. Raises UnsupportedFeature for one of arrays."""
-    place = as_path(path)
-    return _frames(place, find_frame_format(place))
-
-
-def _frames(place: Path, found: FrameFormat) -> Dataset:
-    readers = found.open(place)
-    return Dataset(readers[0].path if readers[0].level else readers[0].container, found.name, readers)
+    return Dataset(open_source(as_path(path), follow_links=follow_links))
 
 
 class Dataset:
-    """Frames by their axes. A context manager; `close` gives up the files.
+    """An acquisition, or an array, in any format. A context manager; `close` closes the files.
 
-    path is the dataset's folder, or that of a level which was opened by itself.
-    What is seen is what was published at opening or at the last `refresh`.
+    A source without single frames, as that of a chunk format, has `levels` and no `keys`, `read_frame`,
+    `read_metadata`, `frames` and `follow`: these raise UnsupportedFeature, which names what to use instead. What is
+    seen is what was published at opening or at the last `refresh`.
     """
 
-    def __init__(self, path: Path, format_name: str, readers: Sequence[FrameReader]) -> None:
-        self.path = path
-        self.format = format_name
-        self._readers = list(readers)
-        self._full = self._readers[0]
-        self._levels = [Level(reader, self._readers[0]) for reader in self._readers]
-        self._lock = threading.Lock()  # for adding levels
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._levels: tuple[Level, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The dataset's folder, or that of a level or an array which was opened by itself."""
+        return self._source.path
+
+    @property
+    def format(self) -> str:
+        """Name of the format: "ndtiff", "n5", ..."""
+        return self._source.format
+
+    @property
+    def has_frames(self) -> bool:
+        """True for formats that keep single frames; False for arrays, which have `levels` only."""
+        return isinstance(self._source, NDTiffSource)
 
     @property
     def levels(self) -> tuple[Level, ...]:
         """The resolution levels seen so far as arrays, the full resolution first."""
-        return tuple(self._levels)
+        sources = self._source.levels
+        if len(self._levels) < len(sources):
+            self._levels = (*self._levels, *map(Level, sources[len(self._levels) :]))
+        return self._levels
 
     @property
     def axes(self) -> dict[str, list[AxisValue]]:
         """Values seen so far by axis, slowest axis first; integers ascending, strings in order of first appearance.
 
-        These are the axes of `keys`, row and column of tiles included.
+        Of frames these are the axes of `keys`, row and column of tiles included; of arrays, all but those of the
+        pixels. Raises UnsupportedFeature where a list would take hundreds of megabytes.
         """
-        return ordered_axis_values(self._full)
+        found = self._source.axis_values()
+        for name, values in found.items():
+            if len(values) > MAX_LISTED:
+                text = f"{self.path}: axis {name!r} has {len(values):,} positions, too many for a list"
+                raise UnsupportedFeature(f"{text}; use levels[0].axis_values")
+        return {name: list(values) for name, values in found.items()}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,51 +105,51 @@ class Dataset:
 
     @property
     def complete(self) -> bool:
-        """True when no frame will be added, and no tile of a lower level."""
-        return all(reader.complete for reader in self._readers) and not self._full.making_levels
-
-    @property
-    def state(self) -> AcquisitionState | None:
-        """What the daemon noted about the acquisition; None in a dataset of another writer."""
-        return self._full.state
-
-    @property
-    def mirrors(self) -> tuple[MirrorResult, ...]:
-        """How its mirrors, and the levels of tiles, have ended: what the dataset's folder records now.
-
-        Empty where nothing was recorded, for example while they are made the first time, and over http.
-        """
-        return tuple(read_records(self._full.container).values())
-
-    @property
-    def summary_metadata(self) -> Mapping[str, Any]:
-        """Metadata of the whole acquisition."""
-        return self._full.summary_metadata
+        """True when no frame or chunk will be added, and no tile of a lower level, as far as a writer has noted it."""
+        return self._source.complete
 
     @property
     def writing(self) -> bool:
-        """True while frames may come, or tiles of lower levels. An interrupted acquisition is not `complete` either."""
-        return self._full.writing or self._full.making_levels
+        """True while frames, tiles or chunks may come. An interrupted acquisition is not `complete` either."""
+        return self._source.writing
+
+    @property
+    def state(self) -> AcquisitionState | None:
+        """What the daemon noted about the acquisition; None in a dataset of another writer, and in a chunk format."""
+        return self._source.state
+
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """How its mirrors, and the levels of tiles, have ended: what the folder of the frames records now.
+
+        Empty where nothing was recorded, for example while they are made the first time, and over http.
+        """
+        return self._source.mirrors
+
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]:
+        """Metadata of the whole acquisition, or what the format of an array keeps besides."""
+        return self._source.summary_metadata
 
     @property
     def display_settings(self) -> Mapping[str, Any]:
         """How viewers showed the channels, by name; empty where nothing is known."""
-        return self._full.display_settings
+        return self._source.display_settings
 
     def keys(self) -> Iterator[dict[str, AxisValue]]:
         """The axes of every frame, in order of first arrival."""
-        return self._full.keys()
+        return self._frames("axes").keys()
 
     def read_frame(self, axes: Mapping[str, AskedValue] | None = None, /, **more_axes: AskedValue) -> NDArray[Any]:
         """The frame with exactly these axes, a new array (Y, X), or (Y, X, 3) for RGB.
 
         The latest, where several were written. Raises FrameNotFound, and CorruptDataset if its bytes are missing.
         """
-        return self._full.read_pixels(self._row(axes, more_axes))
+        return self._frames("levels[0].read").read_frame(_key(axes, more_axes))
 
     def read_metadata(self, axes: Mapping[str, AskedValue] | None = None, /, **more_axes: AskedValue) -> dict[str, Any]:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
-        return self._full.read_metadata(self._row(axes, more_axes))
+        return self._frames("summary_metadata").read_metadata(_key(axes, more_axes))
 
     def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
         """Every frame with its key, in order of arrival: the fastest way to read a whole dataset.
@@ -154,31 +158,22 @@ class Dataset:
         is read meanwhile, with direct I/O where the system has it: it neither uses nor fills the page cache. A frame
         that is kept may keep up to 4 MiB of its neighbours in memory: to keep a few of many, keep copies.
         """
-        for row, frame in self._full.read_in_order():
-            yield self._full.key(row), frame
+        return self._frames("levels[0].read").frames()
 
     def refresh(self) -> list[dict[str, AxisValue]]:
-        """Look for newly published frames, in all levels, and for new levels.
+        """Look for newly published frames or chunks, in all levels, and for new levels.
 
-        The new keys of the full resolution, in order of arrival. Takes time for what is new alone.
+        The new keys of the full resolution, in order of arrival; none of an array. Takes time for what is new alone.
         """
-        rows = self._full.refresh()
-        for reader in self._readers[1:]:
-            reader.refresh()
-        self._find_levels()
-        return list(self._full.keys(rows))
+        return self._source.refresh()
 
     def to_dask(self, level: int = 0) -> dask.array.Array:
         """A level as a lazy dask array, see `dask_arrays.to_dask`."""
-        from acqstream.dataset.dask_arrays import to_dask
-
-        return to_dask(self.levels[level])
+        return self.levels[level].to_dask()
 
     def to_xarray(self, level: int = 0) -> xarray.DataArray:
         """A level as a lazy array with named axes and coordinates, see `xarray_arrays.to_xarray`."""
-        from acqstream.dataset.xarray_arrays import to_xarray
-
-        return to_xarray(self.levels[level])
+        return self.levels[level].to_xarray()
 
     def follow(
         self,
@@ -196,12 +191,12 @@ class Dataset:
         came within timeout_s, DatasetError if there was no such level in the end, or if the view that makes it was
         given up.
         """
-        return follow_keys(_Followed(self, level), timeout_s, poll_s, replaced=replaced)
+        followed = self._frames("refresh and levels[0].read").followed(level)
+        return follow_keys(followed, timeout_s, poll_s, replaced=replaced)
 
     def close(self) -> None:
         """Close all files; again is harmless."""
-        for reader in self._readers:
-            reader.close()
+        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -212,53 +207,21 @@ class Dataset:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.format} {str(self.path)!r}, {len(self._full)} frames>"
+        return f"<Dataset {self.format} {str(self.path)!r}, {self._source.extent}>"
 
-    def _find_levels(self) -> None:
-        """Add the levels that have appeared below the last one."""
-        with self._lock:
-            if self._full.level:  # a lower level by itself
-                return
-            while (reader := self._readers[-1].next_level()) is not None:
-                self._levels.append(Level(reader, self._readers[0]))
-                self._readers.append(reader)
-
-    def _row(self, axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> int:
-        if axes is not None and not isinstance(axes, Mapping):
-            raise TypeError(
-                f"a frame is named by its axes, read_frame(time=0) or read_frame({{'time': 0}}), not by {axes!r}"
-            )
-        wanted = {**(axes or {}), **more_axes}
-        return self._full.row({name: _plain(value) for name, value in wanted.items()})
+    def _frames(self, instead: str) -> NDTiffSource:
+        """The source, where it keeps single frames. The one place that refuses what arrays do not have."""
+        if isinstance(self._source, NDTiffSource):
+            return self._source
+        raise UnsupportedFeature(f"{self.path}: {self.format} keeps arrays, not frames; use {instead}")
 
 
-class _Followed:
-    """One level as `follow_keys` needs it."""
-
-    def __init__(self, dataset: Dataset, level: int) -> None:
-        self.name = f"{dataset.path}, level {level}"
-        self.failure = ""
-        self._dataset = dataset
-        self._level = level
-
-    def refresh(self) -> bool:
-        """Look for new frames; False if nothing more will come. The state is read before the frames."""
-        full = self._dataset._full
-        full.refresh()
-        is_lower = self._level > 0 or full.level > 0
-        writing = full.writing or (is_lower and full.making_levels)
-        self.failure = full.levels_failure if is_lower else ""
-        reader = self.reader()
-        if reader is None:
-            self._dataset._find_levels()
-        elif self._level:
-            reader.refresh()
-        return writing
-
-    def reader(self) -> FrameReader | None:
-        """None while the level is not there."""
-        readers = self._dataset._readers
-        return readers[self._level] if self._level < len(readers) else None
+def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> dict[str, AxisValue]:
+    if axes is not None and not isinstance(axes, Mapping):
+        raise TypeError(
+            f"a frame is named by its axes, read_frame(time=0) or read_frame({{'time': 0}}), not by {axes!r}"
+        )
+    return {name: _plain(value) for name, value in {**(axes or {}), **more_axes}.items()}
 
 
 def _plain(value: AskedValue) -> AxisValue:

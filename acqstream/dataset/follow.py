@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from acqstream.errors import DatasetError
-from acqstream.formats.base import FrameReader
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
 
@@ -23,7 +23,7 @@ class Followed(Protocol):
     def refresh(self) -> bool:
         """Look for new frames; False if none will come after those that are there now."""
 
-    def reader(self) -> FrameReader | None:
+    def reader(self) -> NDTiffReader | None:
         """None while the level is not there."""
 
 

@@ -7,9 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from acqstream.dataset.channel_looks import CHANNEL, channel_looks, contrast_of
 from acqstream.dataset.dataset import Dataset
-from acqstream.dataset.level_array import LevelArray, View, view_of
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.level_choice import level_arrays, small_array
+from acqstream.dataset.source import C, LevelAxis, Spacing
 from acqstream.model.axes import AxisValue
 
 LayerData = tuple[Any, ...]
@@ -32,7 +36,7 @@ def image_layers(dataset: Dataset, known: Collection[AxisValue | None] = ()) -> 
 
     The data are arrays that read when napari asks: one, or for a pyramid one per level, all over the same axes.
     """
-    if not dataset.levels[0].frame_count:
+    if not dataset.levels[0].item_count:
         return []
     channels: Sequence[AxisValue] = dataset.levels[0].axis_values().get(CHANNEL, ())
     looks = channel_looks(channels, dataset.summary_metadata, dataset.display_settings)
@@ -50,61 +54,55 @@ def image_layers(dataset: Dataset, known: Collection[AxisValue | None] = ()) -> 
         data = keywords.pop("data")
         if not keywords["rgb"]:
             keywords["colormap"] = look.color
-            keywords["contrast_limits"] = look.limits or contrast_of(_any_frame(source))
+            keywords["contrast_limits"] = look.limits or contrast_of(_any_picture(source))
             keywords["blending"] = "additive" if channels else "translucent"
         layers.append((data, keywords, "image"))
     return layers
 
 
 def data_of(source: LayerSource) -> dict[str, Any]:
-    """The keywords of `add_image` that change while the dataset grows, `data` among them."""
-    level = source.dataset.levels[0]
-    view = view_of(level)
-    view = view if source.channel is None else view.at(CHANNEL, source.channel)
-    arrays = _arrays(source.dataset, view)
-    first, step = _z_places(view, level.z_step_um)
-    pixel_um = level.pixel_size_um or 1.0
-    axes = arrays[0].axes[: len(view.values) + 2]
-    scales = {"z": step, "y": pixel_um, "x": pixel_um}
-    starts = {"z": first, "y": view.window.start[0] * pixel_um, "x": view.window.start[1] * pixel_um}
-    in_um = {"y", "x"} if level.pixel_size_um else set()
-    if level.z_step_um:
-        in_um.add("z")
+    """The keywords of `add_image` that change while the dataset grows, `data` among them.
+
+    An axis lies where its distance and place are known, of one position at its place on the stage; else in pixels.
+    """
+    level = source.dataset.levels[0].source
+    arrays = level_arrays(source.dataset, _fixed(source))
+    axes = [axis for axis in arrays[0].shown if axis.name != C or axis not in arrays[0].layout.pixels]
+    spacings = [level.spacing(axis.name) for axis in axes]
+    steps = [_start_and_step(axis, spacing) for axis, spacing in zip(axes, spacings, strict=True)]
     return {
         "data": arrays if len(arrays) > 1 else arrays[0],
         "multiscale": len(arrays) > 1,
         "rgb": len(arrays[0].shape) > len(axes),
-        "axis_labels": axes,
-        "scale": [scales.get(axis, 1.0) for axis in axes],
-        "translate": [starts.get(axis, 0.0) for axis in axes],
-        "units": ["um" if axis in in_um else "pixel" for axis in axes],
+        "axis_labels": tuple(axis.name for axis in axes),
+        "scale": [step for _, step in steps],
+        "translate": [start for start, _ in steps],
+        "units": [spacing.unit or "pixel" for spacing in spacings],
     }
 
 
-def _arrays(dataset: Dataset, view: View) -> list[LevelArray]:
-    """The view in all levels that have it: napari wants the same axes in all, and the same place."""
-    arrays = [LevelArray(dataset.levels[0], view)]
-    axes = dataset.levels[0].axis_values().keys()
-    for number, level in enumerate(dataset.levels[1:], 1):
-        if not level.frame_count or level.axis_values().keys() != axes:
-            break
-        arrays.append(LevelArray(level, view.reduced(2**number)))
-    return arrays
+def _start_and_step(axis: LevelAxis, spacing: Spacing) -> tuple[float, float]:
+    """Where the first position lies and how far apart they are; names, and numbers that are not even, count from 0."""
+    numbers = axis.numbers
+    if not numbers:
+        return 0.0, 1.0
+    if isinstance(numbers, range):
+        return spacing.start + numbers[0] * spacing.step, spacing.step
+    between = {second - first for first, second in itertools.pairwise(numbers)} or {1}
+    if len(between) > 1:
+        return 0.0, spacing.step
+    return spacing.start + numbers[0] * spacing.step, between.pop() * spacing.step
 
 
-def _z_places(view: View, step_um: float | None) -> tuple[float, float]:
-    """Where the first z lies and how far apart they are, in um or steps; from 0 by 1 where they are not even."""
-    values = [value for value in view.values.get("z", ()) if isinstance(value, int)]
-    step = step_um or 1.0
-    if not values or len(values) != len(view.values["z"]):
-        return 0.0, step
-    spacing = values[1] - values[0] if len(values) > 1 else 1
-    is_even = all(second - one == spacing for one, second in itertools.pairwise(values))
-    return (values[0] * step, spacing * step) if is_even else (0.0, step)
+def _fixed(source: LayerSource) -> dict[str, AxisValue]:
+    return {} if source.channel is None else {CHANNEL: source.channel}
 
 
-def _any_frame(source: LayerSource) -> Any:
-    """The first frame of the channel that arrived."""
-    keys = source.dataset.keys()
-    key = next(key for key in keys if source.channel is None or key.get(CHANNEL) == source.channel)
-    return source.dataset.read_frame(key)
+def _any_picture(source: LayerSource) -> NDArray[Any]:
+    """The first frame of the channel that arrived; of arrays, the first picture, from a small level."""
+    if source.dataset.has_frames:
+        keys = source.dataset.keys()
+        key = next(key for key in keys if source.channel is None or key.get(CHANNEL) == source.channel)
+        return source.dataset.read_frame(key)
+    array: LevelArray = small_array(source.dataset, _fixed(source))
+    return array[(0,) * len(array.outer) if array.layout.pixels else (0,) * max(0, array.ndim - 2)]

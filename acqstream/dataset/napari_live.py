@@ -39,10 +39,10 @@ class LiveLayers:
         return writing
 
     def _count(self) -> list[int]:
-        return [level.frame_count for level in self._dataset.levels]
+        return [level.item_count for level in self._dataset.levels]
 
     def _channels(self) -> set[AxisValue | None]:
-        if not self._dataset.levels[0].frame_count:
+        if not self._dataset.levels[0].item_count:
             return set()
         return set(self._dataset.levels[0].axis_values().get(CHANNEL, [None]))
 

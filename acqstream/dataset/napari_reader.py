@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from acqstream.dataset.dataset import open_frames
+from acqstream.dataset.dataset import open_dataset
 from acqstream.dataset.napari_layers import LayerData, image_layers
 from acqstream.dataset.napari_live import start_timer
 from acqstream.errors import AcqStreamError
-from acqstream.formats.registry import find_frame_format
+from acqstream.formats.registry import find_format
+from acqstream.storage.remote_path import as_path
 
 PathLike = str | os.PathLike[str]
 _NO_LAYER: LayerData = (None,)
@@ -22,7 +22,7 @@ def get_reader(path: PathLike | Sequence[PathLike]) -> Callable[[Any], list[Laye
     if not isinstance(path, (str, os.PathLike)):
         return None
     try:
-        find_frame_format(Path(path))
+        find_format(as_path(path))
     except (AcqStreamError, OSError, ValueError):  # napari asks for every path
         return None
     return read_layers
@@ -31,10 +31,20 @@ def get_reader(path: PathLike | Sequence[PathLike]) -> Callable[[Any], list[Laye
 def read_layers(path: PathLike) -> list[LayerData]:
     """An image layer per channel. Where there is a window, it follows a dataset that is being written.
 
-    Raises as `acqstream.open`.
+    Links out of the dataset are not followed. Raises as `acqstream.open`.
     """
-    dataset = open_frames(path)
+    return _layers(path, follow_links=False) or [_NO_LAYER]
+
+
+def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False) -> None:
+    """Add the layers of `read_layers` to a viewer."""
+    for data, keywords, _ in _layers(path, follow_links=follow_links):
+        viewer.add_image(data, **keywords)
+
+
+def _layers(path: PathLike, *, follow_links: bool) -> list[LayerData]:
+    dataset = open_dataset(path, follow_links=follow_links)
     layers = image_layers(dataset)
     if dataset.writing:
         start_timer(dataset)
-    return layers or [_NO_LAYER]
+    return layers

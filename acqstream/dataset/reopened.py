@@ -1,35 +1,37 @@
-"""Datasets that arrays opened again, in the process that they were sent to."""
+"""Sources that arrays opened again, in the process that they were sent to."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 
-from acqstream.dataset.dataset import Dataset, open_frames
-from acqstream.dataset.level import Level
+from acqstream.dataset.opening import open_source
+from acqstream.dataset.source import LevelAddress, LevelSource, Source
+from acqstream.errors import DatasetError
 from acqstream.storage.remote_path import as_path
 
-MOST_OPEN = 8  # an index takes memory, its files descriptors
+MAX_OPEN = 8  # an index takes memory, its files descriptors
 
-_open: OrderedDict[tuple[object, ...], Dataset] = OrderedDict()
+_open: OrderedDict[tuple[object, ...], Source] = OrderedDict()
 _lock = threading.Lock()
 
 
-def reopened(path: str, frame_count: int) -> Level:
-    """The level in the folder `path`, with at least so many frames; the last few stay open.
+def reopened(address: LevelAddress, item_count: int) -> LevelSource:
+    """The level at an address, with at least so many items; the last few datasets stay open.
 
-    Raises as `open_frames` and `Dataset.refresh`.
+    Raises as `acqstream.open` and `Dataset.refresh`.
     """
-    status = as_path(path).stat()
-    key = (path, status.st_ino)  # another dataset may have come to this place
+    path = as_path(address.path)
+    key = (address.path, address.follows_links, path.stat().st_ino)  # another dataset may have come to this place
     with _lock:
-        dataset = _open.get(key)
-        if dataset is None:
-            dataset = _open[key] = open_frames(path)
-            if len(_open) > MOST_OPEN:
+        source = _open.get(key)
+        if source is None:
+            source = _open[key] = open_source(path, follow_links=address.follows_links)
+            if len(_open) > MAX_OPEN:
                 _open.popitem(last=False)  # whoever still reads from it keeps its files open
         _open.move_to_end(key)
-        level = dataset.levels[0]  # of this folder
-        if level.frame_count < frame_count:
-            dataset.refresh()
-        return level
+        if len(source.levels) <= address.number or source.levels[address.number].item_count < item_count:
+            source.refresh()
+        if len(source.levels) <= address.number:
+            raise DatasetError(f"{address.path}: has no level {address.number} any more")
+        return source.levels[address.number]

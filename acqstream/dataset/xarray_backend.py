@@ -17,22 +17,25 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from acqstream.dataset.dask_arrays import chunk_shape
-from acqstream.dataset.dataset import Dataset, open_frames
+from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
-from acqstream.formats.registry import FRAME_FORMATS
+from acqstream.formats.registry import FRAME_FORMATS, chunk_formats
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""
+
+_OWN_FILES = frozenset({"attributes.json", "header.wkw", "datasource-properties.json"})
+"""Files that mark a dataset, and that no other engine reads; besides those that end in .index."""
 
 
 class AcqStreamBackend(BackendEntrypoint):
     """Opens a level of a dataset as one lazy variable `image`; without `chunks=` no dask is needed."""
 
-    description = "NDTiff datasets, finished or growing"
+    description = "NDTiff, N5 and WKW datasets, finished or growing"
     url = ""
-    open_dataset_parameters = ("filename_or_obj", "drop_variables", "level")
+    open_dataset_parameters = ("filename_or_obj", "drop_variables", "level", "follow_links")
     supports_groups = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -41,19 +44,26 @@ class AcqStreamBackend(BackendEntrypoint):
             return False
         path = Path(filename_or_obj)
         try:
-            if path.is_dir():
-                path /= "a file in it"  # asked so, a folder that only holds datasets is none
-            elif path.suffix != ".index":
+            is_folder = path.is_dir()
+            if not is_folder and path.suffix != ".index" and path.name not in _OWN_FILES:
                 return False
-            return any(entry.detect(path) for entry in FRAME_FORMATS)
+            inside = path / "a file in it" if is_folder else path  # so a folder that only holds datasets is none
+            return any(entry.detect(inside) for entry in FRAME_FORMATS) or any(
+                entry.detect(path) for entry in chunk_formats().values()
+            )
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
             return False
 
     def open_dataset(
-        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, level: int = 0
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        level: int = 0,
+        follow_links: bool = False,
     ) -> xarray.Dataset:
-        """Level `level` of the dataset. Raises as `acqstream.open`."""
-        dataset = open_frames(filename_or_obj)
+        """Level `level` of the dataset; follow_links as in `acqstream.open`, and errors too."""
+        dataset = open_dataset(filename_or_obj, follow_links=follow_links)
         try:
             made = _level_dataset(dataset, level, drop_variables)
         except BaseException:
@@ -63,10 +73,14 @@ class AcqStreamBackend(BackendEntrypoint):
         return made
 
     def open_groups_as_dict(
-        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        follow_links: bool = False,
     ) -> dict[str, xarray.Dataset]:
         """All levels, by path: `/level0`, the full resolution, `/level1` ..."""
-        dataset = open_frames(filename_or_obj)
+        dataset = open_dataset(filename_or_obj, follow_links=follow_links)
         try:
             levels = range(len(dataset.levels))
             groups = {f"/level{number}": _level_dataset(dataset, number, drop_variables) for number in levels}
@@ -85,14 +99,14 @@ class AcqStreamBackend(BackendEntrypoint):
 def _level_dataset(dataset: Dataset, number: int, drop: str | Iterable[str] | None) -> xarray.Dataset:
     if not 0 <= number < len(dataset.levels):
         raise DatasetError(f"{dataset.path}: no level {number}; there are levels 0 to {len(dataset.levels) - 1}")
-    level = dataset.levels[number]
-    array = LevelArray(level)
-    chunks = chunk_shape(array, level.chunk_shape)
+    source = dataset.levels[number].source
+    array = LevelArray(source)
+    chunks = chunk_shape(array)
     names = dimension_names(array)
     encoding = {"preferred_chunks": dict(zip(names, chunks, strict=True))}
     variables = {IMAGE: xarray.Variable(names, indexing.LazilyIndexedArray(_Pixels(array)), encoding=encoding)}
     dropped = [drop] if isinstance(drop, str) else list(drop or ())
-    made = xarray.Dataset(variables, coordinates(level, array), level.attributes)
+    made = xarray.Dataset(variables, coordinates(source, array), source.attributes)
     return made.drop_vars([name for name in dropped if name in made.variables])
 
 

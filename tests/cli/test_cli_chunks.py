@@ -52,10 +52,13 @@ def test_info_of_arrays_as_json(folder, capsys):
     assert found["levels"][1]["factors"] == [1, 1, 2, 2]
 
 
-def test_a_contact_sheet_of_arrays_is_refused(folder, tmp_path, capsys):
-    code, _, err = run(capsys, "info", folder, "--png", tmp_path / "a.png")
-    assert code != 0
-    assert "for datasets of frames only" in err
+def test_a_contact_sheet_of_arrays(folder, tmp_path, capsys):
+    code, _, _ = run(capsys, "info", folder, "--png", tmp_path / "a.png")
+    assert code == 0
+    assert (tmp_path / "a.png").stat().st_size > 0
+    code, out, _ = run(capsys, "view", folder, "--png", tmp_path / "b.png")
+    assert (code, out) == (0, f"{tmp_path / 'b.png'}\n")
+    assert (tmp_path / "b.png").read_bytes() == (tmp_path / "a.png").read_bytes()
 
 
 def test_verify_of_arrays(folder, capsys):

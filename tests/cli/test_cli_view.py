@@ -61,7 +61,7 @@ def test_what_a_window_needs(
 def test_with_a_window_it_is_shown_there(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Path] = []
     monkeypatch.setattr(view_module, "why_no_window", lambda: "")
-    monkeypatch.setattr(view_module, "show_in_napari", shown.append)
+    monkeypatch.setattr(view_module, "show_in_napari", lambda path, *, follow_links: shown.append(path))
     with pytest.raises(SystemExit):
         main(["view", str(DATA)])
     assert shown == [DATA]

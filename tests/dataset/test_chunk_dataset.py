@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.dataset import dask_arrays
 from acqstream.errors import UnsupportedFeature
 from tests.formats.n5.n5_samples import samples, write_pyramid
 
@@ -60,7 +61,7 @@ def test_parts_that_do_not_fit_are_index_errors(made, selection):
 def test_only_the_chunks_selected_are_read_and_each_once(made, monkeypatch):
     path, array = made
     with acqstream.open(path) as ds:
-        reader, seen = ds.levels[0]._reader, []
+        reader, seen = ds.levels[0].source.reader, []
         plain = reader.read_chunk
         monkeypatch.setattr(reader, "read_chunk", lambda position: (seen.append(position), plain(position))[1])
         assert np.array_equal(ds.levels[0].read((1, slice(3, None, -1), 8, slice(15, 17))), array[1, 3::-1, 8, 15:17])
@@ -90,19 +91,24 @@ def test_missing_chunks_are_zeros_and_told(made, tmp_path):
         expected = array.copy()
         expected[1, 4:, :8, 16:] = 0
         assert np.array_equal(ds.levels[0].read(), expected)
-        assert (ds.levels[0].missing(), ds.levels[0].missing_count) == ([(1, 2, 0, 1)], 1)
+        assert (ds.levels[0].missing(), ds.levels[0].missing_count) == ([{"time": 1, "z": 2, "y": 0, "x": 1}], 1)
+        assert ds.levels[0].missing((1, slice(4, None))) == ds.levels[0].missing((1, 4, 0, slice(16, 17)))
+        assert ds.levels[0].missing((0, 4)) == ds.levels[0].missing((..., slice(0, 16))) == []
         shutil.copy(
             path / "setup0" / "timepoint1" / "s0" / "1" / "0" / "2", copy / "setup0" / "timepoint1" / "s0" / "1" / "0"
         )
         assert np.array_equal(ds.levels[0].read(), array)  # nothing is remembered of what was missing
 
 
-def test_dask_reads_chunk_by_chunk_in_other_processes_too(made):
+def test_dask_reads_chunk_by_chunk_in_other_processes_too(made, monkeypatch):
     pytest.importorskip("dask")
+    monkeypatch.setattr(dask_arrays, "CHUNK_BYTES", 1)
     path, array = made
     with acqstream.open(path) as ds:
         lazy = ds.to_dask()
         assert (lazy.shape, lazy.dtype, lazy.chunksize) == (array.shape, array.dtype, (1, 2, 8, 16))
+        monkeypatch.setattr(dask_arrays, "CHUNK_BYTES", 2 * 2 * 2 * 8 * 16)  # a chunk and its neighbour along z
+        assert ds.to_dask().chunksize == (1, 4, 8, 16)
         assert np.array_equal(lazy[1:, 2].compute(scheduler="sync"), array[1:, 2])
         assert np.array_equal(ds.to_dask(1).compute(scheduler="sync"), ds.levels[1].read())
         sent = pickle.loads(pickle.dumps(ds.levels[0]))  # noqa: S301
@@ -113,7 +119,7 @@ def test_xarray_has_names_and_places(made):
     pytest.importorskip("xarray")
     with acqstream.open(made[0]) as ds:
         half = ds.to_xarray(1)
-        assert repr(ds.levels[1]) == f"<ChunkLevel {str(made[0])!r}, {', '.join(AXES)}: {half.shape} {half.dtype}>"
+        assert repr(ds.levels[1]) == f"<Level {str(made[0])!r}, {', '.join(AXES)}: {half.shape} {half.dtype}>"
         assert (half.dims, half.name) == (AXES, "a.n5")
         assert half.coords["x"].values[:2] == pytest.approx([0.05, 0.25])
         assert half.coords["x"].attrs == {"units": "um"}
@@ -136,13 +142,6 @@ def test_what_is_asked_of_frames_says_what_to_use(made, ask, instead):
         pytest.raises(UnsupportedFeature, match=f"n5 keeps arrays, not frames; use .*{instead}"),
     ):
         ask(ds)
-
-
-def test_what_needs_frames_refuses_arrays(made):
-    from acqstream.dataset.dataset import open_frames
-
-    with pytest.raises(UnsupportedFeature, match="this needs a dataset in ndtiff"):
-        open_frames(made[0])
 
 
 def test_an_axis_of_hostile_length_is_told_and_not_listed(tmp_path):

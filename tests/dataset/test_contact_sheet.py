@@ -11,7 +11,7 @@ from PIL import Image
 
 import acqstream
 from acqstream.dataset import contact_sheet
-from acqstream.dataset.contact_sheet import MOST_PICTURES, SIDE, choose_pictures, save_contact_sheet
+from acqstream.dataset.contact_sheet import MAX_PICTURES, SIDE, choose_pictures, save_contact_sheet
 from acqstream.errors import ConfigError, DatasetError
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
@@ -28,7 +28,7 @@ def test_frames_are_chosen_evenly_first_and_last_among_them(tmp_path: Path) -> N
     with acqstream.open(folder.path) as ds:
         pictures = list(choose_pictures(ds))
         times = [picture.key["time"] for picture in pictures]
-        assert (len(times), times[0], times[-1]) == (MOST_PICTURES, 0, 99)
+        assert (len(times), times[0], times[-1]) == (MAX_PICTURES, 0, 99)
         assert set(np.diff(times)) == {4, 5}
         assert np.array_equal(pictures[1].pixels, ds.read_frame(time=times[1]))
     few = folder_of(tmp_path / "few", 3)

@@ -14,7 +14,7 @@ import pytest
 
 import acqstream
 from acqstream.dataset import dask_arrays
-from acqstream.dataset.level import Level
+from acqstream.dataset.frame_level import FrameLevel
 from acqstream.errors import ConfigError
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
@@ -45,14 +45,14 @@ def test_nothing_is_read_before_it_is_computed_and_then_one_frame_only(
     for time in range(6):
         folder.add({"time": time}, image(time))
     monkeypatch.setattr(dask_arrays, "CHUNK_BYTES", 1)
-    read = Level.read
+    read = FrameLevel.read
     asked: list[object] = []
 
-    def read_and_note(level: Level, selection: Any) -> Any:
-        asked.append(selection)
-        return read(level, selection)
+    def read_and_note(level: FrameLevel, layout: Any, taken: Any) -> Any:
+        asked.append(taken)
+        return read(level, layout, taken)
 
-    monkeypatch.setattr(Level, "read", read_and_note)
+    monkeypatch.setattr(FrameLevel, "read", read_and_note)
     with acqstream.open(folder.path) as ds:
         array = ds.to_dask()
         assert array.chunks == ((1,) * 6, (3,), (4,))

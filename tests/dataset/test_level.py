@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level import Level
 from acqstream.errors import DatasetError
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
 TIMES, CHANNELS = 4, ["b", "a", "c"]
@@ -34,6 +36,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Level, NDA
                 folder.add({"time": t - 1, "channel": channel}, array[t, c])
     with acqstream.open(folder.path) as ds:
         yield ds.levels[0], array
+
+
+def reader_of(level: Level) -> NDTiffReader:
+    assert isinstance(level.source, FrameLevel)
+    return level.source.reader
 
 
 def selectors(size: int) -> st.SearchStrategy[Any]:
@@ -83,15 +90,15 @@ def test_only_integers_and_slices_select(whole: tuple[Level, NDArray[Any]], sele
 def test_only_selected_frames_are_read(whole: tuple[Level, NDArray[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     level, _ = whole
     asked: list[int] = []
-    read = level._reader.read_rows
+    read = reader_of(level).read_rows
 
     def note_and_read(row: int, first: int, stop: int) -> NDArray[Any]:
         asked.append(row)
         assert (first, stop) == (0, 1)
         return read(row, first, stop)
 
-    monkeypatch.setattr(level._reader, "read_rows", note_and_read)
-    monkeypatch.setattr(level._reader, "read_pixels", None)
+    monkeypatch.setattr(reader_of(level), "read_rows", note_and_read)
+    monkeypatch.setattr(reader_of(level), "read_pixels", None)
     level.read((slice(1, 2), slice(None, None, 2), 0, slice(0, 2)))
     assert asked == [3, 5]
     level.read((slice(3, 3), ...))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 
 import acqstream
 from acqstream.dataset import reopened as reopened_module
-from acqstream.dataset.level import Level
-from acqstream.dataset.level_array import LevelArray, Window, view_of
+from acqstream.dataset.frame_level import FrameLevel
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.source import LevelAxis, LevelLayout, pixel_axis
 from acqstream.errors import DatasetError
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_it_is_the_level(name: str) -> None:
     with acqstream.open(GOLDEN / name / "data") as ds:
         for level in ds.levels:
-            array, whole = LevelArray(level), level.read()
+            array, whole = level.as_array(), level.read()
             assert (array.shape, array.dtype, array.ndim) == (whole.shape, whole.dtype, whole.ndim)
             assert np.array_equal(np.asarray(array), whole)
             assert np.array_equal(array[..., -1], whole[..., -1])
@@ -54,7 +56,7 @@ def test_it_is_the_level(name: str) -> None:
 
 def test_values_that_come_in_between_move_nothing(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         before = array[...]
         folder.add({"time": 1, "channel": "A"}, image(7))
         folder.add({"time": -1, "channel": "D"}, image(8))
@@ -71,7 +73,7 @@ def test_tiles_left_of_the_first_one_move_nothing(tmp_path: Path) -> None:
     folder.add({"row": 0, "column": 0}, image(1))
     folder.add({"row": 0, "column": 1}, image(2))
     with acqstream.open(folder.path) as ds:
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         before = array[...]
         folder.add({"row": -1, "column": -2}, image(3))
         ds.refresh()
@@ -83,8 +85,10 @@ def test_tiles_left_of_the_first_one_move_nothing(tmp_path: Path) -> None:
 def test_a_view_beyond_what_is_there_is_zeros(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
         level = ds.levels[0]
-        view = view_of(level)
-        wide = LevelArray(level, type(view)({**view.values, "time": [5, 2]}, Window((-1, 1), (5, 2))))
+        layout = level.source.layout()
+        times = LevelAxis("time", [5, 2], [5, 2])
+        pixels = (pixel_axis("y", -1, 5), pixel_axis("x", 1, 2))
+        wide = LevelArray(level.source, replace(layout, outer=(times, layout.outer[1]), pixels=pixels))
         assert wide.shape == (2, 2, 5, 2)
         expected = np.zeros(wide.shape, "<u2")
         expected[1, 0, 1:4] = image(2)[:, 1:3]
@@ -93,11 +97,11 @@ def test_a_view_beyond_what_is_there_is_zeros(folder: Folder) -> None:
 
 def test_pickled_it_opens_the_dataset_again_with_all_frames(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
-        first = pickle.dumps(LevelArray(ds.levels[0]))
+        first = pickle.dumps(ds.levels[0].as_array())
         assert len(pickle.loads(first)[...]) == 2  # noqa: S301 - opened once, then refreshed below
         folder.add({"time": 2, "channel": "D"}, image(5))
         ds.refresh()
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         copy = pickle.loads(pickle.dumps(array))  # noqa: S301
     assert np.array_equal(copy[1, 1], image(5))
     assert len(reopened_module._open) == 1
@@ -108,14 +112,14 @@ def test_pickled_it_opens_the_dataset_again_with_all_frames(folder: Folder) -> N
 def test_a_lower_level_is_opened_again_as_that_level() -> None:
     with acqstream.open(PYRAMID) as ds:
         for level in ds.levels:
-            copy = pickle.loads(pickle.dumps(LevelArray(level)))  # noqa: S301
+            copy = pickle.loads(pickle.dumps(level.as_array()))  # noqa: S301
             assert np.array_equal(copy[...], level.read())
 
 
 def test_another_dataset_at_the_same_place_is_not_taken_for_the_old_one(folder: Folder, tmp_path: Path) -> None:
     def copy_of_it() -> LevelArray:
         with acqstream.open(folder.path) as ds:
-            copy: LevelArray = pickle.loads(pickle.dumps(LevelArray(ds.levels[0])))  # noqa: S301
+            copy: LevelArray = pickle.loads(pickle.dumps(ds.levels[0].as_array()))  # noqa: S301
             return copy
 
     assert np.array_equal(copy_of_it()[0, 0], image(0))
@@ -125,30 +129,31 @@ def test_another_dataset_at_the_same_place_is_not_taken_for_the_old_one(folder: 
 
 
 def test_no_more_than_a_few_stay_open(tmp_path: Path) -> None:
-    for number in range(reopened_module.MOST_OPEN + 3):
+    for number in range(reopened_module.MAX_OPEN + 3):
         folder = Folder(tmp_path / str(number))
         folder.add({"time": 0}, image(number))
         with acqstream.open(folder.path) as ds:
-            copy = pickle.loads(pickle.dumps(LevelArray(ds.levels[0])))  # noqa: S301
+            copy = pickle.loads(pickle.dumps(ds.levels[0].as_array()))  # noqa: S301
         assert np.array_equal(copy[0], image(number))
-    assert len(reopened_module._open) == reopened_module.MOST_OPEN
+    assert len(reopened_module._open) == reopened_module.MAX_OPEN
 
 
 def test_a_refresh_amid_reading_moves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Level.read
+    read = FrameLevel.read
     news = [{"time": -5, "channel": "B"}, {"time": -6, "channel": "B"}]
 
-    def refresh_and_read(level: Level, selection: Any) -> Any:
+    def refresh_and_read(level: FrameLevel, layout: LevelLayout, taken: Any) -> Any:
         if news:
             folder.add(news.pop(), image(9))
             ds.refresh()  # as another thread does, behind the one that has looked up the positions
-        return read(level, selection)
+        return read(level, layout, taken)
 
     with acqstream.open(folder.path) as ds:
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         before = array[...]
-        monkeypatch.setattr(Level, "read", refresh_and_read)
-        assert np.array_equal(array[...], before)
+        monkeypatch.setattr(FrameLevel, "read", refresh_and_read)
+        for _ in range(2):
+            assert np.array_equal(array[...], before)
         assert not news
 
 
@@ -159,7 +164,7 @@ def test_threads_read_what_they_asked_for_while_it_grows(tmp_path: Path) -> None
         folder.add({"channel": channel}, image(channel))
     wrong: list[int] = []
     with acqstream.open(folder.path) as ds:
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         done = threading.Event()
 
         def read() -> None:
@@ -180,7 +185,7 @@ def test_threads_read_what_they_asked_for_while_it_grows(tmp_path: Path) -> None
 
 def test_new_axes_are_told(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
-        array = LevelArray(ds.levels[0])
+        array = ds.levels[0].as_array()
         folder.add({"time": 0, "channel": "B", "z": 1}, image(1))
         ds.refresh()
         with pytest.raises(DatasetError, match=r"axes are \['time', 'channel', 'z'\] by now"):
@@ -188,10 +193,15 @@ def test_new_axes_are_told(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "size", "reduced"),
+    ("start", "size", "expected"),
     [((0, 0), (8, 6), ((0, 0), (2, 2))), ((-4, 4), (5, 9), ((-1, 1), (2, 3))), ((-1, 3), (1, 1), ((-1, 0), (1, 1)))],
 )
 def test_a_window_in_a_lower_level_covers_all_of_it(
-    start: tuple[int, int], size: tuple[int, int], reduced: tuple[tuple[int, int], tuple[int, int]]
+    start: tuple[int, int], size: tuple[int, int], expected: tuple[tuple[int, int], tuple[int, int]]
 ) -> None:
-    assert Window(start, size).reduced(4) == Window(*reduced)
+    def layout(start: tuple[int, int], size: tuple[int, int]) -> LevelLayout:
+        pixels = tuple(pixel_axis(*side) for side in zip("yx", start, size, strict=True))
+        return LevelLayout((), pixels, np.dtype("u2"), (1, 1), is_stitched=True)
+
+    lower = layout(start, size).in_level(layout((0, 0), (1, 1)), {"y": 4, "x": 4})
+    assert (lower.origin, lower.shape) == expected

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.dataset.chunk_dataset import ChunkDataset
+from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.base import CheckReport
 from acqstream.formats.registry import chunk_formats
@@ -99,8 +99,9 @@ def test_an_array_sent_to_another_process_keeps_its_boundary(tmp_path: Path) -> 
     block.symlink_to(tmp_path / "0")
     for follows in (False, True):
         with acqstream.open(copy, follow_links=follows) as dataset:
-            assert isinstance(dataset, ChunkDataset)
-            array = pickle.loads(pickle.dumps(dataset._arrays[0]))  # noqa: S301 - our own
+            source = dataset.levels[0].source
+            assert isinstance(source, ChunkLevel)
+            array = pickle.loads(pickle.dumps(source.reader))  # noqa: S301 - our own
         if follows:
             assert array.read_chunk((0, 0, 0, 0, 0)) is not None
             continue

@@ -16,12 +16,19 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.mosaic import Side
 from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.level import Level
 from acqstream.errors import DatasetError
+from acqstream.formats.ndtiff.reader import NDTiffReader
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 TILES = [(-2, 0), (-1, 0), (-1, 1), (0, 3), (1, -1)]  # (row, column): an arbitrary part of 4 x 5
 CHANNELS = ["b", "a"]
+
+
+def reader_of(level: Level) -> NDTiffReader:
+    assert isinstance(level.source, FrameLevel)
+    return level.source.reader
 
 
 def tiled_folder(container: Path, overlap: tuple[int, int], level: int = 0, **summary: Any) -> Folder:
@@ -109,14 +116,14 @@ def test_a_region_reads_its_tiles_and_no_others(picture: Picture, monkeypatch: p
     level = picture.level
     height, width = level.chunk_shape[1:3]
     asked: list[tuple[dict[str, Any], int]] = []
-    read = level._reader.read_rows
+    read = reader_of(level).read_rows
 
     def note_and_read(row: int, first: int, stop: int) -> NDArray[Any]:
-        asked.append((level._reader.key(row), stop - first))
+        asked.append((reader_of(level).key(row), stop - first))
         return read(row, first, stop)
 
-    monkeypatch.setattr(level._reader, "read_rows", note_and_read)
-    monkeypatch.setattr(level._reader, "read_pixels", None)
+    monkeypatch.setattr(reader_of(level), "read_rows", note_and_read)
+    monkeypatch.setattr(reader_of(level), "read_pixels", None)
     level.read((0, slice(2 * height - 1, 2 * height + 2), slice(width, 2 * width + 1)))
     keys = [{"row": -1, "column": 0}, {"row": -1, "column": 1}]
     assert asked == [({**key, "channel": "b"}, 1) for key in keys]  # tiles below are not there
@@ -217,7 +224,7 @@ def test_golden_pyramids(name: str) -> None:
         summary = ds.summary_metadata
         for number, level in enumerate(ds.levels):
             overlap = (0, 0) if number else (summary["GridPixelOverlapY"], summary["GridPixelOverlapX"])
-            reader = level._reader
+            reader = reader_of(level)
             channels = ds.axes.get("channel", [None])
             tiles = {}
             for key in list(reader.keys()):

@@ -80,7 +80,7 @@ def test_levels_that_are_being_made_are_no_problem_to_verify(cells: Path, monkey
         finish(run)
         assert ds.writing  # as of the last refresh: this one brings the last tiles
         ds.refresh()
-        assert (ds.complete, ds.writing, ds.levels[2].frame_count) == (True, False, 1)
+        assert (ds.complete, ds.writing, ds.levels[2].item_count) == (True, False, 1)
     result = verify(cells)
     assert (result.problems, result.notes) == ([], [])
 
@@ -243,7 +243,7 @@ def test_duplicates_that_come_after_their_level_was_published(cells: Path, tmp_p
         while run.progress().cursor <= frame.header.number or run.step() == 0.0:
             run.step()
     with acqstream.open(folder) as ds:
-        assert (ds.levels[1].frame_count, ds.levels[2].frame_count) == (7, 4)
+        assert (ds.levels[1].item_count, ds.levels[2].item_count) == (7, 4)
         check_levels(folder, frames, 2)
         log.close()
         finish(run)

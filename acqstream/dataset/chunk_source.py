@@ -1,0 +1,85 @@
+"""The source of a dataset in a chunk format: arrays, no single frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from acqstream.dataset.chunk_level import ChunkLevel
+from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
+from acqstream.model.axes import AxisValue
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.storage.boundary import following_links
+
+
+class ChunkSource:
+    """A Source over the readers of all levels of an array."""
+
+    def __init__(self, opened: Path, found: ChunkFormat[Any], *, follows_links: bool) -> None:
+        self.format = found.name
+        self._format = found
+        self._opened = opened
+        self._follows_links = follows_links
+        self._readers: list[ChunkArrayReader] = []
+        self._levels: list[ChunkLevel] = []
+        self._find_levels()
+        self.path = self._readers[0].path
+
+    @property
+    def levels(self) -> Sequence[ChunkLevel]:
+        return tuple(self._levels)
+
+    @property
+    def complete(self) -> bool:
+        """False while chunks may come, as far as a writer of ours has noted it."""
+        return self._readers[0].complete
+
+    @property
+    def writing(self) -> bool:
+        """The opposite: a chunk format notes no more."""
+        return not self.complete
+
+    @property
+    def state(self) -> None:
+        """None: what the daemon noted lies beside the frames."""
+
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        """None: they are recorded beside the frames."""
+        return ()
+
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]:
+        """What the format keeps besides."""
+        return self._readers[0].spec.attributes
+
+    @property
+    def display_settings(self) -> Mapping[str, Any]:
+        """Empty: chunk formats keep none."""
+        return {}
+
+    @property
+    def extent(self) -> str:
+        return f"{self._readers[0].spec.shape} {self._readers[0].spec.dtype}"
+
+    def axis_values(self) -> Mapping[str, Sequence[AxisValue]]:
+        return self._levels[0].axis_values()
+
+    def refresh(self) -> list[dict[str, AxisValue]]:
+        """Read the metadata again, of all levels, and look for new levels. The list is empty: there are no frames."""
+        for reader in self._readers:
+            reader.refresh()
+        self._find_levels()
+        return []
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def _find_levels(self) -> None:
+        with following_links(self._follows_links):
+            readers = self._format.open(self._opened)[len(self._readers) :]
+        for number, reader in enumerate(readers, len(self._readers)):
+            self._levels.append(ChunkLevel(reader, self._opened, number, follows_links=self._follows_links))
+        self._readers += readers

@@ -1,0 +1,146 @@
+"""The source of a dataset that keeps single frames: NDTiff."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from acqstream.dataset.frame_level import FrameLevel, ordered_axis_values
+from acqstream.formats.ndtiff.mirror_records import read_records
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.axes import AxisValue
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.state import AcquisitionState
+from acqstream.storage.boundary import following_links
+
+
+class NDTiffSource:
+    """A Source over the readers of all levels, and what single frames alone have."""
+
+    def __init__(self, path: Path, format_name: str, readers: Sequence[NDTiffReader], *, follows_links: bool) -> None:
+        self.path = path
+        self.format = format_name
+        self._follows_links = follows_links
+        self._readers = list(readers)
+        self._full = self._readers[0]
+        self._levels = [self._level(reader) for reader in self._readers]
+        self._lock = threading.Lock()  # for adding levels
+
+    @property
+    def levels(self) -> Sequence[FrameLevel]:
+        return tuple(self._levels)
+
+    @property
+    def complete(self) -> bool:
+        """True when no frame will be added, and no tile of a lower level."""
+        return all(reader.complete for reader in self._readers) and not self._full.making_levels
+
+    @property
+    def writing(self) -> bool:
+        return self._full.writing or self._full.making_levels
+
+    @property
+    def state(self) -> AcquisitionState | None:
+        return self._full.state
+
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]:
+        return tuple(read_records(self._full.container).values())
+
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]:
+        return self._full.summary_metadata
+
+    @property
+    def display_settings(self) -> Mapping[str, Any]:
+        return self._full.display_settings
+
+    @property
+    def extent(self) -> str:
+        return f"{len(self._full)} frames"
+
+    def axis_values(self) -> Mapping[str, Sequence[AxisValue]]:
+        """Those of `keys`, row and column of tiles included."""
+        return ordered_axis_values(self._full)
+
+    def refresh(self) -> list[dict[str, AxisValue]]:
+        rows = self._full.refresh()
+        for reader in self._readers[1:]:
+            reader.refresh()
+        self.find_levels()
+        return list(self._full.keys(rows))
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def keys(self) -> Iterator[dict[str, AxisValue]]:
+        """The axes of every frame, in order of first arrival."""
+        return self._full.keys()
+
+    def read_frame(self, axes: Mapping[str, AxisValue]) -> NDArray[Any]:
+        """The frame with exactly these axes. Raises FrameNotFound, CorruptDataset."""
+        return self._full.read_pixels(self._full.row(axes))
+
+    def read_metadata(self, axes: Mapping[str, AxisValue]) -> dict[str, Any]:
+        """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
+        return self._full.read_metadata(self._full.row(axes))
+
+    def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
+        """Every frame with its key, in order of arrival."""
+        for row, frame in self._full.read_in_order():
+            yield self._full.key(row), frame
+
+    def find_levels(self) -> None:
+        """Add the levels that have appeared below the last one."""
+        with self._lock, following_links(self._follows_links):
+            if self._full.level:  # a lower level by itself
+                return
+            while (reader := self._readers[-1].next_level()) is not None:
+                self._levels.append(self._level(reader))
+                self._readers.append(reader)
+
+    def followed(self, level: int) -> FollowedLevel:
+        """A level to be followed, which may still have to appear."""
+        return FollowedLevel(self, level)
+
+    @property
+    def readers(self) -> Sequence[NDTiffReader]:
+        """Those of the levels seen so far, the full resolution first."""
+        return self._readers
+
+    def _level(self, reader: NDTiffReader) -> FrameLevel:
+        return FrameLevel(reader, self._readers[0], follows_links=self._follows_links)
+
+
+class FollowedLevel:
+    """One level as `follow_keys` needs it."""
+
+    def __init__(self, source: NDTiffSource, level: int) -> None:
+        self.name = f"{source.path}, level {level}"
+        self.failure = ""
+        self._source = source
+        self._level = level
+
+    def refresh(self) -> bool:
+        """Look for new frames; False if nothing more will come. The state is read before the frames."""
+        full = self._source.readers[0]
+        full.refresh()
+        is_lower = self._level > 0 or full.level > 0
+        writing = full.writing or (is_lower and full.making_levels)
+        self.failure = full.levels_failure if is_lower else ""
+        reader = self.reader()
+        if reader is None:
+            self._source.find_levels()
+        elif self._level:
+            reader.refresh()
+        return writing
+
+    def reader(self) -> NDTiffReader | None:
+        """None while the level is missing."""
+        readers = self._source.readers
+        return readers[self._level] if self._level < len(readers) else None

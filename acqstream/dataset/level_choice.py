@@ -1,0 +1,45 @@
+"""Levels of a dataset that show the same, and which of them is enough for a small picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.level import Level
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.source import X, Y
+from acqstream.model.axes import AxisValue
+
+MIN_SIDE = 240
+"""A small picture is taken from the lowest level whose longer side has so many pixels."""
+
+
+def level_arrays(dataset: Dataset, fixed: Mapping[str, AxisValue]) -> list[LevelArray]:
+    """The full resolution, and what shows the same in all levels that have its axes; `fixed` axes have one value."""
+    full = dataset.levels[0]
+    layout = full.source.layout()
+    for name, value in fixed.items():
+        layout = layout.at(name, value)
+    arrays = [LevelArray(full.source, layout, fixed)]
+    for level in dataset.levels[1:]:
+        if not level.item_count or level.axes != layout.axes:
+            break
+        lower = layout.in_level(level.source.layout(), factors_between(full, level))
+        arrays.append(LevelArray(level.source, lower, fixed))
+    return arrays
+
+
+def small_array(dataset: Dataset, fixed: Mapping[str, AxisValue], min_side: int = MIN_SIDE) -> LevelArray:
+    """What the full resolution shows, from the lowest level that is large enough and has all outer positions."""
+    arrays = level_arrays(dataset, fixed)
+    for array in reversed(arrays):
+        sides = [len(axis.values) for axis in array.layout.pixels[:2]]
+        if max(sides, default=0) >= min_side and array.values == arrays[0].values:
+            return array
+    return arrays[0]
+
+
+def factors_between(full: Level, level: Level) -> dict[str, int]:
+    """How many items of one level an item of another one covers, by axis."""
+    above, below = full.source.factors, level.source.factors
+    return {name: below.get(name, 1) // above.get(name, 1) for name in {*above, *below, Y, X}}

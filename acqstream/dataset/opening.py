@@ -1,0 +1,24 @@
+"""Opens the source of the dataset at a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from acqstream.dataset.chunk_source import ChunkSource
+from acqstream.dataset.frame_source import NDTiffSource
+from acqstream.formats.base import FrameFormat
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.registry import find_format
+from acqstream.storage.boundary import following_links
+
+
+def open_source(path: Path, *, follow_links: bool) -> NDTiffSource | ChunkSource:
+    """The source of the dataset that `path` is, or lies in. Raises as `acqstream.open`."""
+    with following_links(follow_links):
+        found = find_format(path)
+        if not isinstance(found, FrameFormat):
+            return ChunkSource(path, found, follows_links=follow_links)
+        readers = cast("list[NDTiffReader]", found.open(path))  # the only frame format
+    folder = readers[0].path if readers[0].level else readers[0].container
+    return NDTiffSource(folder, found.name, readers, follows_links=follow_links)

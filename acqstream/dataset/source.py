@@ -1,0 +1,252 @@
+"""Sources: what a dataset and its levels read from. Frames and chunked arrays have one each.
+
+`LevelLayout` describes the array of a level at one moment. A source reads by a layout, also by one that is older than
+what the source knows now: what was published since then moves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.selection import as_slice
+from acqstream.errors import DatasetError
+from acqstream.model.axes import AxisValue
+from acqstream.model.frame_space import Place
+from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.state import AcquisitionState
+
+Z, Y, X, C = "z", "y", "x", "c"
+Missing = dict[str, AxisValue]
+"""Something that is not stored, by axis: the values of a frame or tile, or the position of a chunk in the grid."""
+
+
+class Spacing(NamedTuple):
+    """The centre of number n of an axis lies at start + n * step, in `unit`; "" where the distance is not known."""
+
+    start: float = 0.0
+    step: float = 1.0
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelAxis:
+    """One axis of a level.
+
+    values are names or numbers, one per position; for the axes of the pixels, pixel numbers, which start at the origin
+    of the canvas. numbers tell how far along the axis each position lies, in items; None where names have no distance.
+    """
+
+    name: str
+    values: Sequence[AxisValue]
+    numbers: Sequence[int] | None
+
+    def centres(self, spacing: Spacing) -> NDArray[np.float64] | None:
+        """Where the centre of each position lies, in `spacing.unit`; None for names without a distance."""
+        if self.numbers is None:
+            return None
+        return spacing.start + np.asarray(self.numbers, np.float64) * spacing.step
+
+
+def pixel_axis(name: str, start: int, size: int) -> LevelAxis:
+    """An axis of the pixels `start` .. `start + size - 1`."""
+    numbers = range(start, start + size)
+    return LevelAxis(name, numbers, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelLayout:
+    """The array of a level at one moment: `outer` axes, slowest first, then those of the `pixels`: y, x and for RGB c.
+
+    An array that keeps its axes in another order, or lacks y or x, has outer axes only. chunk_shape is best read at
+    once, an item per axis.
+    """
+
+    outer: tuple[LevelAxis, ...]
+    pixels: tuple[LevelAxis, ...]
+    dtype: np.dtype[np.generic]
+    chunk_shape: tuple[int, ...]
+    is_stitched: bool = False
+
+    @property
+    def all_axes(self) -> tuple[LevelAxis, ...]:
+        return (*self.outer, *self.pixels)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names, slowest first."""
+        return tuple(axis.name for axis in self.all_axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(axis.values) for axis in self.all_axes)
+
+    @property
+    def values(self) -> dict[str, Sequence[AxisValue]]:
+        """Values of the outer axes, by name."""
+        return {axis.name: axis.values for axis in self.outer}
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Pixel numbers (y, x) of position (0, 0)."""
+        starts = {axis.name: axis.values[0] for axis in self.pixels if len(axis.values)}
+        return int(starts.get(Y, 0)), int(starts.get(X, 0))
+
+    def at(self, name: str, value: AxisValue) -> LevelLayout:
+        """The layout of one value of an outer axis."""
+        return replace(self, outer=tuple(_only(axis, value) if axis.name == name else axis for axis in self.outer))
+
+    def in_level(self, lower: LevelLayout, factors: Mapping[str, int]) -> LevelLayout:
+        """The part of a lower level that shows the same: its items cover `factors` of this layout's.
+
+        Raises DatasetError if the lower level has other axes.
+        """
+        if lower.axes != self.axes:
+            raise DatasetError(f"the level has the axes {list(lower.axes)}, the full resolution {list(self.axes)}")
+        outer = tuple(
+            own if factors.get(own.name, 1) == 1 else below for own, below in zip(self.outer, lower.outer, strict=True)
+        )
+        pixels = tuple(
+            _reduced(own, below, factors.get(own.name, 1), is_open=lower.is_stitched)
+            for own, below in zip(self.pixels, lower.pixels, strict=True)
+        )
+        return replace(lower, outer=outer, pixels=pixels)
+
+
+class LevelSource(Protocol):
+    """Reads one resolution level, finished or growing; from any thread. Errors are DatasetError or StorageError."""
+
+    @property
+    def path(self) -> Path:
+        """The folder of the level or of its array."""
+
+    @property
+    def title(self) -> str:
+        """Name of the dataset."""
+
+    @property
+    def address(self) -> LevelAddress:
+        """How another process opens the level."""
+
+    @property
+    def item_count(self) -> int:
+        """How much of it is published: frames or tiles, or items of an array. Changes whenever the level grows."""
+
+    @property
+    def is_settled(self) -> bool:
+        """True where `item_count` and shape tell of every change of the items: not of an array that is growing."""
+
+    @property
+    def factors(self) -> Mapping[str, int]:
+        """Items of the full resolution that one item covers, by axis; an axis that is absent has 1."""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What is known besides, with `path`, `level` and `complete`."""
+
+    @property
+    def places(self) -> tuple[Place | None, ...]:
+        """Where each position along `position` lies: (z, y, x) in um of its first item; None: not known."""
+
+    @property
+    def z_direction(self) -> int:
+        """-1 where planes run against the stage's z, else 1."""
+
+    @property
+    def missing_count(self) -> int:
+        """Number of frames, tiles or chunks of the array that are not stored."""
+
+    def layout(self) -> LevelLayout:
+        """The array as it is now. Raises DatasetError while it has no item."""
+
+    def axis_values(self) -> dict[str, Sequence[AxisValue]]:
+        """Values of the outer axes so far; also while there is no item."""
+
+    def spacing(self, axis: str) -> Spacing:
+        """Distance of the numbers of an axis. May read metadata of frames."""
+
+    def read(self, layout: LevelLayout, taken: Sequence[range]) -> NDArray[Any]:
+        """The positions `taken` of a layout of this level, or of a part of one: a new array in C order.
+
+        What is not stored is zeros. Raises DatasetError if the level has other axes by now.
+        """
+
+    def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
+        """What is not stored of these positions; no more than `limit`."""
+
+
+class LevelAddress(NamedTuple):
+    """Level `number` of the dataset at `path`."""
+
+    path: str
+    number: int
+    follows_links: bool
+
+
+class Source(Protocol):
+    """Reads a dataset. What is seen is what was published at opening or at the last `refresh`."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def levels(self) -> Sequence[LevelSource]:
+        """Those seen so far, the full resolution first."""
+
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def writing(self) -> bool: ...
+    @property
+    def state(self) -> AcquisitionState | None: ...
+    @property
+    def mirrors(self) -> tuple[MirrorResult, ...]: ...
+    @property
+    def summary_metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def display_settings(self) -> Mapping[str, Any]: ...
+    @property
+    def extent(self) -> str:
+        """How large it is, for people."""
+
+    def axis_values(self) -> Mapping[str, Sequence[AxisValue]]: ...
+    def refresh(self) -> list[dict[str, AxisValue]]:
+        """Look for news in all levels, and for new levels; keys of new frames."""
+
+    def close(self) -> None: ...
+
+
+def numbers_taken(numbers: Sequence[int], taken: range) -> Sequence[int]:
+    """The numbers at these positions: a range for a range."""
+    return numbers[as_slice(taken)]
+
+
+def empty_error(path: Path) -> DatasetError:
+    """For shape and dtype of a level that has none yet."""
+    return DatasetError(f"{path}: holds no frame yet, so shape and dtype are not known")
+
+
+def item_count(shape: Sequence[int]) -> int:
+    """Items of an array."""
+    return math.prod(shape)
+
+
+def _only(axis: LevelAxis, value: AxisValue) -> LevelAxis:
+    at = axis.values.index(value)
+    return LevelAxis(axis.name, [value], None if axis.numbers is None else [axis.numbers[at]])
+
+
+def _reduced(own: LevelAxis, below: LevelAxis, factor: int, *, is_open: bool) -> LevelAxis:
+    """The pixels of `below` that cover those of `own`, at least one; is_open: also beyond those that are there."""
+    first, size = int(own.values[0]), len(own.values)
+    start, end = first // factor, max(-(-(first + size) // factor), first // factor + 1)
+    if not is_open and len(below.values):
+        end = min(end, int(below.values[0]) + len(below.values))
+    return pixel_axis(own.name, start, max(end - start, 1))
