@@ -143,9 +143,9 @@ class ChunkLevel:
     def _parts(self, spec: ArraySpec, layout: LevelLayout, taken: Sequence[range]) -> list[list[_Part]]:
         """What the selection takes of the chunks, by axis."""
         if layout.axes != spec.axes:
-            raise DatasetError(f"{self.path}: the axes are {list(spec.axes)} by now, no more {list(layout.axes)}")
+            raise DatasetError(f"{self.path}: axes changed from {list(layout.axes)} to {list(spec.axes)}")
         per_axis = zip(layout.all_axes, taken, spec.shape, spec.chunk_shape, strict=True)
-        return [list(_parts_of(axis.numbers or (), some, size, step)) for axis, some, size, step in per_axis]
+        return [list(_parts_of(numbers_taken(axis, some), size, step)) for axis, some, size, step in per_axis]
 
 
 def _outer_axis(spec: ArraySpec, at: int) -> LevelAxis:
@@ -155,8 +155,8 @@ def _outer_axis(spec: ArraySpec, at: int) -> LevelAxis:
     return LevelAxis(name, list(labels) if len(labels) == size else numbers, numbers)
 
 
-def _parts_of(numbers: Sequence[int], taken: range, size: int, step: int) -> Iterator[_Part]:
-    for first, run in _ranges(numbers_taken(numbers, taken)):
+def _parts_of(numbers: Sequence[int], size: int, step: int) -> Iterator[_Part]:
+    for first, run in _ranges(numbers):
         inside = [at for at, number in enumerate(run) if 0 <= number < size]
         if not inside:
             continue

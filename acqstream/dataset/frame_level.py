@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.mosaic import Canvas, Run, Side
+from acqstream.arrays.axis_order import COLUMN, ROW
+from acqstream.arrays.frame_array import FrameArray
+from acqstream.arrays.mosaic import Run, Side
 from acqstream.arrays.selection import as_slice
 from acqstream.dataset.source import (
+    C,
     LevelAddress,
     LevelAxis,
     LevelLayout,
@@ -23,41 +26,38 @@ from acqstream.dataset.source import (
     X,
     Y,
     Z,
-    empty_error,
-    numbers_taken,
     pixel_axis,
+    pixels_taken,
 )
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.reader_array import array_of
 from acqstream.formats.space_evidence import POSITION, SpaceWitnesses
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_space import UM, FrameSpace, Place, frame_space
-
-_ROW, _COLUMN = "row", "column"
-_ROWS = range(-(2**31), 2**31)  # of tiles
 
 
 class _Piece(NamedTuple):
     """The part of one frame or tile that a selection takes, and where it goes in the result."""
 
-    key: dict[str, AxisValue]
     position: tuple[int, ...]  # along the outer axes
     y: Run
     x: Run
+    tile: tuple[int, int] | None
 
 
 class FrameLevel:
     """A LevelSource over the frames or tiles of one level. `full` is the reader of the full resolution.
 
     Frames are found by the values of their axes, tiles by pixel numbers on the canvas: what comes in between, or left
-    of the first tile, moves nothing. Frames that lack one of the axes are not part of the array.
+    of the first tile, moves nothing.
     """
 
     def __init__(self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool) -> None:
         self.reader = reader
         self._full = full
         self._follows_links = follows_links
-        self._layout: tuple[int, LevelLayout] | None = None  # with the number of frames it was made of
+        self._array: tuple[int, FrameArray] | None = None  # with the number of frames it was made of
         self._space: tuple[int, FrameSpace] | None = None  # likewise
 
     @property
@@ -112,18 +112,31 @@ class FrameLevel:
 
     @property
     def missing_count(self) -> int:
-        layout = self.layout()
-        tiles = [
-            len(axis.values) // max(side.step, 1)
-            for axis, side in zip(layout.pixels, self._sides(layout), strict=False)
-        ]
-        return math.prod(map(len, layout.values.values())) * math.prod(tiles) - self.reader.count_full_keys()
+        """Places without a frame or tile; once the dataset is complete, planned ones too."""
+        return self._wanted().place_count - self._count_places()
 
     def layout(self) -> LevelLayout:
+        array = self.frame_array()
+        canvas = array.canvas
+        samples = array.frame_shape[2:]
+        return LevelLayout(
+            outer=tuple(LevelAxis(name, values, _numbers(values)) for name, values in array.values.items()),
+            pixels=(
+                pixel_axis(Y, canvas.y.origin, canvas.y.size),
+                pixel_axis(X, canvas.x.origin, canvas.x.size),
+                *(pixel_axis(C, 0, size) for size in samples),
+            ),
+            dtype=self.reader.frame_dtype(0),
+            chunk_shape=(*(1 for _ in array.values), canvas.y.step, canvas.x.step, *samples),
+            is_stitched=array.is_stitched,
+        )
+
+    def frame_array(self) -> FrameArray:
+        """The array of the frames seen so far. Raises DatasetError while there is none."""
         count = len(self.reader)
-        if self._layout is None or self._layout[0] != count:
-            self._layout = (count, self._make_layout())
-        return self._layout[1]
+        if self._array is None or self._array[0] != count:
+            self._array = (count, array_of(self.reader))
+        return self._array[1]
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
         return self.layout().values if len(self.reader) else {}
@@ -143,35 +156,44 @@ class FrameLevel:
 
     def read(self, layout: LevelLayout, taken: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the first one."""
-        now = self.layout()
-        if now.values.keys() != layout.values.keys():
-            raise DatasetError(f"{self.path}: the axes are {list(now.values)} by now, no more {list(layout.values)}")
+        array = self._array_of(layout)
         shape, count = tuple(map(len, taken)), len(layout.outer)
         samples: tuple[slice | EllipsisType, ...] = (..., *(as_slice(chosen) for chosen in taken[count + 2 :]))
-        array: NDArray[Any] | None = None  # until something was read: a damaged index may promise any shape
-        for piece in self._pieces(layout, taken):
-            part = self._read_part(piece)
+        found: NDArray[Any] | None = None  # until something was read: a damaged index may promise any shape
+        for piece in _pieces(array, layout, taken):
+            part = self._read_part(array, piece, taken)
             if part is not None:
-                array = np.zeros(shape, layout.dtype) if array is None else array
+                found = np.zeros(shape, layout.dtype) if found is None else found
                 place: tuple[int | slice, ...] = (*piece.position, piece.y.target, piece.x.target)
-                array[place] = part if len(samples) == 1 else part[samples]
-        return np.zeros(shape, layout.dtype) if array is None else array
+                found[place] = part if len(samples) == 1 else part[samples]
+        return np.zeros(shape, layout.dtype) if found is None else found
 
     def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
-        """The axes of frames or tiles."""
-        absent = (piece.key for piece in self._pieces(layout, taken) if self.reader.find(piece.key) is None)
-        return list(itertools.islice(absent, limit))
+        """The axes of frames or tiles; of the whole of a complete dataset, planned ones too."""
+        array = self._array_of(layout)
+        if [*map(len, taken)] == [*layout.shape] and self.reader.complete:
+            array = array.with_plan()
+            taken = [*(range(len(values)) for values in array.values.values()), *taken[len(layout.outer) :]]
+        return list(itertools.islice(self._absent(array, layout, taken), limit))
 
-    def _read_part(self, piece: _Piece) -> NDArray[Any] | None:
+    def _absent(self, array: FrameArray, layout: LevelLayout, taken: Sequence[range]) -> Iterator[Missing]:
+        for piece in _pieces(array, layout, taken):
+            position = _position(piece, taken)
+            if self._row(array, position, piece.tile) is None:
+                names = zip(array.values.items(), position, strict=True)
+                tile = {} if piece.tile is None else {ROW: piece.tile[0], COLUMN: piece.tile[1]}
+                yield {**{name: values[at] for (name, values), at in names}, **tile}
+
+    def _read_part(self, array: FrameArray, piece: _Piece, taken: Sequence[range]) -> NDArray[Any] | None:
         """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""
-        row = self.reader.find(piece.key)
+        row = self._row(array, _position(piece, taken), piece.tile)
         if row is None:
             return None
         first = (self.reader.frame_shape(0), self.reader.frame_dtype(0))
         found = (self.reader.frame_shape(row), self.reader.frame_dtype(row))
         if found != first:
             raise DatasetError(
-                f"{self.path}: frame {piece.key} has shape {found[0]} and dtype {found[1]}, the first frame "
+                f"{self.path}: frame {self.reader.key(row)} has shape {found[0]} and dtype {found[1]}, the first frame "
                 f"{first[0]} and {first[1]}: read it with read_frame"
             )
         rows = piece.y
@@ -181,69 +203,33 @@ class FrameLevel:
             frame = self.reader.read_rows(row, rows.first, rows.stop)
         return frame[rows.inside, piece.x.source]
 
-    def _pieces(self, layout: LevelLayout, taken: Sequence[range]) -> Iterator[_Piece]:
-        """All that makes up the positions `taken`, last axis fastest."""
-        if not all(map(len, taken)):
-            return
-        count = len(layout.outer)
-        side_y, side_x = self._sides(layout)
-        down, across = (
-            numbers_taken(axis.numbers or (), some)
-            for axis, some in zip(layout.pixels[:2], taken[count:], strict=False)
-        )
-        assert isinstance(down, range) and isinstance(across, range)  # noqa: PT018 - as pixel axes always are
-        chosen = [[axis.values[at] for at in some] for axis, some in zip(layout.outer, taken, strict=False)]
-        places = itertools.product(*(range(len(values)) for values in chosen))
-        for position, values in zip(places, itertools.product(*chosen), strict=True):
-            key: dict[str, AxisValue] = dict(zip(layout.values, values, strict=True))
-            for y in side_y.runs(down):
-                for x in side_x.runs(across):
-                    if layout.is_stitched:
-                        yield _Piece({**key, _ROW: y.tile, _COLUMN: x.tile}, position, y, x)
-                    elif y.tile == x.tile == 0:
-                        yield _Piece(key, position, y, x)
+    def _row(self, array: FrameArray, position: Sequence[int], tile: tuple[int, int] | None) -> int | None:
+        """The row of the frame or tile at a position; the last one where frames with other axes lie there too."""
+        rows = (self.reader.find(key) for key in array.keys_at(position, tile))
+        return max((row for row in rows if row is not None), default=None)
 
-    def _make_layout(self) -> LevelLayout:
-        if not len(self.reader):
-            raise empty_error(self.path)
-        height, width, *samples = self.reader.frame_shape(0)
-        values = ordered_axis_values(self.reader)
-        canvas = self._mosaic(values, (height, width))
-        if canvas is not None:
-            del values[_ROW], values[_COLUMN]
-        y, x = (Side(height), Side(width)) if canvas is None else (canvas.y, canvas.x)
-        outer = tuple(LevelAxis(name, some, _numbers(some)) for name, some in values.items())
-        return LevelLayout(
-            outer=outer,
-            pixels=(
-                pixel_axis(Y, y.origin, y.size),
-                pixel_axis(X, x.origin, x.size),
-                *(pixel_axis("c", 0, size) for size in samples),
-            ),
-            dtype=self.reader.frame_dtype(0),
-            chunk_shape=(*(1 for _ in outer), y.step, x.step, *samples),
-            is_stitched=canvas is not None,
-        )
+    def _array_of(self, layout: LevelLayout) -> FrameArray:
+        """The array of a layout, which may have other values than the frames have now, but no other axes."""
+        array = self.frame_array()
+        if [*array.values] != [*layout.values]:
+            raise DatasetError(
+                f"{self.path}: axes changed from {list(layout.values)} to {list(array.values)} since the array was made"
+            )
+        return replace(array, values=layout.values)
 
-    def _mosaic(self, values: Mapping[str, Sequence[AxisValue]], frame: tuple[int, int]) -> Canvas | None:
-        """What all tiles cover; None if frames are no tiles."""
-        overlap = self.reader.tile_overlap
-        if overlap is None:
-            return None
-        sides: list[Side] = []
-        for name, shared, length in zip((_ROW, _COLUMN), overlap, frame, strict=True):
-            tiles = [value for value in values.get(name, ()) if isinstance(value, int) and value in _ROWS]
-            if not tiles or len(tiles) != len(values[name]) or not 0 <= shared < length:
-                return None
-            sides.append(Side(length - shared, shared // 2, tiles[0], tiles[-1] - tiles[0] + 1))
-        return Canvas(*sides)
+    def _wanted(self) -> FrameArray:
+        """The array with all places that should have a frame."""
+        array = self.frame_array()
+        return array.with_plan() if self.reader.complete else array
 
-    def _sides(self, layout: LevelLayout) -> tuple[Side, Side]:
-        """Where the shown part of a frame or tile lies; tiles are counted from the origin of the canvas."""
-        height, width = self.reader.frame_shape(0)[:2]
-        overlap = self.reader.tile_overlap if layout.is_stitched else None
-        down, across = overlap or (0, 0)
-        return Side(height - down, down // 2), Side(width - across, across // 2)
+    def _count_places(self) -> int:
+        """How many places have a frame or tile."""
+        array = self.frame_array()
+        if not array.homes:
+            return self.reader.count_full_keys()
+        keys = self.reader.keys()  # frames that lack an axis may share a place with others
+        places = ((array.place(key), key.get(ROW), key.get(COLUMN)) for key in keys)
+        return len({place if array.is_stitched else place[0] for place in places if place[0] is not None})
 
     def _known_space(self) -> FrameSpace:
         """Distances, units and the first place: the same in all levels, and in mirrors of the dataset.
@@ -257,12 +243,26 @@ class FrameLevel:
         return self._space[1]
 
 
-def ordered_axis_values(reader: NDTiffReader) -> dict[str, Sequence[AxisValue]]:
-    """Values seen so far by axis of the frames, slowest axis first: by `AxisOrder`, else as they appeared."""
-    values = reader.axis_values()
-    order = reader.summary_metadata.get("AxisOrder")
-    names = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
-    return {name: values[name] for name in (*names, *values) if name in values}
+def _pieces(array: FrameArray, layout: LevelLayout, taken: Sequence[range]) -> Iterator[_Piece]:
+    """All that makes up the positions `taken`, last axis fastest."""
+    if not all(map(len, taken)):
+        return
+    count, canvas = len(layout.outer), array.canvas
+    side_y, side_x = Side(canvas.y.step, canvas.y.crop), Side(canvas.x.step, canvas.x.crop)
+    y_axis, x_axis = layout.pixels[:2]
+    down, across = pixels_taken(y_axis, taken[count]), pixels_taken(x_axis, taken[count + 1])
+    for position in itertools.product(*(range(len(some)) for some in taken[:count])):
+        for y in side_y.runs(down):
+            for x in side_x.runs(across):
+                if array.is_stitched:
+                    yield _Piece(position, y, x, (y.tile, x.tile))
+                elif y.tile == x.tile == 0:
+                    yield _Piece(position, y, x, None)
+
+
+def _position(piece: _Piece, taken: Sequence[range]) -> tuple[int, ...]:
+    """Where the frame of a piece lies along the outer axes of the layout."""
+    return tuple(some[at] for some, at in zip(taken, piece.position, strict=False))
 
 
 def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.dataset.frame_level import FrameLevel, ordered_axis_values
+from acqstream.arrays.axis_order import axis_order
+from acqstream.dataset.frame_level import FrameLevel
 from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
@@ -65,7 +66,9 @@ class NDTiffSource:
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue]]:
         """Those of `keys`, row and column of tiles included."""
-        return ordered_axis_values(self._full)
+        seen = self._full.axis_values()
+        values = self._levels[0].frame_array().values if len(self._full) else {}
+        return {name: values.get(name, seen[name]) for name in axis_order(seen, self._full.declared_order)}
 
     def refresh(self) -> list[dict[str, AxisValue]]:
         rows = self._full.refresh()

@@ -223,14 +223,15 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def numbers_taken(numbers: Sequence[int], taken: range) -> Sequence[int]:
+def numbers_taken(axis: LevelAxis, taken: range) -> Sequence[int]:
     """The numbers at these positions: a range for a range."""
-    return numbers[as_slice(taken)]
+    return (axis.numbers or ())[as_slice(taken)]
 
 
-def empty_error(path: Path) -> DatasetError:
-    """For shape and dtype of a level that has none yet."""
-    return DatasetError(f"{path}: holds no frame yet, so shape and dtype are not known")
+def pixels_taken(axis: LevelAxis, taken: range) -> range:
+    """The pixel numbers at these positions."""
+    numbers = numbers_taken(axis, taken)
+    return numbers if isinstance(numbers, range) else range(0)
 
 
 def item_count(shape: Sequence[int]) -> int:

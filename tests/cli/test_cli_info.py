@@ -19,7 +19,7 @@ def test_facts_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["format"] == "ndtiff"
     assert lines["state"] == "complete"
     assert lines["frames"] == "12"
-    assert lines["shape"] == "position 2, channel 3, time 2, y 16, x 18"
+    assert lines["shape"] == "position 2, time 2, channel 3, y 16, x 18"
     assert lines["first"] == "position=A1-Site_0, channel=DAPI, time=0"
 
 

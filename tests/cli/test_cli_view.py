@@ -59,12 +59,13 @@ def test_what_a_window_needs(
 
 
 def test_with_a_window_it_is_shown_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Path] = []
+    shown: list[object] = []
     monkeypatch.setattr(view_module, "why_no_window", lambda: "")
-    monkeypatch.setattr(view_module, "show_in_napari", lambda path, *, follow_links: shown.append(path))
-    with pytest.raises(SystemExit):
-        main(["view", str(DATA)])
-    assert shown == [DATA]
+    monkeypatch.setattr(view_module, "show_in_napari", lambda *given, **options: shown.append((*given, options)))
+    for more in ([], ["--follow-links"]):
+        with pytest.raises(SystemExit):
+            main(["view", str(DATA), *more])
+    assert shown == [(DATA, {"follow_links": False}), (DATA, {"follow_links": True})]
 
 
 def test_info_writes_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

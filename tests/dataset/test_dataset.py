@@ -111,7 +111,7 @@ def test_levels_of_a_pyramid() -> None:
         assert len(ds.levels) == 4
         assert ds.levels[1].axes == ("channel", "y", "x")
         assert ds.levels[1].chunk_shape == (1, 32, 32)  # without the overlap
-        assert list(ds.axes) == ["channel", "column", "row"]
+        assert list(ds.axes) == ["column", "row", "channel"]
         assert ds.shape == ds.levels[0].shape
 
 

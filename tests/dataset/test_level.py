@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,10 @@ def test_what_the_array_measures(tmp_path: Path) -> None:
         level = ds.levels[0]
         assert (level.pixel_size_um, level.z_step_um) == (0.5, -2)
         assert (level.origin, level.is_stitched, level.chunk_shape) == ((0, 0), False, (1, 1, 3, 4))
-        assert level.axis_values() == {"z": [0, 1], "other": [1]}
-        assert level.missing_count == len(level.missing()) == 2
+        assert level.axis_values() == {"other": [0, 1], "z": [0, 1]}
+        assert level.missing() == [{"other": 1, "z": 1}]  # frames that lack an axis count as 0 on it
+        assert level.missing_count == 1
+        assert np.array_equal(level.read()[:, 0], [image(0), image(2)])
 
 
 @pytest.mark.parametrize("size", [0, -1, "1", None, True, float("nan"), pytest.param(10**400, id="huge")])
@@ -182,3 +185,26 @@ def test_numpy_takes_all_of_it(whole: tuple[Level, NDArray[Any]]) -> None:
     assert np.array_equal(np.asarray(level), array)
     assert np.asarray(level, dtype="f4").dtype == np.float32
     assert np.max(level) == array.max()  # type: ignore[call-overload]
+
+
+def test_planned_places_without_frames_are_missing_once_the_run_has_ended(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    axes = [{"name": "time", "size": 3}, {"name": "channel", "labels": ["A", "B"]}]
+    state = {"format": "acqstream", "version": 1, "state": "RUNNING", "request": {"axes": axes}}
+    (folder.path / "acqstream.json").write_text(json.dumps(state))
+    for time, channel in [(0, "A"), (0, "B"), (1, "A")]:
+        folder.add({"time": time, "channel": channel}, image(0))
+    with acqstream.open(folder.path) as ds:
+        level = ds.levels[0]
+        assert (level.missing_count, level.missing()) == (1, [{"time": 1, "channel": "B"}])
+        (folder.path / "new").write_text(json.dumps(state | {"state": "COMPLETE"}))
+        (folder.path / "new").replace(folder.path / "acqstream.json")
+        ds.refresh()
+        assert level.shape == (2, 2, 3, 4)
+        assert level.missing_count == 3
+        assert level.missing() == [
+            {"time": 1, "channel": "B"},
+            {"time": 2, "channel": "A"},
+            {"time": 2, "channel": "B"},
+        ]
+        assert level.missing((1, ...)) == [{"time": 1, "channel": "B"}]
