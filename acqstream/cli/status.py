@@ -1,4 +1,4 @@
-"""`acqstream status`: what a daemon is doing."""
+"""`acqstream status`: prints the status of a daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acqstream.cli.output import console, print_json
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.client.status import AcquisitionStatus, DaemonStatus
+    from acqstream.model.status import AcquisitionStatus, DaemonStatus
 
 
 def status(
@@ -62,9 +62,9 @@ def _print_daemon(answer: DaemonStatus) -> None:
 
 
 def _print_mirrors(answer: DaemonStatus) -> None:
-    for one in answer.views.get("mirrors", ()):
-        reason = f" ({one['reason']})" if one["reason"] else ""
-        print(f"mirror {one['mirror']} of {one['path']}: {one['state']}, {one['behind']:,} frames behind{reason}")
+    for one in answer.views.mirrors:
+        reason = f" ({one.reason})" if one.reason else ""
+        print(f"mirror {one.mirror} of {one.path}: {one.state}, {one.behind:,} frames behind{reason}")
 
 
 def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:

@@ -16,6 +16,7 @@ from acqstream.client.outbox import HeldMessage, Outbox
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
+from acqstream.model.status import AcquisitionStatus, DaemonStatus
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
 from acqstream.protocol.request_fields import encode_request
 
@@ -155,7 +156,7 @@ class Session:
         if isinstance(reply, Ack):
             self._acknowledge(reply, now)
         elif isinstance(reply, StatusReply):
-            self._note_status(reply, now)
+            self._note_status(reply.status, now)
         elif isinstance(reply, Warn):
             return self._note_warning(reply, wall_time)
         elif isinstance(reply, Closed):
@@ -183,17 +184,16 @@ class Session:
         if self.outbox.release(safe):
             self.released_at = now
 
-    def _note_status(self, status: StatusReply, now: float) -> None:
-        if self.opened is None or status.dataset_id != self.opened.dataset_id:
-            return  # of the whole daemon: a sign of life
-        free = status.values.get("free_bytes")
-        self.free_bytes = free if isinstance(free, int) else self.free_bytes
-        self.daemon_state = str(status.values.get("state", self.daemon_state))
-        was_paused, self.paused_why = bool(self.paused_why), str(status.values.get("paused", ""))
+    def _note_status(self, status: AcquisitionStatus | DaemonStatus, now: float) -> None:
+        if isinstance(status, DaemonStatus) or self.opened is None or status.dataset_id != self.opened.dataset_id:
+            return  # nothing but a sign of life
+        if status.free_bytes is not None:
+            self.free_bytes = status.free_bytes
+        self.daemon_state = status.state or self.daemon_state
+        was_paused, self.paused_why = bool(self.paused_why), status.paused
         if self.paused_why and not was_paused:
             self._paused_at = now
-        seconds = status.values.get("seconds_left")
-        self.seconds_left = seconds if isinstance(seconds, int | float) else None
+        self.seconds_left = status.seconds_left
 
     def _refuse(self, error: Error, wall_time: float) -> RunWarning | None:
         if error.fatal:

@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.shared_memory_server import ProducerMemory
-from acqstream.daemon.space import Level, Space
+from acqstream.daemon.space import Space
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
@@ -17,6 +17,7 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import AcquisitionStatus, SpaceLevel
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack, Opened, StoredPage
 from acqstream.protocol.session import Event, Session
@@ -166,18 +167,18 @@ class Acquisition:
         return self.log.reserved_bytes
 
     def note_space(self, space: Space) -> bool:
-        """Hold the window while there is too little space, and warn once. Whether that paused it or let it go on."""
-        if space.level is not Level.ENOUGH and not self.is_low_told:
+        """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
+        if space.level is not SpaceLevel.ENOUGH and not self.is_low_told:
             seconds = space.seconds_left(self.bytes_per_s)
             lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
             self.log.notes.warn("disk_low", space.text() + lasts)
-        self.is_low_told = space.level is not Level.ENOUGH
-        self.log.hold(space.text() if space.level is Level.FULL else "")
+        self.is_low_told = space.level is not SpaceLevel.ENOUGH
+        self.log.hold(space.text() if space.level is SpaceLevel.FULL else "")
         was_paused, self.is_paused_told = self.is_paused_told, bool(self.log.paused_why)
         return was_paused != self.is_paused_told
 
     def space_fields(self, space: Space) -> dict[str, Any]:
-        """What is left on the disk, how long that lasts, and whether the run waits for more."""
+        """Return fields of `status` and of the event `space`: what is left, how long it lasts, why the run waits."""
         seconds = space.seconds_left(self.bytes_per_s)
         frames = self.log.cursors().published - self.log.skipped
         return {
@@ -187,29 +188,29 @@ class Acquisition:
             "paused": self.log.paused_why,
         }
 
-    def status(self, space: Space) -> dict[str, Any]:
-        """Fields of a `status` message about this acquisition."""
+    def status(self, space: Space) -> AcquisitionStatus:
         cursors = self.log.cursors()
         queue_frames, queue_bytes = self.log.queued()
-        return {
-            "name": self.name,
-            "path": self.log.folder,
-            "state": str(self.state),
-            "received": cursors.received,
-            "published": cursors.published,
-            "durable": cursors.durable,
-            "skipped": self.log.skipped,
-            "payload_bytes": self.log.payload_bytes,
-            "queue_frames": queue_frames,
-            "queue_bytes": queue_bytes,
-            "bytes_per_s": round(self.bytes_per_s),
+        return AcquisitionStatus(
+            name=self.name,
+            dataset_id=self.dataset_id,
+            path=self.log.folder,
+            state=str(self.state),
+            received=cursors.received,
+            published=cursors.published,
+            durable=cursors.durable,
+            skipped=self.log.skipped,
+            payload_bytes=self.log.payload_bytes,
+            queue_frames=queue_frames,
+            queue_bytes=queue_bytes,
+            bytes_per_s=round(self.bytes_per_s),
             **self.space_fields(space),
-            "stall": self.log.stall,
-            "io": self.log.io,
-            "transport": "messages" if self.memory is None else "shm",
-            "transport_why": self.memory_why,
-            "memory_bytes": self.share.length,
-            "memory_peak_bytes": self.log.memory_peak_bytes,
-            "mirrors": self.views.status(cursors.published - self.log.skipped),
-            "warnings": [list(warning) for warning in self.log.warnings[-MAX_WARNINGS_SHOWN:]],
-        }
+            stall=self.log.stall,
+            io=self.log.io,
+            transport="messages" if self.memory is None else "shm",
+            transport_why=self.memory_why,
+            memory_bytes=self.share.length,
+            memory_peak_bytes=self.log.memory_peak_bytes,
+            mirrors=self.views.status(cursors.published - self.log.skipped),
+            warnings=tuple(self.log.warnings[-MAX_WARNINGS_SHOWN:]),
+        )

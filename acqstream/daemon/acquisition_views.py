@@ -14,6 +14,7 @@ from acqstream.errors import AcqStreamError
 from acqstream.log.memory_budget import Share
 from acqstream.mirrors.registry import VIEWS, folder_of
 from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.status import ViewStatus
 from acqstream.storage.disk import Disk
 from acqstream.views.checkpoint import mark_begun
 from acqstream.views.result_record import record_result, remove_record
@@ -95,7 +96,7 @@ class AcquisitionViews:
             self.table.end()
         self.lend(None)
 
-    def status(self, stored: int) -> dict[str, Any]:
+    def status(self, stored: int) -> dict[str, ViewStatus]:
         """By name; stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}
 

@@ -17,7 +17,6 @@ from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
-from acqstream.daemon.space import Level
 from acqstream.errors import (
     AcquisitionRefused,
     ConfigError,
@@ -34,6 +33,7 @@ from acqstream.mirrors.registry import view_maker
 from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec, TileSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import SpaceLevel
 from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.session import Session
 
@@ -221,7 +221,7 @@ class OpenRequests:
         free = self._resources.space.free_bytes
         if free is None:
             return  # creating the dataset tells what is wrong with the disk
-        if self._resources.space.level is Level.FULL:
+        if self._resources.space.level is SpaceLevel.FULL:
             raise AcquisitionRefused(self._resources.space.text(), code="disk_full")
         needed = (spec.expect or 0) * (spec.frame_bytes or 0)
         if needed > free - self._resources.space.reserve_bytes:

@@ -21,6 +21,7 @@ from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import DaemonStatus
 from acqstream.protocol import requests
 from acqstream.protocol.replies import Closed, Error, StatusReply
 from acqstream.protocol.session import Event
@@ -29,7 +30,7 @@ logger = logging.getLogger("acqstream.daemon")
 
 
 class RequestHandler:
-    """Answers one request at a time. daemon_status returns the fields of the whole daemon's status."""
+    """Answers one request at a time. daemon_status returns that of the whole daemon."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class RequestHandler:
         registry: AcquisitionRegistry,
         *,
         announcer: Announcer,
-        daemon_status: Callable[[], Mapping[str, Any]],
+        daemon_status: Callable[[], DaemonStatus],
     ) -> None:
         self.is_stopping = False  # no acquisition is opened any more
         self._config = config
@@ -173,7 +174,7 @@ class RequestHandler:
             self._announcer.send(peer, StatusReply(self._daemon_status()))
             return
         acquisition = self._registry.of_producer(peer, request.dataset_id)
-        self._announcer.send(peer, StatusReply(acquisition.status(self._space), acquisition.dataset_id))
+        self._announcer.send(peer, StatusReply(acquisition.status(self._space)))
 
     def _close(self, peer: Peer, request: requests.Close) -> None:
         receipt = self._registry.receipt(request.dataset_id)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import zmq
 
@@ -28,6 +27,7 @@ from acqstream.daemon.service import Service
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.waker import LoopWaker
+from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
 
@@ -131,7 +131,7 @@ class Server:
                     tuple(self._registry),
                     time.monotonic(),
                     is_stopping=self._is_stopping,
-                    free_bytes=resources.space.free_bytes,
+                    daemon_status=self._daemon_status,
                 )
                 if self._is_stopping and not self._registry:
                     self._receive_last(poller)
@@ -174,19 +174,19 @@ class Server:
         while time.monotonic() < until_s and self.endpoints.producers in dict(poller.poll(QUIET_MS)):
             self._receiver.receive_turn()
 
-    def _daemon_status(self) -> Mapping[str, Any]:
-        budget, space, views = self._resources.budget, self._resources.space, self._resources.views
-        return {
-            "version": __version__,
-            "boot": boot_id(),
-            "data": str(self.directory.path),
-            "endpoints": self.endpoints.all,
-            "uptime_s": round(time.monotonic() - self._started_s, 1),
-            "memory_budget_bytes": budget.budget_bytes,
-            "memory_used_bytes": budget.used_bytes,
-            "memory_peak_bytes": budget.peak_bytes,
-            "free_bytes": space.free_bytes,
-            "space": str(space.level),
-            "views": views.status(),
-            "acquisitions": [{**one.status(space), "ds": one.dataset_id} for one in self._registry],
-        }
+    def _daemon_status(self) -> DaemonStatus:
+        budget, space = self._resources.budget, self._resources.space
+        return DaemonStatus(
+            version=__version__,
+            boot=boot_id(),
+            data=str(self.directory.path),
+            endpoints=tuple(self.endpoints.all),
+            uptime_s=round(time.monotonic() - self._started_s, 1),
+            memory_budget_bytes=budget.budget_bytes,
+            memory_used_bytes=budget.used_bytes,
+            memory_peak_bytes=budget.peak_bytes,
+            free_bytes=space.free_bytes,
+            space=str(space.level),
+            views=self._resources.views.status(),
+            acquisitions=tuple(one.status(space) for one in self._registry),
+        )

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from acqstream.model.cursors import Cursors
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import DaemonStatus
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -41,8 +42,6 @@ class RunningAcquisition(Protocol):
 
     @property
     def dataset_id(self) -> str: ...
-    @property
-    def bytes_per_s(self) -> float: ...
     @property
     def log(self) -> LogProgress: ...
 
@@ -147,7 +146,7 @@ class Service:
         now_s: float,
         *,
         is_stopping: bool,
-        free_bytes: int | None,
+        daemon_status: Callable[[], DaemonStatus],
     ) -> None:
         """One turn of the loop has come so far: tell what is news, and feed the watchdog if all are well."""
         if not self._manager.is_there:
@@ -158,7 +157,7 @@ class Service:
             self._is_stopping = self._manager.tell("STOPPING=1", "STATUS=finishing what runs")
         if now_s - self._status_at_s >= STATUS_INTERVAL_S:
             self._status_at_s = now_s
-            self._tell_status(acquisitions, free_bytes)
+            self._tell_status(daemon_status())
             self._watch_logs(acquisitions, now_s)
         if self._watch is not None and not self._stalled and now_s - self._fed_at_s >= self._feed_every_s:
             self._fed_at_s = now_s
@@ -167,8 +166,8 @@ class Service:
     def close(self) -> None:
         self._manager.close()
 
-    def _tell_status(self, acquisitions: Collection[RunningAcquisition], free_bytes: int | None) -> None:
-        text = status_line(len(acquisitions), sum(one.bytes_per_s for one in acquisitions), free_bytes)
+    def _tell_status(self, status: DaemonStatus) -> None:
+        text = status_line(status)
         if text != self._status and self._manager.tell(f"STATUS={text}"):
             self._status = text
 
@@ -181,8 +180,9 @@ class Service:
         self._stalled = stalled
 
 
-def status_line(datasets: int, bytes_per_s: float, free: int | None) -> str:
-    """For people: "3 datasets, 812 MB/s, 4.1 h of disk left"."""
+def status_line(status: DaemonStatus) -> str:
+    """Return one line for people: "3 datasets, 812 MB/s, 4.1 h of disk left"."""
+    datasets, bytes_per_s, free = len(status.acquisitions), status.bytes_per_s, status.free_bytes
     parts = [f"{datasets} dataset{'' if datasets == 1 else 's'}" if datasets else "idle"]
     if datasets:
         parts.append(f"{bytes_per_s / 1e6:.0f} MB/s")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 from acqstream.daemon.config import DaemonConfig
+from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import Ballast
 from acqstream.storage.disk import Disk
 
@@ -16,14 +16,6 @@ logger = logging.getLogger("acqstream.daemon")
 
 LOOK_INTERVAL_S = 0.2
 HYSTERESIS = 1.125  # times a bound: so much must be there again before it counts as passed
-
-
-class Level(enum.StrEnum):
-    """How much space is left."""
-
-    ENOUGH = "enough"
-    LOW = "low"  # told, nothing more
-    FULL = "full"  # below the reserve: no more frames are asked for
 
 
 class Writing(Protocol):
@@ -45,7 +37,7 @@ class Space:
     def __init__(self, config: DaemonConfig, disk: Disk, on_change: Callable[[], None]) -> None:
         self.reserve_bytes = config.reserve_mb * 2**20
         self.free_bytes: int | None = None
-        self.level = Level.ENOUGH
+        self.level = SpaceLevel.ENOUGH
         self.running: Collection[Writing] = ()  # replaced by the loop
         self._path = str(config.data.absolute())
         self.ballast = Ballast(disk, self._path, config.ballast_mb * 2**20)
@@ -106,14 +98,14 @@ class Space:
         kept = f"the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
         return f"{free} left on the disk of {self._path}; {kept}"
 
-    def _level_at(self, free: int, bytes_per_s: float) -> Level:
-        bound = self.reserve_bytes * (HYSTERESIS if self.level is Level.FULL else 1)
+    def _level_at(self, free: int, bytes_per_s: float) -> SpaceLevel:
+        bound = self.reserve_bytes * (HYSTERESIS if self.level is SpaceLevel.FULL else 1)
         if free < bound:
-            return Level.FULL
+            return SpaceLevel.FULL
         seconds = self.seconds_left(bytes_per_s)
-        low_s = self._low_s * (HYSTERESIS if self.level is Level.LOW else 1)
+        low_s = self._low_s * (HYSTERESIS if self.level is SpaceLevel.LOW else 1)
         is_short = seconds is not None and seconds < low_s
-        return Level.LOW if free < 2 * self.reserve_bytes or is_short else Level.ENOUGH
+        return SpaceLevel.LOW if free < 2 * self.reserve_bytes or is_short else SpaceLevel.ENOUGH
 
 
 def _size_text(size_bytes: int) -> str:

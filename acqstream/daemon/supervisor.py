@@ -9,8 +9,8 @@ from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.exit_status import ExitStatus, exit_status_of
 from acqstream.daemon.resources import Resources
-from acqstream.daemon.space import Level
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import SpaceLevel
 from acqstream.protocol.replies import Closed, Error, StatusReply
 from acqstream.protocol.session import Event
 
@@ -75,14 +75,14 @@ class Supervisor:
         if session.state is not AcquisitionState.OPENING:
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.note_space(self._space)
-        if has_pause_changed or (is_status_due and self._space.level is not Level.ENOUGH):
+        if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):
             self._announcer.publish(acquisition, {"t": "space", **acquisition.space_fields(self._space)})
         if session.state is not AcquisitionState.OPENING:  # a producer gets `opened` before anything else
             self._announcer.notify_warnings(acquisition)
             self._announcer.notify_keys(acquisition)
         if is_status_due or has_pause_changed:
             acquisition.measure_rate(now_s)
-            status = StatusReply(acquisition.status(self._space), acquisition.dataset_id)
+            status = StatusReply(acquisition.status(self._space))
             self._announcer.notify(acquisition, status)
         if session.is_grace_over(now_s):
             reason = "the producer was lost and did not come back"

@@ -15,6 +15,7 @@ from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
 from acqstream.log.recent_groups import GroupTable
 from acqstream.mirrors.registry import folder_of
 from acqstream.model.mirror_result import MirrorResult, MirrorState
+from acqstream.model.status import UnfinishedViewStatus, ViewStatus
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.views.checkpoint import mark_failed, view_folder
@@ -135,8 +136,14 @@ class ViewJob:
         count = max(self.count, self.cursor)
         return MirrorResult(name=self.view, state=state, frames=self.cursor, published=count, reason=self.reason)
 
-    def status(self, stored: int = 0) -> dict[str, Any]:
-        """Fields for `status`. stored: frames that the log has published, where it runs."""
+    def status(self, stored: int = 0) -> ViewStatus:
+        """stored: frames that the log has published, if it runs."""
+        return ViewStatus(**self._status_fields(stored))
+
+    def unfinished_status(self) -> UnfinishedViewStatus:
+        return UnfinishedViewStatus(path=self.path, mirror=self.view, **self._status_fields())
+
+    def _status_fields(self, stored: int = 0) -> dict[str, Any]:
         return {
             "cursor": self.cursor,
             "behind": max(self.count, stored) - self.cursor,

@@ -26,6 +26,7 @@ from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
 from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.status import ViewProcessStatus
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
@@ -170,14 +171,14 @@ class ViewProcess:
         elif now_s - self._idle_since_s > IDLE_S:
             self._tell_end(child)
 
-    def status(self) -> dict[str, Any]:
-        """For the daemon's `status`: the process, and all views that are not complete."""
-        return {
-            "pid": self._child.process.pid if self._child is not None else None,
-            "restarts": self._restarts,
-            "memory": self._memory.private_reason or "shared",
-            "mirrors": [{"path": job.path, "mirror": job.view, **job.status()} for job in self._all_jobs()],
-        }
+    def status(self) -> ViewProcessStatus:
+        """Return the status of the process and of all views that are not complete."""
+        return ViewProcessStatus(
+            pid=self._child.process.pid if self._child is not None else None,
+            restarts=self._restarts,
+            memory=self._memory.private_reason or "shared",
+            mirrors=tuple(job.unfinished_status() for job in self._all_jobs()),
+        )
 
     def stop(self) -> None:
         """The daemon is ending: have all views saved. Does not wait."""

@@ -14,7 +14,8 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
-from acqstream.protocol.daemon_status import as_much_as_fits
+from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.protocol.status_fields import acquisition_fields, daemon_fields, parse_acquisition, parse_daemon
 
 FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome does not say it
 MAX_MISSING_BYTES = 11 * 2**16
@@ -174,15 +175,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """How an acquisition is (dataset_id set: sent once a second), or the whole daemon (answer to ping)."""
+    """Status of an acquisition (sent once a second, and as answer to a ping with `ds`) or of the daemon."""
 
-    values: Mapping[str, Any]
-    dataset_id: str | None = None
+    status: AcquisitionStatus | DaemonStatus
 
     def fields(self) -> dict[str, Any]:
-        if self.dataset_id is None:
-            return {"t": "status", **as_much_as_fits(self.values)}
-        return {"t": "status", "ds": self.dataset_id, **self.values}
+        if isinstance(self.status, AcquisitionStatus):
+            return {"t": "status", **acquisition_fields(self.status)}
+        return {"t": "status", **daemon_fields(self.status)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ def _parse_closed(f: Mapping[str, Any]) -> Closed:
 
 
 def _parse_status(f: Mapping[str, Any]) -> StatusReply:
-    return StatusReply({k: v for k, v in f.items() if k not in ("t", "ds")}, f.get("ds"))
+    return StatusReply(parse_daemon(f) if f.get("ds") is None else parse_acquisition(f))
 
 
 def _parse_mirrors(f: Mapping[str, Any]) -> MirrorsReply:

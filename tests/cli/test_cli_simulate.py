@@ -101,7 +101,7 @@ def test_asks_for_a_number_of_frames(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as end:
         main(["simulate"])
     assert end.value.code == 2
-    assert "say how many" in capsys.readouterr().err
+    assert "pass --frames" in capsys.readouterr().err
 
 
 def test_tiles_become_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:

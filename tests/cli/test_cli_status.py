@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import json
 import socket
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from acqstream.cli.main import main
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
 
-RUNNING = SimpleNamespace(
+RUNNING = AcquisitionStatus(
     name="cells",
     state="RUNNING",
     io="direct",
     transport="shm",
-    transport_why="",
     received=1200,
     published=1100,
     durable=1000,
@@ -23,17 +23,13 @@ RUNNING = SimpleNamespace(
     payload_bytes=9_227_468_800,
     bytes_per_s=1.5e9,
     seconds_left=14_800.0,
-    warnings=(("disk_low", "20 GB free", 1.7e9),),
-    paused="",
-    stall="",
+    warnings=(("disk_low", "20 GB free", "2026-11-22T09:00:00.000+00:00"),),
 )
+MIRROR = UnfinishedViewStatus(path="/data/old", mirror="null", state="failed", behind=1200, reason="no such luck")
 
 
-MIRROR = {"path": "/data/old", "mirror": "null", "state": "failed", "behind": 1200, "reason": "no such luck"}
-
-
-def daemon(*acquisitions: Any) -> SimpleNamespace:
-    return SimpleNamespace(
+def daemon(*acquisitions: AcquisitionStatus, **more: Any) -> DaemonStatus:
+    return DaemonStatus(
         endpoint="tcp://127.0.0.1:5271",
         version="0.1.0",
         data="/data",
@@ -43,22 +39,20 @@ def daemon(*acquisitions: Any) -> SimpleNamespace:
         memory_used_bytes=5 * 10**8,
         memory_peak_bytes=6 * 10**8,
         acquisitions=acquisitions,
-        views={"pid": 7, "mirrors": [MIRROR]},
-        left_out={},
-        as_dict=lambda: {"version": "0.1.0", "acquisitions": [vars(one) for one in acquisitions]},
+        views=ViewProcessStatus(pid=7, mirrors=(MIRROR,)),
+        **more,
     )
 
 
 def test_what_had_no_room_in_the_answer_is_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = daemon(RUNNING)
-    answer.left_out = {"acquisitions": 0, "mirrors": 3, "warnings": 1200}
+    answer = daemon(RUNNING, left_out={"acquisitions": 0, "mirrors": 3, "warnings": 1200})
     assert show(monkeypatch, answer) == 0
     assert "not shown, as there are so many: 3 mirrors, 1,200 warnings\n" in capsys.readouterr().out
 
 
-def show(monkeypatch: pytest.MonkeyPatch, answer: SimpleNamespace, *options: str) -> int:
+def show(monkeypatch: pytest.MonkeyPatch, answer: DaemonStatus, *options: str) -> int:
     monkeypatch.setattr("acqstream.client.status.fetch_status", lambda endpoint, *, timeout_s: answer)
     with pytest.raises(SystemExit) as end:
         main(["status", *options])
@@ -85,12 +79,11 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 def test_a_run_that_waits_and_a_disk_that_stands_still(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    news = {"state": "PAUSED", "paused": "no space", "stall": "fdatasync of a.tif"}
-    waiting = SimpleNamespace(**{**vars(RUNNING), **news})
+    waiting = replace(RUNNING, state="PAUSED", paused="no space", stall="fdatasync of a.tif")
     assert show(monkeypatch, daemon(waiting)) == 0
     out = capsys.readouterr().out
     assert "cells: PAUSED: no space" in out
-    assert "cells: the disk stands still: fdatasync of a.tif" in out
+    assert "cells: the disk stalls: fdatasync of a.tif" in out
 
 
 def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +93,9 @@ def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(monkeypatch, daemon(RUNNING), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["acquisitions"][0]["durable"] == 1000
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["acquisitions"][0]["durable"] == 1000
+    assert printed["views"]["mirrors"][0]["mirror"] == "null"
 
 
 def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_a_run_that_misses_frames(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_nobody_goes_on_with(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_state(cells, state="RUNNING")
     assert wait(cells, "--patience", "0") == ExitCode.UNAVAILABLE
-    assert "no process goes on with it; start the daemon" in capsys.readouterr().out
+    assert "no process continues it; start the daemon" in capsys.readouterr().out
     with DirectoryLock(str(cells.parent)):  # as if a daemon recovered it
         assert wait(cells, "--patience", "0", "--timeout", "0.05") == ExitCode.TIMEOUT
     assert "not ended within 0.05 s" in capsys.readouterr().out

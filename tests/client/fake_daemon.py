@@ -15,6 +15,7 @@ import zmq
 from acqstream.client.machine import boot_id
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import Frames
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Welcome
@@ -39,6 +40,7 @@ class Behavior:
     resume_error: Error | Closed | None = None
     publish: bool = True  # acknowledge frames as published
     durable: bool = True
+    status: Any = field(default_factory=lambda: StatusReply(DaemonStatus(version="fake")))
     silent: bool = False  # takes messages and says nothing
     answer_open: bool = True
     answer_close: bool = True
@@ -142,7 +144,7 @@ class FakeDaemon:
         elif isinstance(request, Open):
             self._open(peer, request)
         elif isinstance(request, Ping):
-            self._reply(peer, StatusReply({"version": "fake", "acquisitions": []}))
+            self._reply(peer, self.behavior.status)
         elif peer != self.peer:
             self._reply(peer, Error("unknown_ds", "no such acquisition here", self.dataset_id))
         elif isinstance(request, Frame):

@@ -26,6 +26,7 @@ from acqstream.errors import (
 )
 from acqstream.model.cursors import Limit
 from acqstream.model.receipt import MissingFrames
+from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.replies import Closed, Error, StatusReply, Warn
 from tests.waiting import WAIT_S
 
@@ -320,7 +321,9 @@ def test_the_window_is_never_exceeded_and_opens_again(daemon):
 def test_a_full_buffer_is_behind_after_the_patience_and_the_run_goes_on(daemon):
     daemon.behavior.publish = False
     with start(daemon, patience_s=1.0) as run:
-        daemon.say(StatusReply({"state": "PAUSED", "free_bytes": 5_000_000_000}, daemon.dataset_id))
+        daemon.say(
+            StatusReply(AcquisitionStatus(dataset_id=daemon.dataset_id, state="PAUSED", free_bytes=5_000_000_000))
+        )
         with run._condition:
             assert run._condition.wait_for(lambda: "PAUSED" in run._session.what_is_behind(""), WAIT_S)
         image = np.zeros((600, 1000), "u1")

@@ -11,6 +11,7 @@ from acqstream.errors import AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
 from acqstream.model.receipt import Receipt
+from acqstream.model.status import AcquisitionStatus, DaemonStatus
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Warn
 from acqstream.protocol.request_fields import FrameKind
 
@@ -131,7 +132,7 @@ def test_an_interrupted_end_after_an_error_is_the_end():
         (Error("shutting_down", ""), True),
         (Error("unknown_ds", ""), False),
         (opened(), False),
-        (StatusReply({}), False),
+        (StatusReply(DaemonStatus()), False),
     ],
 )
 def test_what_says_that_the_daemon_ends(reply, expected):
@@ -164,9 +165,9 @@ def test_what_is_due_after_going_on_keeps_its_order():
 
 
 def paused(session: Session, why: str, now: float) -> None:
-    session.receive(
-        StatusReply({"state": "PAUSED" if why else "RUNNING", "paused": why, "free_bytes": 7}, "stored"), now, now
-    )
+    state = "PAUSED" if why else "RUNNING"
+    status = AcquisitionStatus(dataset_id="stored", state=state, paused=why, free_bytes=7)
+    session.receive(StatusReply(status), now, now)
 
 
 def test_a_full_disk_ends_the_run_after_the_patience_and_closes_it():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from acqstream.daemon.service import Service, ServiceManager, StallWatch, status_line
 from acqstream.model.cursors import Cursors
 from acqstream.model.state import AcquisitionState
+from acqstream.model.status import AcquisitionStatus, DaemonStatus
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets")
 
@@ -41,6 +42,11 @@ class FakeAcquisition:
     dataset_id: str = "a"
     bytes_per_s: float = 0.0
     log: FakeLog = field(default_factory=FakeLog)
+
+
+def status_of(*acquisitions: FakeAcquisition) -> Callable[[], DaemonStatus]:
+    runs = tuple(AcquisitionStatus(bytes_per_s=one.bytes_per_s) for one in acquisitions)
+    return lambda: DaemonStatus(acquisitions=runs, free_bytes=10**11)
 
 
 class Manager:
@@ -79,20 +85,20 @@ def service(manager: Manager, tmp_path: Path) -> Iterator[Service]:
 
 
 def test_ready_status_and_end_are_told_once(service: Service, manager: Manager) -> None:
-    service.look_after([], 10.0, is_stopping=False, free_bytes=10**11)
+    service.look_after([], 10.0, is_stopping=False, daemon_status=status_of())
     first = manager.heard()
     assert first[0] == "READY=1"
     assert first[1].startswith("STATUS=idle, ")
     assert first[2] == "WATCHDOG=1"
-    service.look_after([], 10.1, is_stopping=False, free_bytes=10**11)
+    service.look_after([], 10.1, is_stopping=False, daemon_status=status_of())
     assert manager.heard() == []
     acquisition = FakeAcquisition(bytes_per_s=5e6)
-    service.look_after([acquisition], 11.5, is_stopping=False, free_bytes=10**11)
+    service.look_after([acquisition], 11.5, is_stopping=False, daemon_status=status_of(acquisition))
     (line,) = manager.heard()
     assert line.startswith("STATUS=1 dataset, 5 MB/s, ")
-    service.look_after([acquisition], 11.6, is_stopping=True, free_bytes=10**11)
+    service.look_after([acquisition], 11.6, is_stopping=True, daemon_status=status_of(acquisition))
     assert manager.heard()[0] == "STOPPING=1"
-    service.look_after([acquisition], 11.7, is_stopping=True, free_bytes=10**11)
+    service.look_after([acquisition], 11.7, is_stopping=True, daemon_status=status_of(acquisition))
     assert manager.heard() == []
 
 
@@ -117,7 +123,7 @@ def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, f
     """At which of these seconds the watchdog was fed."""
     times = []
     for now_s in range(first_s, last_s):
-        service.look_after([acquisition], now_s, is_stopping=False, free_bytes=10**11)
+        service.look_after([acquisition], now_s, is_stopping=False, daemon_status=status_of(acquisition))
         if "WATCHDOG=1" in manager.heard():
             times.append(now_s)
     return times
@@ -162,8 +168,8 @@ def test_without_a_manager_nothing_is_said(environment: dict[str, str]) -> None:
 
 def test_a_manager_that_went_away_ends_nothing(tmp_path: Path) -> None:
     service = Service({"NOTIFY_SOCKET": str(tmp_path / "absent")})
-    service.look_after([], 10.0, is_stopping=False, free_bytes=10**11)
-    service.look_after([], 20.0, is_stopping=True, free_bytes=10**11)
+    service.look_after([], 10.0, is_stopping=False, daemon_status=status_of())
+    service.look_after([], 20.0, is_stopping=True, daemon_status=status_of())
     service.close()
 
 
@@ -184,6 +190,13 @@ def test_who_is_watched_and_how_closely(tmp_path: Path, more: dict[str, str], ex
 
 
 def test_the_status_is_one_line_for_people() -> None:
-    assert status_line(3, 812e6, int(4.1 * 3600 * 812e6)) == "3 datasets, 812 MB/s, 4.1 h of disk left"
-    assert status_line(1, 0.0, 5 * 10**11) == "1 dataset, 0 MB/s, 500 GB of disk left"
-    assert status_line(0, 0.0, None) == "idle"
+    three = (AcquisitionStatus(bytes_per_s=812e6), AcquisitionStatus(), AcquisitionStatus())
+    assert (
+        status_line(DaemonStatus(acquisitions=three, free_bytes=int(4.1 * 3600 * 812e6)))
+        == "3 datasets, 812 MB/s, 4.1 h of disk left"
+    )
+    assert (
+        status_line(DaemonStatus(acquisitions=three[1:2], free_bytes=5 * 10**11))
+        == "1 dataset, 0 MB/s, 500 GB of disk left"
+    )
+    assert status_line(DaemonStatus()) == "idle"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import Level, Space
+from acqstream.daemon.space import Space
+from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import BALLAST_NAME, Ballast
 from acqstream.storage.disk import LocalDisk
 from tests.storage.scripted_disk import ScriptedDisk
@@ -38,7 +39,7 @@ class FakeWriting:
     reserved_bytes: int = 0
 
 
-def space_on(disk: FakeDisk, data: Path, changes: list[Level] | None = None, **options) -> Space:
+def space_on(disk: FakeDisk, data: Path, changes: list[SpaceLevel] | None = None, **options) -> Space:
     config = DaemonConfig(data=data, **{"reserve_mb": 100, "ballast_mb": 0, "low_space_minutes": 1, **options})
     space = Space(config, disk, lambda: changes.append(space.level) if changes is not None else None)
     return space
@@ -46,21 +47,21 @@ def space_on(disk: FakeDisk, data: Path, changes: list[Level] | None = None, **o
 
 def test_levels_follow_the_free_space_with_some_play(tmp_path: Path) -> None:
     disk = FakeDisk(1000 * MIB)
-    changes: list[Level] = []
+    changes: list[SpaceLevel] = []
     space = space_on(disk, tmp_path, changes)
     for free, level in [
-        (1000, Level.ENOUGH),
-        (199, Level.LOW),
-        (99, Level.FULL),
-        (101, Level.FULL),  # not for a few bytes more
-        (113, Level.LOW),
-        (300, Level.ENOUGH),
-        (50, Level.FULL),
+        (1000, SpaceLevel.ENOUGH),
+        (199, SpaceLevel.LOW),
+        (99, SpaceLevel.FULL),
+        (101, SpaceLevel.FULL),  # not for a few bytes more
+        (113, SpaceLevel.LOW),
+        (300, SpaceLevel.ENOUGH),
+        (50, SpaceLevel.FULL),
     ]:
         disk.free = free * MIB
         space.look()
         assert (space.level, space.free_bytes) == (level, free * MIB), free
-    assert changes == [Level.LOW, Level.FULL, Level.LOW, Level.ENOUGH, Level.FULL]
+    assert changes == [SpaceLevel.LOW, SpaceLevel.FULL, SpaceLevel.LOW, SpaceLevel.ENOUGH, SpaceLevel.FULL]
 
 
 def test_space_reserved_by_what_runs_counts_as_free(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_space_reserved_by_what_runs_counts_as_free(tmp_path: Path) -> None:
     space = space_on(disk, tmp_path)
     space.running = (FakeWriting(reserved_bytes=100 * MIB), FakeWriting(reserved_bytes=200 * MIB))
     space.look()
-    assert (space.free_bytes, space.level) == (350 * MIB, Level.ENOUGH)
+    assert (space.free_bytes, space.level) == (350 * MIB, SpaceLevel.ENOUGH)
 
 
 def test_the_forecast(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_the_forecast(tmp_path: Path) -> None:
     assert space.frames_left(8 * MIB) == 75
     assert space.frames_left(0) is None
     # At 11 MiB/s less than a minute is left; at 9.5 hardly more; at 5 there is enough again.
-    for rate, level in [(1, Level.ENOUGH), (11, Level.LOW), (9.5, Level.LOW), (5, Level.ENOUGH)]:
+    for rate, level in [(1, SpaceLevel.ENOUGH), (11, SpaceLevel.LOW), (9.5, SpaceLevel.LOW), (5, SpaceLevel.ENOUGH)]:
         space.running = (FakeWriting(bytes_per_s=rate * MIB),)
         space.look()
         assert space.level is level, rate
@@ -93,7 +94,7 @@ def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:
     space.look()
     disk.free = -1
     space.look()
-    assert (space.free_bytes, space.level) == (None, Level.ENOUGH)
+    assert (space.free_bytes, space.level) == (None, SpaceLevel.ENOUGH)
     assert "unknown" in space.text()
 
 

@@ -24,6 +24,7 @@ from acqstream.daemon.unfinished_views import go_on_with_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.mirrors.view_worker import MAX_CATCHING_UP
+from acqstream.model.status import ViewProcessStatus
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
@@ -63,8 +64,14 @@ def reached(job: ViewJob, cursor: int) -> Callable[[], bool]:
     return lambda: job.cursor == cursor
 
 
-def dead(process: ViewProcess, pid: int) -> Callable[[], bool]:
-    return lambda: process.status()["pid"] != pid
+def pid_of(process: ViewProcess) -> int:
+    pid = process.status().pid
+    assert pid is not None
+    return pid
+
+
+def dead(process: ViewProcess, pid: int | None) -> Callable[[], bool]:
+    return lambda: process.status().pid != pid
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +95,7 @@ def test_without_views_there_is_no_process() -> None:
         for _ in range(3):
             process._turn_at_s = 0.0
             process.look_after(time.monotonic(), lambda: False)
-        assert process.status() == {"pid": None, "restarts": 0, "memory": "shared", "mirrors": []}
+        assert process.status() == ViewProcessStatus(memory="shared")
 
 
 def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +105,8 @@ def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pyte
         drive(process, lambda: job.is_ended, "the view is complete")
         assert (job.state, job.cursor, job.from_stack) == (ViewState.COMPLETE, 50, 50)
         assert state_of(cells) == SUMS
-        drive(process, dead(process, process.status()["pid"]), "the process has ended")
-        assert process.status()["restarts"] == 0
+        drive(process, dead(process, process.status().pid), "the process has ended")
+        assert process.status().restarts == 0
         again = process.add(str(cells), "null")
         drive(process, lambda: again.is_ended, "it is started again")
 
@@ -113,14 +120,14 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
             for frame in FRAMES[number : number + 10]:
                 log.append(frame.header, frame.image)
             drive(process, reached(job, number + 10), "it has the frames")
-            pid = process.status()["pid"]
+            pid = pid_of(process)
             os.kill(pid, signal.SIGKILL)
             drive(process, dead(process, pid), "it is gone")
         for frame in FRAMES[30:]:
             log.append(frame.header, frame.image)
         log.close()
         drive(process, lambda: job.is_ended, "the view is complete")
-        assert (job.restarts, process.status()["restarts"], job.state) == (3, 3, ViewState.COMPLETE)
+        assert (job.restarts, process.status().restarts, job.state) == (3, 3, ViewState.COMPLETE)
     assert state_of(tmp_path / "cells") == SUMS
 
 
@@ -130,12 +137,12 @@ def test_one_that_dies_at_once_is_given_up(cells: Path, caplog: pytest.LogCaptur
         drive(process, lambda: job.is_ended, "it is given up")
         assert job.deaths == view_process.MAX_DEATHS
         assert job.reason == "the process died 5 times (exit code 3) and the view did not get on"
-        assert process.status()["mirrors"][0]["state"] == "failed"
-        assert process.status()["mirrors"][0]["reason"] == job.reason
-        restarts = process.status()["restarts"]
+        assert process.status().mirrors[0].state == "failed"
+        assert process.status().mirrors[0].reason == job.reason
+        restarts = process.status().restarts
         process.look_after(time.monotonic() + 100, lambda: False)
-        assert process.status()["pid"] is None
-        assert process.status()["restarts"] == restarts
+        assert process.status().pid is None
+        assert process.status().restarts == restarts
     assert "is given up" in caplog.text
 
 
@@ -149,8 +156,8 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
         assert blocked.state is ViewState.FAILED
         assert blocked.reason.startswith("after 0 frames: ")
         assert "is no view of blocked" in blocked.reason
-        assert [one["path"] for one in process.status()["mirrors"]] == [blocked.path]
-        assert process.status()["restarts"] == 0
+        assert [one.path for one in process.status().mirrors] == [blocked.path]
+        assert process.status().restarts == 0
     assert state_of(cells) == SUMS
     assert "view null of" in caplog.text
     assert "is no view of blocked" in caplog.text
@@ -163,7 +170,7 @@ def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cell
         drive(process, lambda: bad.is_ended and good.is_ended, "both have ended")
         assert (bad.state, good.state) == (ViewState.FAILED, ViewState.COMPLETE)
         assert "levels" in bad.reason
-        assert process.status()["restarts"] == 0
+        assert process.status().restarts == 0
 
 
 def test_more_datasets_than_are_read_at_once(cells: Path) -> None:
@@ -187,8 +194,8 @@ def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(view_process, "MAX_BLOCKED_S", 0.1)
     with process_of(*MUTE) as process:
         process.add("first", "null")
-        drive(process, lambda: process.status()["pid"], "it runs")
-        pid = process.status()["pid"]
+        drive(process, lambda: process.status().pid, "it runs")
+        pid = process.status().pid
         for number in range(300):
             process.add(f"{number}{'x' * 4000}", "null")
         drive(process, dead(process, pid), "it was killed")
@@ -201,7 +208,7 @@ def test_one_that_talks_nonsense_is_killed(words: str, caplog: pytest.LogCapture
     program = f"import socket, sys, time; s = socket.socket(fileno=int(sys.argv[1])); s.sendall({words})"
     with process_of(sys.executable, "-c", f"{program}; time.sleep(60)") as process:
         process.add("cells", "null")
-        drive(process, lambda: process.status()["restarts"], "it was killed")
+        drive(process, lambda: process.status().restarts, "it was killed")
     assert "cannot be understood" in caplog.text
 
 
@@ -215,7 +222,7 @@ def test_a_fault_here_ends_the_views_and_nothing_else(cells: Path, caplog: pytes
             process._turn_at_s = 0.0
             process.look_after(time.monotonic(), broken)
         assert job.reason == "a fault in the daemon: ZeroDivisionError: no such luck"
-        drive(process, lambda: process.status()["pid"] is None, "the process is gone")
+        drive(process, lambda: process.status().pid is None, "the process is gone")
         assert process.add(str(cells), "null").reason == job.reason
     assert caplog.text.count("Traceback") == 1
     assert "a fault in looking after the views" in caplog.text
@@ -225,12 +232,12 @@ def test_a_stopped_process_does_not_keep_the_daemon_from_ending(cells: Path, mon
     monkeypatch.setattr(view_process, "END_S", 0.2)
     with process_of() as process:
         process.add(str(cells), "null")
-        drive(process, lambda: process.status()["pid"], "it runs")
-        os.kill(process.status()["pid"], signal.SIGSTOP)
+        drive(process, lambda: process.status().pid, "it runs")
+        os.kill(pid_of(process), signal.SIGSTOP)
         began_s = time.monotonic()
         process.close()
         assert time.monotonic() - began_s < 5.0
-        assert process.status()["pid"] is None
+        assert process.status().pid is None
 
 
 def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +263,7 @@ def test_asked_for_again_the_first_one_is_dropped(tmp_path: Path) -> None:
             jobs.append(process.add(str(tmp_path / "cells"), "null"))
             log.append(FRAMES[number].header, FRAMES[number].image)
             drive(process, reached(jobs[-1], number + 1), "the last one works")
-        assert len(process.status()["mirrors"]) == 1
+        assert len(process.status().mirrors) == 1
         log.close()
         drive(process, lambda: jobs[-1].is_ended, "the view is complete")
     assert state_of(tmp_path / "cells") == sums_of(frame.image for frame in FRAMES[:3])
@@ -266,7 +273,7 @@ def test_what_cannot_be_started_is_told(caplog: pytest.LogCaptureFixture) -> Non
     with process_of("/nowhere/python") as process:
         process.add("cells", "null")
         process.look_after(time.monotonic(), lambda: False)
-        assert process.status()["pid"] is None
+        assert process.status().pid is None
     assert "cannot start the views' process" in caplog.text
 
 
@@ -278,10 +285,10 @@ def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
         job = process.add(str(tmp_path / "done"), "null")
         drive(process, lambda: job.is_ended, "one view is complete")
         go_on_with_views(process, sorted(tmp_path.iterdir()))
-        assert [one["path"] for one in process.status()["mirrors"]] == [str(tmp_path / "begun")]
+        assert [one.path for one in process.status().mirrors] == [str(tmp_path / "begun")]
         (tmp_path / "done.null" / CHECKPOINT_NAME).write_text("{")
         go_on_with_views(process, sorted(tmp_path.iterdir()))
-        assert {one["path"] for one in process.status()["mirrors"]} == {
+        assert {one.path for one in process.status().mirrors} == {
             str(tmp_path / "begun"),
             str(tmp_path / "done"),
         }
@@ -296,7 +303,7 @@ PARENT = """
     while True:
         process.look_after(time.monotonic(), lambda: False)
         if job.state == "waiting":
-            print(process.status()["pid"], flush=True)
+            print(process.status().pid, flush=True)
         time.sleep(0.01)
 """
 
@@ -317,7 +324,7 @@ def test_a_request_that_was_damaged_does_not_keep_the_daemon_from_going_on_with_
     with process_of(*MUTE) as process:
         go_on_with_views(process, [cells, cells.with_name("other")])
         assert "cells are not gone on with" in caplog.text
-        assert [one["path"] for one in process.status()["mirrors"]] == [str(cells.with_name("other"))]
+        assert [one.path for one in process.status().mirrors] == [str(cells.with_name("other"))]
 
 
 def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
@@ -340,14 +347,14 @@ def test_the_terminal_s_signals_do_not_end_it(tmp_path: Path) -> None:
     with process_of() as process:
         job = process.add(str(tmp_path / "cells"), "null")
         drive(process, lambda: job.state is ViewState.WAITING, "it runs")
-        pid = process.status()["pid"]
+        pid = pid_of(process)
         assert psutil.Process(pid).nice() > 0
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(pid, number)
         log.append(FRAMES[0].header, FRAMES[0].image)
         log.close()
         drive(process, lambda: job.is_ended, "the view is complete")
-        assert process.status()["pid"] == pid
+        assert process.status().pid == pid
 
 
 def test_readers_are_told_of_a_view_that_is_given_up(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +383,7 @@ def test_levels_without_their_view_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cells").rename(tmp_path / "renamed")
     with process_of() as process:
         go_on_with_views(process, [tmp_path / "renamed"])
-        assert process.status()["mirrors"] == []
+        assert process.status().mirrors == ()
         write_tiled(tmp_path / "none yet", tiles_of([(0, 0), (0, 1)]), mirrors=("pyramid",))
         go_on_with_views(process, [tmp_path / "none yet"])
         drive(process, (tmp_path / "none yet" / "Downsampled_x2").exists, "it is made")

@@ -58,7 +58,7 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
             report = producer.report()
         one.acknowledged += report.sent
         until(lambda: _ended(daemon), "the mirrors are complete", END_S)
-        failed = [job for job in jobs_of(daemon) if job["state"] == "failed"]
+        failed = [job for job in jobs_of(daemon) if job.state == "failed"]
         one.expect(not failed, f"mirrors have failed: {failed}")
         one.expect(daemon.stop() == 0, f"the daemon did not end in order: {daemon.output()}")
         check_end(dataset_of(daemon.data), plan, one, report)
@@ -69,7 +69,7 @@ def _one_run(one: Try, kills: int, place: Path, transports: Sequence[str]) -> No
 
 
 def _ended(daemon: DaemonProcess) -> bool:
-    return all(job["state"] == "failed" for job in jobs_of(daemon))
+    return all(job.state == "failed" for job in jobs_of(daemon))
 
 
 def _compare(one: Try, plan: StackPlan, dataset: Path, name: str, sent: int) -> None:

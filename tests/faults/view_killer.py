@@ -7,10 +7,11 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from acqstream.client.status import fetch_status
+from acqstream.model.status import UnfinishedViewStatus
 from tests.faults.fault_result import Try
 from tests.faults.producer_process import ProducerProcess
 from tests.faults.progress_board import Phase
@@ -63,7 +64,7 @@ class ViewKiller:
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            until(lambda: fetch_status(self._daemon.endpoint).views["pid"] != pid, "the death was noticed")
+            until(lambda: fetch_status(self._daemon.endpoint).views.pid != pid, "the death was noticed")
         self._have_got_on()  # what it told after the last look is no progress of the next process
         return True
 
@@ -71,19 +72,18 @@ class ViewKiller:
         phase = self._producer.board.phase
         assert phase is not Phase.FAILED, f"the producer ended with {self._producer.report()}"
         views = fetch_status(self._daemon.endpoint).views
-        is_over = phase is Phase.CLOSED and not views["mirrors"]
-        return is_over or views["pid"]
+        is_over = phase is Phase.CLOSED and not views.mirrors
+        return is_over or views.pid
 
     def _have_got_on(self) -> bool:
         """All that are under way."""
-        cursors = {job["mirror"]: job["cursor"] for job in jobs_of(self._daemon)}
+        cursors = {job.mirror: job.cursor for job in jobs_of(self._daemon)}
         have = all(cursor > self._best.get(name, 0) for name, cursor in cursors.items())
         if have:
             self._best = cursors
         return have
 
 
-def jobs_of(daemon: DaemonProcess) -> Sequence[Mapping[str, Any]]:
+def jobs_of(daemon: DaemonProcess) -> Sequence[UnfinishedViewStatus]:
     """Views and mirrors that are not complete."""
-    found: Sequence[Mapping[str, Any]] = fetch_status(daemon.endpoint).views["mirrors"]
-    return found
+    return fetch_status(daemon.endpoint).views.mirrors

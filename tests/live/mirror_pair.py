@@ -19,6 +19,7 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.client.status import fetch_status
 from acqstream.model.receipt import Receipt
+from acqstream.model.status import UnfinishedViewStatus
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
 from tests.mirrors.mirror_cases import read_plain
@@ -87,20 +88,20 @@ def _emptied(place: Path) -> bool:
     return not any(place.iterdir())
 
 
-def mirrors_of(daemon: DaemonProcess, dataset: Path) -> dict[str, Mapping[str, Any]]:
+def mirrors_of(daemon: DaemonProcess, dataset: Path) -> dict[str, UnfinishedViewStatus]:
     """Those that are not complete, by name."""
-    found = fetch_status(daemon.endpoint).views["mirrors"]
-    return {one["mirror"]: one for one in found if one["path"] == str(dataset)}
+    found = fetch_status(daemon.endpoint).views.mirrors
+    return {one.mirror: one for one in found if one.path == str(dataset)}
 
 
-def wait_for_state(daemon: DaemonProcess, dataset: Path, state: str) -> dict[str, Mapping[str, Any]]:
+def wait_for_state(daemon: DaemonProcess, dataset: Path, state: str) -> dict[str, UnfinishedViewStatus]:
     """Until both mirrors are in this state."""
 
-    def look() -> dict[str, Mapping[str, Any]] | None:
+    def look() -> dict[str, UnfinishedViewStatus] | None:
         found = mirrors_of(daemon, dataset)
-        return found if {one["state"] for one in found.values()} == {state} and len(found) == len(PAIR) else None
+        return found if {one.state for one in found.values()} == {state} and len(found) == len(PAIR) else None
 
-    found: dict[str, Mapping[str, Any]] = until(look, f"both mirrors of {dataset.name} are {state}", LONGEST_S)
+    found: dict[str, UnfinishedViewStatus] = until(look, f"both mirrors of {dataset.name} are {state}", LONGEST_S)
     return found
 
 
@@ -200,9 +201,9 @@ def go_through(
     assert receipt.complete
     for name in FORMATS:
         if how == "full":
-            assert "No space left" in found[name]["reason"]
+            assert "No space left" in found[name].reason
         else:
-            assert found[name]["reason"] in receipt.mirrors[name]
+            assert found[name].reason in receipt.mirrors[name]
     for place in places.values():
         heal(how, place)
     if how == "full":

@@ -64,7 +64,7 @@ def test_a_run_with_mirrors_is_stored_under_its_name_and_proved(daemon: DaemonPr
     path = daemon.data / NAME
     assert run.receipt is not None
     assert run.receipt.path == str(path)
-    until(lambda: all(one["state"] == "complete" for one in mirrors_of(daemon, path).values()), "mirrors")
+    until(lambda: all(one.state == "complete" for one in mirrors_of(daemon, path).values()), "mirrors")
     stacks = sorted(file.name for file in path.glob("*.tif"))
     assert stacks == ["NDTiffStack.tif"]  # ASCII: Java readers take names in the charset of their platform
     for place in (path, path.with_name(f"{NAME}.n5"), path.with_name(f"{NAME}.wkw")):

@@ -13,9 +13,10 @@ import pytest
 
 import acqstream
 from acqstream.client.connect import Transport
-from acqstream.client.status import AcquisitionStatus, fetch_status
+from acqstream.client.status import fetch_status
 from acqstream.client.stopping import stop_acquisition
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
+from acqstream.model.status import AcquisitionStatus
 from acqstream.storage.ballast import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient

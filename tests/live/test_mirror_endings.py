@@ -49,7 +49,7 @@ def record_of(dataset: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def views_stopped(daemon: DaemonProcess) -> Iterator[None]:
     """The process of the views is alive, and does nothing."""
-    pid: int = until(lambda: fetch_status(daemon.endpoint).views["pid"], "the process of the views runs")
+    pid: int = until(lambda: fetch_status(daemon.endpoint).views.pid, "the process of the views runs")
     process = psutil.Process(pid)
     process.send_signal(signal.SIGSTOP)
     try:
@@ -202,7 +202,7 @@ def test_a_run_whose_daemon_died_is_not_waited_for_without_end(
         told = json.loads(capsys.readouterr().out)
         assert (told["outcome"], told["state"], told["ok"]) == ("abandoned", "RUNNING", False)
         assert verb("wait", path, "--patience", "0") == ExitCode.UNAVAILABLE
-        assert "no process goes on with it; start the daemon" in capsys.readouterr().out
+        assert "no process continues it; start the daemon" in capsys.readouterr().out
         daemon.start()
         put(run, 4)
         run.close()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.client.run import Run
+from acqstream.model.status import UnfinishedViewStatus
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror, mirrors_of, remount
@@ -53,14 +54,14 @@ def put(
         time.sleep(interval_s)
 
 
-def wait_for(daemon: DaemonProcess, name: str, mirror: str, state: str) -> Mapping[str, Any]:
+def wait_for(daemon: DaemonProcess, name: str, mirror: str, state: str) -> UnfinishedViewStatus:
     """Until the mirror is in this state."""
 
-    def look() -> Mapping[str, Any] | None:
+    def look() -> UnfinishedViewStatus | None:
         found = mirrors_of(daemon, daemon.data / name).get(mirror)
-        return found if found is not None and found["state"] == state else None
+        return found if found is not None and found.state == state else None
 
-    found: Mapping[str, Any] = until(look, f"the mirror {mirror} of {name} is {state}")
+    found: UnfinishedViewStatus = until(look, f"the mirror {mirror} of {name} is {state}")
     return found
 
 
@@ -132,7 +133,7 @@ def test_its_disk_goes_away_in_mid_run_and_one_command_makes_it_again(
         assert run.receipt is not None
         assert run.receipt.complete
         assert unstalled(run.warnings) == []
-        assert failed["reason"] in run.receipt.mirrors[victim]
+        assert failed.reason in run.receipt.mirrors[victim]
         wait_until_done(shared, name, but=[victim])
         remount(place, "rw")
         for entry in list(place.iterdir()):
@@ -282,8 +283,8 @@ def test_who_did_not_ask_for_the_mirror_that_cannot_fit_records_without_it(tmp_p
             failed = wait_for(daemon, "large", "n5", "failed")
     assert run.receipt is not None
     assert run.receipt.complete
-    assert "mirror_memory_mb allows 16" in failed["reason"]
-    assert failed["reason"] in run.receipt.mirrors["n5"]
+    assert "mirror_memory_mb allows 16" in failed.reason
+    assert failed.reason in run.receipt.mirrors["n5"]
     (warning,) = unstalled(run.warnings)
     assert (warning.code, "mirror_memory_mb allows 16" in warning.text) == ("no_mirror", True)
     told = mirror(str(tmp_path / "data" / "large"), "--to", "n5", "--memory-mb", "512")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -17,6 +15,7 @@ import acqstream
 from acqstream.client.status import fetch_status
 from acqstream.errors import DatasetError
 from acqstream.integrity.verification.dataset_check import verify
+from acqstream.model.status import ViewStatus
 from acqstream.views.checkpoint import read_checkpoint, view_folder
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import Frame
@@ -102,24 +101,24 @@ def test_a_tile_unlike_the_others_ends_the_levels_and_nothing_else(
 def test_tiles_in_shared_memory_are_halved_where_they_are(tmp_path: Path) -> None:
     scan = tiles_of(grid(4, 4), (400, 350))
 
-    def mirror() -> Mapping[str, Any]:
-        found = fetch_status(daemon.endpoint).views["mirrors"]
-        return found[0] if found else {"cursor": 0, "from_memory": 0}
+    def mirror() -> ViewStatus:
+        found = fetch_status(daemon.endpoint).views.mirrors
+        return found[0] if found else ViewStatus()
 
     frames: list[Frame] = []
     with DaemonProcess(tmp_path / "data") as daemon:
         with acqstream.create("cells", endpoint=daemon.endpoint, transport="shm", tiles={"overlap": (0, 0)}) as run:
-            while mirror()["from_memory"] < 10:
+            while mirror().from_memory < 10:
                 assert len(frames) < 2000
                 for frame in scan:
                     axes = {**frame.axes, "time": len(frames) // 16}
                     run.put(frame.image, axes)
                     frames.append(replace(frame, header=frame.header._replace(axes=axes)))
-                until(lambda: mirror()["cursor"] == len(frames), "all frames are taken")
+                until(lambda: mirror().cursor == len(frames), "all frames are taken")
         until(lambda: is_complete(daemon.data / "cells"), "the pyramid is complete")
         check_levels(daemon.data / "cells", frames, 2)
 
 
 def reasons(daemon: DaemonProcess) -> list[str]:
-    mirrors = fetch_status(daemon.endpoint).views["mirrors"]
-    return [one["reason"] for one in mirrors if one["state"] == "failed"]
+    mirrors = fetch_status(daemon.endpoint).views.mirrors
+    return [one.reason for one in mirrors if one.state == "failed"]

@@ -7,20 +7,20 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-import zmq
 from numpy.typing import NDArray
 
 import acqstream
 from acqstream.cli.main import main
-from acqstream.client.link import Link
 from acqstream.client.run import Run
-from acqstream.client.status import AcquisitionStatus, _ask, fetch_status
+from acqstream.client.status import fetch_status
+from acqstream.model.status import AcquisitionStatus, UnfinishedViewStatus, ViewProcessStatus
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
 from tests.log.make_frames import LEAST_LIMIT_BYTES
@@ -39,34 +39,34 @@ ViewProcess.__init__.__defaults__ = ((sys.executable, "-c", "import sys; sys.exi
 """
 
 
-def views_of(daemon: DaemonProcess) -> Mapping[str, Any]:
+def views_of(daemon: DaemonProcess) -> ViewProcessStatus:
     return fetch_status(daemon.endpoint).views
 
 
-def mirror_of(daemon: DaemonProcess, name: str) -> Mapping[str, Any] | None:
+def mirror_of(daemon: DaemonProcess, name: str) -> UnfinishedViewStatus | None:
     """The view of a dataset as the daemon's status has it; None when it is complete, or not asked for."""
-    found = [one for one in views_of(daemon)["mirrors"] if one["path"].endswith(f"/{name}")]
+    found = [one for one in views_of(daemon).mirrors if one.path.endswith(f"/{name}")]
     return found[0] if found else None
 
 
-def wait_for(daemon: DaemonProcess, name: str, **fields: Any) -> Mapping[str, Any]:
+def wait_for(daemon: DaemonProcess, name: str, **fields: Any) -> UnfinishedViewStatus:
     """Until the view of a dataset is so."""
 
-    def look() -> Mapping[str, Any] | None:
+    def look() -> UnfinishedViewStatus | None:
         mirror = mirror_of(daemon, name)
-        return mirror if mirror is not None and fields.items() <= mirror.items() else None
+        return mirror if mirror is not None and fields.items() <= asdict(mirror).items() else None
 
-    found: Mapping[str, Any] = until(look, f"{name}: {fields}")
+    found: UnfinishedViewStatus = until(look, f"{name}: {fields}")
     return found
 
 
 def child_of(daemon: DaemonProcess) -> int:
-    pid: int = until(lambda: views_of(daemon)["pid"], "the views' process runs")
+    pid: int = until(lambda: views_of(daemon).pid, "the views' process runs")
     return pid
 
 
 def wait_for_another(daemon: DaemonProcess, pid: int) -> None:
-    until(lambda: views_of(daemon)["pid"] not in (pid, None), "the views' process was started again")
+    until(lambda: views_of(daemon).pid not in (pid, None), "the views' process was started again")
 
 
 def result_of(daemon: DaemonProcess, name: str) -> Mapping[str, Any]:
@@ -110,28 +110,18 @@ def test_a_view_that_keeps_up_lives_from_memory(shared: DaemonProcess) -> None:
         put(run, images[1:], 1)
         status = running(shared, "live")
         mirror = wait_for(shared, "live", state="waiting", cursor=200)
-        assert mirror["from_memory"] > 100
-        assert mirror["from_memory"] + mirror["from_stack"] == 200
-        assert status.mirrors["null"].keys() == mirror.keys() - {"path", "mirror"}
+        assert mirror.from_memory > 100
+        assert mirror.from_memory + mirror.from_stack == 200
+        assert status.mirrors["null"].from_memory > 0
     assert run.receipt is not None
     assert run.receipt.mirrors == {"null": "complete"}
     check(shared, "live", images)
     until(lambda: mirror_of(shared, "live") is None, "a complete view is not listed")
-    assert views_of(shared)["memory"] == "shared"
+    assert views_of(shared).memory == "shared"
 
 
 def running(daemon: DaemonProcess, name: str) -> AcquisitionStatus:
     return next(one for one in fetch_status(daemon.endpoint).acquisitions if one.name == name)
-
-
-def wire_status(daemon: DaemonProcess, name: str) -> Mapping[str, Any]:
-    """All fields of the message, also those that the client does not know."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        values = _ask(Link(context, daemon.endpoint), time.monotonic() + 5.0).values
-    finally:
-        context.destroy(linger=0)
-    return next(one for one in values["acquisitions"] if one["name"] == name)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +155,7 @@ def test_killed_again_and_again_it_takes_every_frame_once(shared: DaemonProcess)
                 os.kill(pid, signal.SIGKILL)
                 wait_for_another(shared, pid)
         mirror = wait_for(shared, "killed", cursor=240)
-        assert mirror["restarts"] == 3
+        assert mirror.restarts == 3
     assert run.receipt is not None
     assert run.receipt.complete
     check(shared, "killed", images)
@@ -180,15 +170,15 @@ def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         put(run, images[1:], 1, interval_s=0.0)
-        status = wire_status(shared, "stopped")
+        status = running(shared, "stopped")
         receipt = run.close()
         assert receipt.complete
         assert receipt.mirrors == {"null": "under way: 1 of 401 frames"}
-        assert views_of(shared)["pid"] == pid
+        assert views_of(shared).pid == pid
         assert mirror_of(shared, "stopped") is not None
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert status["memory_peak_bytes"] <= status["memory_bytes"]
+    assert 0 < status.memory_peak_bytes <= status.memory_bytes
     check(shared, "stopped", images)
 
 
@@ -198,7 +188,7 @@ def test_a_view_that_fails_does_not_touch_the_run(shared: DaemonProcess) -> None
     with acqstream.create("blocked", endpoint=shared.endpoint, mirrors=["null"]) as run:
         put(run, images)
         mirror = wait_for(shared, "blocked", state="failed")
-        assert "blocked.null is there already" in mirror["reason"]
+        assert "blocked.null is there already" in mirror.reason
     assert run.receipt is not None
     assert run.receipt.complete
     assert run.receipt.mirrors["null"].startswith("failed after 0 frames: ")
@@ -245,13 +235,13 @@ def test_without_mirrors_there_is_no_process(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", prelude=DYING_VIEWS) as daemon:
         with acqstream.create("plain", endpoint=daemon.endpoint) as run:
             put(run, images_of(5))
-        assert views_of(daemon) == {"pid": None, "restarts": 0, "memory": "shared", "mirrors": []}
+        assert views_of(daemon) == ViewProcessStatus(memory="shared")
         images = images_of(30)
         with acqstream.create("given-up", endpoint=daemon.endpoint, mirrors=["null"]) as run:
             put(run, images)
             mirror = wait_for(daemon, "given-up", state="failed")
-            assert "died 5 times (exit code 3)" in mirror["reason"]
-            assert views_of(daemon)["pid"] is None
+            assert "died 5 times (exit code 3)" in mirror.reason
+            assert views_of(daemon).pid is None
         assert run.receipt is not None
         assert run.receipt.complete
         assert "died 5 times" in run.receipt.mirrors["null"]

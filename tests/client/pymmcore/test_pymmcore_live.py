@@ -263,7 +263,7 @@ def test_a_mirror_is_equal_to_the_log(core, attach, live_daemon):
     assert streamer.last_receipt.complete
 
     def is_done():
-        return not [one for one in fetch_status(live_daemon.endpoint).views["mirrors"] if one["path"] == str(path)]
+        return not [one for one in fetch_status(live_daemon.endpoint).views.mirrors if one.path == str(path)]
 
     until(is_done, "the mirror is complete")
     for suffix in ("n5", "wkw"):

@@ -1,0 +1,129 @@
+"""The status of a daemon: one frozen object that the wire, the command line and metrics read.
+
+Names of fields are those of docs/protocol.md, "status", except `dataset_id`, which is `ds` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class SpaceLevel(StrEnum):
+    """How much space is left on the disk of the data directory."""
+
+    ENOUGH = "enough"
+    LOW = "low"  # reported, without further effect
+    FULL = "full"  # below the reserve: producers may send no more frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStatus:
+    """Progress of one view. cursor, behind, from_memory, from_stack, overtaken: counts of frames.
+
+    waiting: pieces of its result that are not written yet; restarts: of the view process since the view was requested.
+    state is a ViewState; reason says why it has failed, waits or is throttled.
+    """
+
+    cursor: int = 0
+    behind: int = 0
+    state: str = ""
+    from_memory: int = 0
+    from_stack: int = 0
+    overtaken: int = 0
+    waiting: int = 0
+    restarts: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedViewStatus(ViewStatus):
+    """A view that is not complete, of any dataset. path: the dataset's folder; mirror: the view's name."""
+
+    path: str = ""
+    mirror: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewProcessStatus:
+    """The process that makes all views. pid: None while it does not run; restarts: after deaths.
+
+    memory: "shared", or why the process cannot map the daemon's memory.
+    """
+
+    pid: int | None = None
+    restarts: int = 0
+    memory: str = ""
+    mirrors: tuple[UnfinishedViewStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcquisitionStatus:
+    """One acquisition. received, published, durable, skipped and queue_frames count frames.
+
+    bytes_per_s is the rate of the last seconds; seconds_left and frames_left say how long the free space lasts (None:
+    unknown). paused says why no frames are taken for want of space, stall which disk call stalls; both are empty
+    while all is well. io says how files are written; transport how frames come ("shm" or "messages"), transport_why why
+    not by shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
+    mirrors has the progress of its views, by name.
+    """
+
+    name: str = ""
+    dataset_id: str = ""
+    path: str = ""
+    state: str = ""
+    received: int = 0
+    published: int = 0
+    durable: int = 0
+    skipped: int = 0
+    payload_bytes: int = 0
+    queue_frames: int = 0
+    queue_bytes: int = 0
+    bytes_per_s: float = 0.0
+    free_bytes: int | None = None
+    seconds_left: float | None = None
+    frames_left: int | None = None
+    paused: str = ""
+    stall: str = ""
+    io: str = ""
+    transport: str = ""
+    transport_why: str = ""
+    memory_bytes: int = 0
+    memory_peak_bytes: int = 0
+    warnings: tuple[tuple[str, str, str], ...] = ()
+    mirrors: Mapping[str, ViewStatus] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonStatus:
+    """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
+
+    data is the data directory; memory_budget_bytes bounds the memory for pixels. left_out counts acquisitions, mirrors
+    and warnings that did not fit into the answer; empty if all did.
+    """
+
+    endpoint: str = ""
+    version: str = ""
+    boot: str = ""
+    data: str = ""
+    endpoints: tuple[str, ...] = ()
+    uptime_s: float = 0.0
+    memory_budget_bytes: int = 0
+    memory_used_bytes: int = 0
+    memory_peak_bytes: int = 0
+    free_bytes: int | None = None
+    space: str = ""
+    acquisitions: tuple[AcquisitionStatus, ...] = ()
+    views: ViewProcessStatus = ViewProcessStatus()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate of all acquisitions together."""
+        return sum(one.bytes_per_s for one in self.acquisitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, as for JSON."""
+        return asdict(self)

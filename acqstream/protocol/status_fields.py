@@ -1,0 +1,121 @@
+"""Fields of a `status` message, from and to the objects of `acqstream.model.status`. docs/protocol.md, "status"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from types import NoneType
+from typing import Any, TypeVar
+
+from acqstream.model.status import (
+    AcquisitionStatus,
+    DaemonStatus,
+    UnfinishedViewStatus,
+    ViewProcessStatus,
+    ViewStatus,
+)
+
+MAX_STATUS_BYTES = 15 * 2**16
+"""Of the lists of a daemon's status, as JSON: all of the status must fit into one header part."""
+_WIRE_NAMES = {"dataset_id": "ds"}
+_NUMBERS = (int, float)
+
+_Status = TypeVar("_Status", DaemonStatus, AcquisitionStatus, ViewProcessStatus, ViewStatus, UnfinishedViewStatus)
+
+
+def acquisition_fields(status: AcquisitionStatus) -> dict[str, Any]:
+    """Return the fields of one acquisition."""
+    mirrors = {name: _plain_fields(view) for name, view in status.mirrors.items()}
+    return {**_plain_fields(status), "warnings": list(map(list, status.warnings)), "mirrors": mirrors}
+
+
+def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
+    """Return the fields of a daemon; what does not fit into one message is left out, and counted in `left_out`.
+
+    The first acquisitions, the first mirrors and the latest warnings are kept.
+    """
+    values = _plain_fields(status)
+    del values["endpoint"], values["left_out"]
+    values["endpoints"] = list(status.endpoints)
+    mirrors = [_plain_fields(view) for view in status.views.mirrors]
+    values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
+    values["acquisitions"] = [acquisition_fields(one) for one in status.acquisitions]
+    return values if _json_bytes(values) <= MAX_STATUS_BYTES else _shortened(values)
+
+
+def parse_acquisition(values: Mapping[str, Any]) -> AcquisitionStatus:
+    """Parse the fields of one acquisition; unknown ones are ignored, absent ones have their defaults.
+
+    Raises TypeError or ValueError naming a field of another type. So do the functions below.
+    """
+    warnings = tuple((str(code), str(text), str(time)) for code, text, time, *_ in values.get("warnings", ()))
+    mirrors = {str(name): _parse(ViewStatus, view) for name, view in values.get("mirrors", {}).items()}
+    return _parse(AcquisitionStatus, values, warnings=warnings, mirrors=mirrors)
+
+
+def parse_daemon(values: Mapping[str, Any]) -> DaemonStatus:
+    """Parse the fields of a daemon."""
+    views = values.get("views", {})
+    mirrors = tuple(_parse(UnfinishedViewStatus, view) for view in views.get("mirrors", ()))
+    return _parse(
+        DaemonStatus,
+        values,
+        endpoints=tuple(map(str, values.get("endpoints", ()))),
+        views=_parse(ViewProcessStatus, views, mirrors=mirrors),
+        acquisitions=tuple(map(parse_acquisition, values.get("acquisitions", ()))),
+        left_out={str(kind): int(count) for kind, count in values.get("left_out", {}).items()},
+    )
+
+
+def _plain_fields(status: _Status) -> dict[str, Any]:
+    """Return all fields of an object, nested ones as they are."""
+    return {_WIRE_NAMES.get(one.name, one.name): getattr(status, one.name) for one in fields(status)}
+
+
+def _parse(kind: type[_Status], values: Mapping[str, Any], **nested: Any) -> _Status:
+    """Make an object of the plain fields in `values` and of the nested ones, which are parsed already."""
+    plain = dict(nested)
+    for one in fields(kind):
+        wire_name = _WIRE_NAMES.get(one.name, one.name)
+        if one.name not in nested and wire_name in values:
+            plain[one.name] = _checked(one, values[wire_name])
+    return kind(**plain)
+
+
+def _checked(one: Field[Any], value: Any) -> Any:
+    """Return a value of the type that the field's default has; None stands for a number that may be unknown."""
+    default = None if one.default is MISSING else one.default
+    expected = (NoneType, *_NUMBERS) if default is None else _NUMBERS if type(default) in _NUMBERS else (str,)
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise TypeError(f"{one.name} must be of type {one.type}, not {value!r:.60}")
+    return value
+
+
+def _shortened(values: dict[str, Any]) -> dict[str, Any]:
+    acquisitions, mirrors = values["acquisitions"], values["views"]["mirrors"]
+    kept, capacity = _first_of(({**one, "warnings": []} for one in acquisitions), MAX_STATUS_BYTES)
+    kept_mirrors, capacity = _first_of(mirrors, capacity)
+    left_out = {"acquisitions": len(acquisitions) - len(kept), "mirrors": len(mirrors) - len(kept_mirrors)}
+    left_out["warnings"] = 0
+    for short, complete in zip(kept, acquisitions, strict=False):
+        latest, _ = _first_of(reversed(complete["warnings"]), capacity // len(kept))
+        short["warnings"] = latest[::-1]
+        left_out["warnings"] += len(complete["warnings"]) - len(latest)
+    return {**values, "acquisitions": kept, "views": {**values["views"], "mirrors": kept_mirrors}, "left_out": left_out}
+
+
+def _first_of(entries: Iterable[Any], capacity: int) -> tuple[list[Any], int]:
+    """Return the first entries that fit into `capacity` bytes, and the bytes that remain."""
+    kept: list[Any] = []
+    for entry in entries:
+        size = _json_bytes(entry)
+        if size > capacity:
+            break
+        kept.append(entry)
+        capacity -= size
+    return kept, capacity
+
+
+def _json_bytes(entry: object) -> int:
+    return len(json.dumps(entry)) + 2  # and a comma
