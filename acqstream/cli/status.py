@@ -11,7 +11,7 @@ from acqstream.cli.output import console, print_json
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.model.status import AcquisitionStatus, DaemonStatus
+    from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus
 
 
 def status(
@@ -41,6 +41,7 @@ def _print_daemon(answer: DaemonStatus) -> None:
         f"memory {size_text(answer.memory_used_bytes)} of {size_text(answer.memory_budget_bytes)} used, "
         f"at most {size_text(answer.memory_peak_bytes)}"
     )
+    _print_load(answer.load)
     _print_mirrors(answer)
     if any(answer.left_out.values()):
         print(
@@ -59,6 +60,20 @@ def _print_daemon(answer: DaemonStatus) -> None:
             print(f"{acquisition.name}: the disk stalls: {acquisition.stall}")
         for code, text, _ in acquisition.warnings:
             print(f"{acquisition.name}: warning {code}: {text}")
+
+
+def _print_load(load: LoadStatus) -> None:
+    if load.processor_percent is None:
+        return  # a daemon of an earlier version, or one that has just started
+    print(
+        f"load   {load.processor_percent:.0f}% of {count_text(load.processors, 'processor')}, "
+        f"{size_text(load.available_memory_bytes)} of {size_text(load.total_memory_bytes)} memory available\n"
+        f"daemon {load.daemon_processor_percent or 0:.0f}% of one processor, "
+        f"{size_text(load.daemon_memory_bytes)} memory, priority {load.priority}"
+    )
+    if load.disk_write_bytes_per_s is not None:
+        busy = "" if load.disk_busy_percent is None else f", {load.disk_busy_percent:.0f}% busy"
+        print(f"disk   {load.disk} writes {rate_text(load.disk_write_bytes_per_s)}{busy}")
 
 
 def _print_mirrors(answer: DaemonStatus) -> None:

@@ -1,10 +1,11 @@
-"""What a daemon takes once, at the start, and lends to its acquisitions."""
+"""The resources that a daemon takes once, at its start, and lends to its acquisitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.load_watch import LoadWatch
 from acqstream.daemon.space import Space
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.memory_budget import MemoryBudget
@@ -12,12 +13,13 @@ from acqstream.storage.disk import Disk
 
 
 class Resources:
-    """Memory, the disk and its space, and the process of the views. wake wakes the loop, from any thread."""
+    """Memory, the disk and its space, the load, and the view process. wake: wakes the loop, from any thread."""
 
     def __init__(self, config: DaemonConfig, disk: Disk, wake: Callable[[], None]) -> None:
         self.disk = disk
         self.wake = wake
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = Space(config, disk, wake)
+        self.load = LoadWatch(config.data)
         settings = {"pyramid": {"memory_bytes": config.pyramid_memory_mb * 2**20}}
         self.views = ViewProcess(self.budget.memory, settings=settings, mirror_memory_mb=config.mirror_memory_mb)

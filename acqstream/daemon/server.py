@@ -59,6 +59,8 @@ class Server:
             self._resources = Resources(config, disk or LocalDisk(), self._waker.wake)
             undo.callback(self._resources.space.close, is_disk_well=True)
             self._resources.space.start()
+            undo.callback(self._resources.load.close)
+            self._resources.load.start()
             go_on_with_views(self._resources.views, self.directory.folders())
             self._wire(config)
             undo.pop_all()  # from here on `close` does it
@@ -147,6 +149,7 @@ class Server:
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()
+        self._resources.load.close()
         self._resources.space.close(is_disk_well=not self._registry)
         self.endpoints.close(FAREWELL_MS)
         self._waker.close()
@@ -187,6 +190,7 @@ class Server:
             memory_peak_bytes=budget.peak_bytes,
             free_bytes=space.free_bytes,
             space=str(space.level),
+            load=self._resources.load.status,
             views=self._resources.views.status(),
             acquisitions=tuple(one.status(space) for one in self._registry),
         )

@@ -97,6 +97,28 @@ class AcquisitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadStatus:
+    """Load of the daemon's machine and process, averaged over the last two seconds. None: unknown.
+
+    processor_percent: busy share of all processors; daemon_processor_percent: of one, above 100 if the daemon's threads
+    run on several. daemon_memory_bytes: resident memory, the memory for pixels included. disk: the block device of the
+    data directory, empty where the system counts none; disk_busy_percent: share of the time with a request in progress.
+    priority: the daemon's scheduling priority, "nice 0" or a priority class of Windows.
+    """
+
+    processors: int = 0
+    processor_percent: float | None = None
+    daemon_processor_percent: float | None = None
+    daemon_memory_bytes: int = 0
+    available_memory_bytes: int = 0
+    total_memory_bytes: int = 0
+    disk: str = ""
+    disk_write_bytes_per_s: float | None = None
+    disk_busy_percent: float | None = None
+    priority: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
 
@@ -115,6 +137,7 @@ class DaemonStatus:
     memory_peak_bytes: int = 0
     free_bytes: int | None = None
     space: str = ""
+    load: LoadStatus = LoadStatus()
     acquisitions: tuple[AcquisitionStatus, ...] = ()
     views: ViewProcessStatus = ViewProcessStatus()
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
+    LoadStatus,
     UnfinishedViewStatus,
     ViewProcessStatus,
     ViewStatus,
@@ -21,7 +22,9 @@ MAX_STATUS_BYTES = 15 * 2**16
 _WIRE_NAMES = {"dataset_id": "ds"}
 _NUMBERS = (int, float)
 
-_Status = TypeVar("_Status", DaemonStatus, AcquisitionStatus, ViewProcessStatus, ViewStatus, UnfinishedViewStatus)
+_Status = TypeVar(
+    "_Status", DaemonStatus, LoadStatus, AcquisitionStatus, ViewProcessStatus, ViewStatus, UnfinishedViewStatus
+)
 
 
 def acquisition_fields(status: AcquisitionStatus) -> dict[str, Any]:
@@ -38,6 +41,7 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
     values = _plain_fields(status)
     del values["endpoint"], values["left_out"]
     values["endpoints"] = list(status.endpoints)
+    values["load"] = _plain_fields(status.load)
     mirrors = [_plain_fields(view) for view in status.views.mirrors]
     values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
     values["acquisitions"] = [acquisition_fields(one) for one in status.acquisitions]
@@ -62,6 +66,7 @@ def parse_daemon(values: Mapping[str, Any]) -> DaemonStatus:
         DaemonStatus,
         values,
         endpoints=tuple(map(str, values.get("endpoints", ()))),
+        load=_parse(LoadStatus, values.get("load", {})),
         views=_parse(ViewProcessStatus, views, mirrors=mirrors),
         acquisitions=tuple(map(parse_acquisition, values.get("acquisitions", ()))),
         left_out={str(kind): int(count) for kind, count in values.get("left_out", {}).items()},

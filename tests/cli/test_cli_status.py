@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acqstream.cli.main import main
-from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus, UnfinishedViewStatus, ViewProcessStatus
 
 RUNNING = AcquisitionStatus(
     name="cells",
@@ -84,6 +84,28 @@ def test_a_run_that_waits_and_a_disk_that_stands_still(
     out = capsys.readouterr().out
     assert "cells: PAUSED: no space" in out
     assert "cells: the disk stalls: fdatasync of a.tif" in out
+
+
+def test_the_load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    load = LoadStatus(
+        processors=4,
+        processor_percent=37.4,
+        daemon_processor_percent=140.0,
+        daemon_memory_bytes=300_000_000,
+        available_memory_bytes=20_000_000_000,
+        total_memory_bytes=32_000_000_000,
+        disk="nvme0n1",
+        disk_write_bytes_per_s=1.2e9,
+        disk_busy_percent=81.2,
+        priority="nice 0",
+    )
+    assert show(monkeypatch, daemon(load=load)) == 0
+    out = capsys.readouterr().out
+    assert "load   37% of 4 processors, 20 GB of 32 GB memory available\n" in out
+    assert "daemon 140% of one processor, 300 MB memory, priority nice 0\n" in out
+    assert "disk   nvme0n1 writes 1.2 GB/s, 81% busy\n" in out
+    assert show(monkeypatch, daemon()) == 0
+    assert "load" not in capsys.readouterr().out
 
 
 def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
