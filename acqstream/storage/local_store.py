@@ -121,6 +121,8 @@ class LocalStore:
             self._disk.replace(f"{old_folder}/{old_name}", f"{folder}/{name}")
         except OSError as error:
             raise StorageError.wrap(error, f"{folder}/{name}", f"cannot rename {old_name} to it") from error
+        with self._lock:
+            self._fixed.discard(f"{old_folder}/{old_name}")
         self._unforced.rename(f"{old_folder}/{old_name}", f"{folder}/{name}")
         self._tree.mark_unsynced(old_folder)
         self._tree.mark_unsynced(folder)

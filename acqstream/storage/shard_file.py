@@ -1,0 +1,266 @@
+"""Many chunks in one object of a store, appended in the order in which they arrive.
+
+Docs: docs/decisions/030-shards.md says what readers see at each step, and why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from acqstream.errors import StorageError
+from acqstream.storage.shard_note import (
+    MISSING,
+    Extents,
+    ShardIndex,
+    ShardNote,
+    find_published,
+    note_key,
+    object_key,
+)
+from acqstream.storage.store import Content, Store, require
+
+
+class ShardFile:
+    """Fills one shard; from any thread. A chunk that is stored again supersedes the one before.
+
+    Opening continues with what was published last. Chunks go to an object with a temporary key, which `finish` renames:
+    foreign readers see a complete shard or none. visible: chunks go to the object itself, and each `sync` writes the
+    format's index there for foreign readers. An index at the end is then invalid from the first chunk that is stored
+    after a `sync` to the next `sync`; one at the start is rewritten in place.
+
+    Memory: 16 bytes a slot. Needs a store that can append, and one that can write in place for an index at the start.
+    Raises StorageError; CorruptDataset where what is published cannot be read. After a failed `sync` of the store, of
+    this shard or another one, chunks that were not published must be stored again through a new ShardFile.
+    """
+
+    def __init__(self, store: Store, key: str, index: ShardIndex, *, visible: bool = False) -> None:
+        require(store, "append", f"a shard ({key})")
+        if index.head_bytes:
+            require(store, "in_place", f"a shard with its index at the start ({key})")
+        self._store = store
+        self._key = key
+        self._index = index
+        self._visible = visible
+        # Locks, in this order: `_publishing` for sync, compact and finish, one at a time; `_lock` for all that follows,
+        # and for the end of the object.
+        self._publishing = threading.Lock()
+        self._lock = threading.Lock()
+        self._error: StorageError | None = None
+        self._extents: Extents = np.full((index.slots, 2), MISSING, np.uint64)
+        self._generation = 0
+        self._is_begun = False  # the object that is appended to exists
+        self._has_note = False
+        self._is_changed = False
+        self._reopen()
+
+    def store(self, slot: int, content: Content) -> None:
+        """Append a chunk; readers see it after the next `sync`."""
+        with self._lock:
+            self._check()
+            self._begin()
+            offset = self._store.append(self._object, content)
+            self._extents[slot] = offset, sum(map(len, content))
+            self._is_changed = True
+
+    def read(self, slot: int) -> bytes | None:
+        """The chunk as stored last, published or not; None if there is none."""
+        with self._lock:  # else a compaction could move the chunk between the two
+            offset, length = self._extents[slot].tolist()
+            return None if offset == MISSING else self._store.get(self._object, offset, length)
+
+    def stored(self) -> Iterator[int]:
+        """The slots that have a chunk, in order."""
+        with self._lock:
+            slots = np.flatnonzero(self._extents[:, 0] != MISSING)
+        yield from slots.tolist()
+
+    def dead_bytes(self) -> int:
+        """Bytes of the object that belong to no chunk: superseded ones, indices, remains of a killed process."""
+        with self._lock:
+            live = self._extents[self._extents[:, 0] != MISSING, 1].sum()
+            return (self._store.size(self._object) or 0) - int(live)
+
+    def sync(self) -> None:
+        """Publish the chunks stored before. They survive a power cut when this returns."""
+        with self._publishing:
+            self._publish()
+
+    def compact(self) -> None:
+        """Publish the shard as an object that has live chunks only. Readers of the old object may have to reopen it."""
+        with self._publishing:
+            with self._lock:
+                self._check()
+                if not self._has_chunks():
+                    return
+                old = self._object
+                self._copy()
+            self._publish()
+            if old not in (self._key, self._object):
+                self._store.delete(old)
+
+    def finish(self) -> None:
+        """Give the complete shard its key, with the format's index. A shard without chunks gets no object."""
+        with self._publishing:
+            self._publish()
+            with self._lock:
+                last = self._object
+                if self._has_chunks() and self._generation:
+                    self._write_index(self._extents)
+                    self._force()
+                    self._store.rename(last, self._key)
+                    self._force()  # the note goes only when the object surely has its key
+                self._store.delete(note_key(self._key))
+                if not self._has_chunks():
+                    self._force()
+                    self._store.delete(last)
+                self._generation, self._has_note, self._is_begun = 0, False, False
+            self._force()
+
+    @property
+    def _object(self) -> str:
+        return object_key(self._key, self._generation)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            text = "an earlier sync failed; chunks stored since the last one may be lost"
+            raise StorageError.wrap(OSError(text), f"{self._store.url}/{self._key}", "cannot go on")
+
+    def _reopen(self) -> None:
+        note = find_published(self._store, self._key, self._index)
+        if note is not None:
+            self._extents, self._generation = note.extents.copy(), note.generation
+            self._has_note = self._store.size(note_key(self._key)) is not None
+            self._is_begun = bool(note.generation) or (self._visible and self._has_note)
+        for generation in {self._generation - 1, self._generation + 1}:
+            if generation > 0:  # left by a process that was killed in `compact`
+                self._store.delete(object_key(self._key, generation))
+        if self._has_note and self._visible:  # a kill may have left the object without a valid index
+            self._is_changed = True
+            self._publish()
+        elif self._has_note and not self._generation:  # killed in `finish`, after the rename
+            self._store.delete(note_key(self._key))
+            self._has_note = False
+
+    def _begin(self) -> None:
+        """Make the object that is appended to."""
+        if self._is_begun:
+            return
+        is_finished = self._store.size(self._key) is not None
+        if self._visible and is_finished:
+            # From the first chunk on the index at the end is none: the note is what a kill leaves to go by.
+            self._put_note(0, self._extents)
+            self._force()
+        else:
+            self._copy()
+            if self._visible:
+                self._show()
+        self._is_begun = True
+
+    def _copy(self) -> None:
+        """Copy the live chunks to an object of the next generation, one at a time."""
+        source, extents = self._object, self._extents.copy()
+        target = object_key(self._key, self._generation + 1)
+        self._store.put(target, [bytes(self._index.head_bytes)])
+        order = np.argsort(extents[:, 0], kind="stable")
+        for slot in order.tolist():
+            offset, length = extents[slot].tolist()
+            if offset == MISSING:
+                break  # it sorts after every offset
+            content = self._store.get(source, offset, length)
+            if content is None or len(content) != length:
+                error = OSError(f"chunk {slot} at byte {offset} is missing")
+                raise StorageError.wrap(error, f"{self._store.url}/{source}", "cannot copy")
+            extents[slot, 0] = self._store.append(target, [content])
+        self._extents, self._generation, self._is_changed, self._is_begun = extents, self._generation + 1, True, True
+
+    def _show(self) -> None:
+        """Give a new object of a visible shard, which has a complete index, its key."""
+        self._force()
+        self._put_note(self._generation, self._extents)
+        self._write_index(self._extents)
+        self._force()
+        self._store.rename(self._object, self._key)
+        self._generation = 0
+        self._force()  # the next note must not arrive before the object that it speaks of
+        self._put_note(0, self._extents)
+        self._force()
+
+    def _publish(self) -> None:
+        with self._lock:
+            self._check()
+            if not self._is_changed or not self._is_begun:
+                return
+            if self._visible and self._generation:  # after `compact`
+                self._show()
+                self._is_changed = False
+                return
+            extents, generation = self._extents.copy(), self._generation
+            self._is_changed = False
+        try:
+            # Chunks first, without the lock: more may be stored meanwhile. Only then may anything speak of them.
+            self._force()
+            self._put_note(generation, extents)
+            if self._visible:
+                with self._lock:
+                    self._write_index(extents)
+            self._force()
+        except BaseException:
+            self._is_changed = True
+            raise
+
+    def _write_index(self, extents: Extents) -> None:
+        """Write the format's index. The tail is forced before the head, which may point to it."""
+        head, tail = self._index.encode(extents, self._store.size(self._object) or 0)
+        if tail:
+            self._store.append(self._object, [tail])
+        if head:
+            if tail:
+                self._force()
+            self._store.write(self._object, [(0, [head])], head=[], length=len(head))
+
+    def _put_note(self, generation: int, extents: Extents) -> None:
+        self._store.put(note_key(self._key), [ShardNote(generation, extents).encode()])
+        self._has_note = True
+
+    def _force(self) -> None:
+        try:
+            self._store.sync()
+        except StorageError as error:
+            self._error = error  # a second try could succeed although the bytes are lost
+            raise
+
+    def _has_chunks(self) -> bool:
+        return bool((self._extents[:, 0] != MISSING).any())
+
+
+class ShardReader:
+    """Reads the published chunks of a shard, also while another process fills it."""
+
+    def __init__(self, store: Store, key: str, index: ShardIndex) -> None:
+        self._store = store
+        self._key = key
+        self._index = index
+        self._note = find_published(store, key, index)
+
+    def refresh(self) -> None:
+        """Read again what is published."""
+        self._note = find_published(self._store, self._key, self._index)
+
+    def read(self, slot: int) -> bytes | None:
+        """The chunk as published when this reader last looked, or later; None if there is none."""
+        content = self._read(slot)
+        if content is None:
+            self.refresh()  # the object may have been finished or compacted: it has another key then
+            content = self._read(slot)
+        return content
+
+    def _read(self, slot: int) -> bytes | None:
+        if self._note is None:
+            return None
+        offset, length = self._note.extents[slot].tolist()
+        return (
+            None if offset == MISSING else self._store.get(object_key(self._key, self._note.generation), offset, length)
+        )

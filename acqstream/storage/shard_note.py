@@ -1,0 +1,121 @@
+"""What is published of a shard while it is being filled: a small object beside it, replaced at each sync.
+
+`<key>.shard-note`, little-endian: 8 bytes magic, uint64 generation, uint64 number of slots, then offset and length
+of every slot as uint64 pairs, then the XXH3-64 of all bytes before. Docs: docs/decisions/030-shards.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.storage.store import Store
+
+MISSING = 2**64 - 1
+"""Offset and length of a slot without a chunk."""
+
+Extents = NDArray[np.uint64]
+"""Shape (slots, 2): offset in the object and length of each chunk, in bytes; MISSING for both without one."""
+
+_MAGIC = b"ACQSHRD1"
+_HEADER = struct.Struct("<8sQQ")
+_SUM = struct.Struct("<Q")
+
+
+class ShardIndex(Protocol):
+    """How a format writes down where the chunks of a shard are. A chunk format gives it to `ShardFile`."""
+
+    @property
+    def slots(self) -> int:
+        """Number of chunks in a complete shard."""
+
+    @property
+    def head_bytes(self) -> int:
+        """Fixed length of the part of the index at the start of the object; 0 if all of it is at the end."""
+
+    def encode(self, extents: Extents, end: int) -> tuple[bytes, bytes]:
+        """The index: its head, of head_bytes, and the tail that is put at byte `end`, after all chunks."""
+
+    def decode(self, store: Store, key: str) -> Extents:
+        """The index of a complete object. Raises CorruptDataset, StorageError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardNote:
+    """Where the published chunks are. generation says in which object: 0 is the one at the key itself."""
+
+    generation: int
+    extents: Extents
+
+    def encode(self) -> bytes:
+        content = _HEADER.pack(_MAGIC, self.generation, len(self.extents)) + self.extents.astype("<u8").tobytes()
+        return content + _SUM.pack(xxhash.xxh3_64_intdigest(content))
+
+
+def note_key(key: str) -> str:
+    """The key of the note of the shard `key`."""
+    return f"{key}.shard-note"
+
+
+def object_key(key: str, generation: int) -> str:
+    """The key of the object that has the chunks. No format takes it for the key of a chunk or shard."""
+    return f"{key}.part{generation}" if generation else key
+
+
+def read_note(store: Store, key: str, slots: int) -> ShardNote | None:
+    """The note of a shard; None if it has none. Raises CorruptDataset, StorageError."""
+    content = store.get(note_key(key))
+    if content is None:
+        return None
+    # The length is known beforehand, so a stranger's count of slots decides about no memory.
+    expected = _HEADER.size + 16 * slots + _SUM.size
+    if len(content) != expected:
+        raise _damage(store, key, f"{len(content)} bytes, expected {expected} for {slots} slots")
+    magic, generation, count = _HEADER.unpack_from(content)
+    if (magic, count) != (_MAGIC, slots):
+        raise _damage(store, key, f"magic {magic!r} and {count} slots, expected {_MAGIC!r} and {slots}")
+    if _SUM.unpack_from(content, expected - _SUM.size)[0] != xxhash.xxh3_64_intdigest(content[: -_SUM.size]):
+        raise _damage(store, key, "the checksum does not match")
+    # A copy: the bytes of an object are read-only, and the writer changes its extents.
+    extents = np.frombuffer(content, "<u8", 2 * slots, _HEADER.size).reshape(slots, 2)
+    return ShardNote(generation, extents.astype(np.uint64))
+
+
+def find_published(store: Store, key: str, index: ShardIndex) -> ShardNote | None:
+    """Where the published chunks of a shard are; None if nothing is published. Raises CorruptDataset, StorageError."""
+    note = read_note(store, key, index.slots)
+    if note is None:  # a finished shard has no note, its own index counts
+        return None if store.size(key) is None else ShardNote(0, _checked(store, key, index.decode(store, key)))
+    size = store.size(object_key(key, note.generation))
+    if size is None and note.generation:
+        # The last step of publishing renames the object; the note of the step before tells its chunks rightly.
+        note = ShardNote(0, note.extents)
+        size = store.size(key)
+    if size is None:
+        raise _damage(store, key, "the object that it speaks of is missing")
+    _checked(store, object_key(key, note.generation), note.extents)
+    return note
+
+
+def _checked(store: Store, key: str, extents: Extents) -> Extents:
+    """Raises CorruptDataset for a chunk that does not lie inside the object."""
+    size = store.size(key) or 0
+    is_missing = extents == MISSING  # both numbers say so, or the slot is damaged
+    # The length is compared with what remains after the offset: a sum could wrap around.
+    too_long = (extents[:, 0] > size) | (extents[:, 1] > size - np.minimum(extents[:, 0], np.uint64(size)))
+    wrong = np.flatnonzero(is_missing.any(axis=1) & ~is_missing.all(axis=1) | too_long & ~is_missing.all(axis=1))
+    if len(wrong):
+        offset, length = extents[wrong[0]].tolist()
+        text = f"slot {wrong[0]} is at byte {offset} with {length} bytes, the object has {size}"
+        raise CorruptDataset(text, path=f"{store.url}/{key}")
+    return extents
+
+
+def _damage(store: Store, key: str, text: str) -> CorruptDataset:
+    return CorruptDataset(text, path=f"{store.url}/{note_key(key)}")
