@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from acqstream.grid.block_mean import reduced_shape
+from acqstream.model.axes import AxisValue
 from acqstream.model.frame_space import Place, StageAxes
 
 Position = tuple[int, ...]
@@ -33,6 +34,10 @@ class ArraySpec:
     of its first item in um, None where that is not known; stage_axes: how they follow from the stage.
     labels are names of positions along an axis, e.g. of channels.
     attributes are the user's and are kept where the format has a place for them.
+
+    shown_axes are the axes as readers show them, slowest first; others have one item and are hidden. (): as stored.
+    axis_values are the values of frames at the places along an axis, None for places without a frame, which are hidden.
+    See docs/arrays.md.
     """
 
     axes: tuple[str, ...]
@@ -49,6 +54,8 @@ class ArraySpec:
     stage_axes: StageAxes = ""
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    shown_axes: tuple[str, ...] = ()
+    axis_values: Mapping[str, Sequence[AxisValue | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ndim = len(self.axes)
@@ -69,8 +76,12 @@ class ArraySpec:
         axes = zip(self.axes, self.units, self.shape, strict=True)
         return tuple(name for name, unit, size in axes if name in _LENGTHS and not unit and size != 1)
 
+    def with_values(self, other: ArraySpec) -> ArraySpec:
+        """The same array with the shown axes and the values of another one."""
+        return replace(self, shown_axes=other.shown_axes, axis_values=other.axis_values)
+
     def with_space(self, other: ArraySpec) -> ArraySpec:
-        """The same array with distances and places of another one."""
+        """The same array with distances, places and values of another one."""
         return replace(
             self,
             scale=other.scale,
@@ -78,6 +89,8 @@ class ArraySpec:
             translation=other.translation,
             places=other.places,
             stage_axes=other.stage_axes,
+            shown_axes=other.shown_axes,
+            axis_values=other.axis_values,
         )
 
     @property

@@ -102,7 +102,7 @@ class FrameLevel:
         positions = self.axis_values().get(POSITION)
         if positions is None:
             return ()
-        evidence = SpaceWitnesses(self._full, _integer).look()
+        evidence = SpaceWitnesses(self._full).look()
         found = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence).places
         return tuple(found.get(value) for value in positions)
 
@@ -238,7 +238,7 @@ class FrameLevel:
         """
         count = len(self._full)
         if self._space is None or self._space[0] != count:
-            evidence = SpaceWitnesses(self._full, _integer).look(has_places=False)
+            evidence = SpaceWitnesses(self._full).look(has_places=False)
             self._space = (count, frame_space(self._full.declared_axes, self._full.summary_metadata, evidence))
         return self._space[1]
 
@@ -268,8 +268,3 @@ def _position(piece: _Piece, taken: Sequence[range]) -> tuple[int, ...]:
 def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:
     numbers = [value for value in values if isinstance(value, int)]
     return numbers if len(numbers) == len(values) else None
-
-
-def _integer(_axis: str, value: AxisValue) -> int | None:
-    """Integers lie at their own values; names have no places."""
-    return value if isinstance(value, int) else None

@@ -5,7 +5,7 @@ Which frames they are follows from the dataset alone, so a mirror that was kille
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from acqstream.errors import DatasetError
@@ -20,19 +20,15 @@ MAX_TIMES = 64
 MAX_POSITIONS = 100_000
 _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 
-IndexOf = Callable[[str, AxisValue], int | None]
-"""The index along an axis of one of its values; None where it is not known."""
-
 
 class SpaceWitnesses:
     """Reads metadata of frames of a reader, each once. `look` may be called again as the dataset grows.
 
-    index_of tells where values lie along their axes.
+    Integers lie at their own values along an axis; names lie nowhere.
     """
 
-    def __init__(self, reader: FrameReader, index_of: IndexOf) -> None:
+    def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
-        self._index_of = index_of
         self._first: dict[str, Any] | None = None
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
         self._stack_rows = self._position_rows = 0  # rows in which stacks and positions were looked for
@@ -74,10 +70,9 @@ class SpaceWitnesses:
             row = self._rows.get(known)
             if row is None:
                 row = self._reader.find({**key, axis: value})
-            index = self._index_of(axis, value)
-            if row is not None and index is not None:
+            if row is not None and isinstance(value, int):
                 self._rows[known] = row
-                yield index, self._reading(row)
+                yield value, self._reading(row)
 
     def _find_positions(self, first: Axes, values: Sequence[AxisValue], count: int) -> None:
         """A frame of each position: the one with the other axes of the first frame, else its first one."""
@@ -101,8 +96,8 @@ class SpaceWitnesses:
         self._position_rows = count
 
     def _note_position(self, value: AxisValue | None, row: int) -> None:
-        index = self._index_of(Z, self._reader.key(row).get(Z, 0))
-        self._positions[value] = (index or 0, stage_reading(self._metadata(row)))
+        z = self._reader.key(row).get(Z, 0)
+        self._positions[value] = (z if isinstance(z, int) else 0, stage_reading(self._metadata(row)))
 
     def _reading(self, row: int) -> StageReading:
         if row not in self._readings:

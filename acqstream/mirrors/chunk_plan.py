@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
-from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.memory_need import MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
@@ -48,7 +48,7 @@ def cut_array(
             f"{found.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their sizes, or "
             "make the mirror afterwards"
         )
-    labels = {axis.name: [str(value) for value in axis.values] for axis in plan.axes if axis.values}
+    labels = plan.labels()
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
         labels["channel"] = names

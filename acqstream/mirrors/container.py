@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
-from acqstream.mirrors.array_plan import ArrayPlan
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk

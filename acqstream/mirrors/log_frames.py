@@ -7,23 +7,24 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.frame_places import FramePlaces
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.mirrors.array_plan import ArrayPlan, AxisPositions
 from acqstream.mirrors.slab_grid import PICTURE
-from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.axes import Axes
 
 
 class LogFrames:
     """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1. kinds: see
-    AxisPositions.
+    FramePlaces.
     """
 
     def __init__(
         self, reader: NDTiffReader, plan: ArrayPlan, spec: ArraySpec, kinds: Iterable[tuple[str, ...]] = ()
     ) -> None:
-        self.positions = AxisPositions(plan, kinds)
+        self.places = FramePlaces(plan, kinds)
         self.taken = 0  # rows before this one were taken
         self._reader = reader
         self._plan = plan
@@ -35,8 +36,13 @@ class LogFrames:
 
     def place(self, row: int) -> tuple[int, ...]:
         """Where a frame lies along the outer axes of the levels. Raises DatasetError if there is no place for it."""
-        found = self.positions.place(self._reader.key(row))
+        found = self.places.take(self._reader.key(row))
         return tuple(0 if at is None else found[at] for at in self._to_level)
+
+    def place_first(self, count: int) -> None:
+        """Give the first `count` frames their places, one frame at least: what our note says of values then holds."""
+        for row in range(min(max(count, 1), len(self._reader))):
+            self.place(row)
 
     def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """A frame with its axes in the order of the level's: no copy."""
@@ -58,15 +64,6 @@ class LogFrames:
 
     def row(self, position: Sequence[int]) -> int | None:
         """The row of the latest frame taken that lies at this position along the axes of the plan."""
-        keys: list[Axes] = list(self.positions.keys_at(position))
+        keys: list[Axes] = list(self.places.keys_at(position))
         rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
         return max(rows, default=None)
-
-
-def values_in_order(reader: NDTiffReader) -> dict[str, list[AxisValue]]:
-    """Values by axis as they first arrived; those of integer axes from 0 on in any order."""
-    values = reader.axis_values()
-    for name, found in values.items():
-        if any(isinstance(value, int) and value < 0 for value in found):
-            values[name] = list(dict.fromkeys(key[name] for key in map(reader.key, range(len(reader))) if name in key))
-    return values

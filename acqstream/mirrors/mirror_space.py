@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import Z
+from acqstream.arrays.frame_places import FramePlaces
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
-from acqstream.mirrors.array_plan import ArrayPlan, Z
-from acqstream.mirrors.log_frames import values_in_order
-from acqstream.model.axes import AxisValue
 from acqstream.model.frame_space import UM, Distance, FrameSpace, Place, frame_space
 
 _MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writing take long
@@ -24,17 +23,15 @@ class MirrorSpace:
     container is the mirror's name in warnings; "" for a format that needs no distances.
     """
 
-    def __init__(self, reader: NDTiffReader, plan: ArrayPlan, container: str = "") -> None:
+    def __init__(self, reader: NDTiffReader, places: FramePlaces, container: str = "") -> None:
         self.warning = ""
         self._container = container
         self._next_s = 0.0
         self._is_shown = False  # the frames have shown what they can show of distances along z, y and x
         self._reader = reader
-        self._named = [axis for axis in plan.axes if axis.is_named]
-        self._names = frozenset(axis.name for axis in plan.axes)
-        self._order: Mapping[str, Mapping[AxisValue, int]] = {}
-        self._counts: list[int] | None = None
-        self._witnesses = SpaceWitnesses(reader, self._index_of)
+        self._places = places
+        self._names = frozenset(places.names)
+        self._witnesses = SpaceWitnesses(reader)
 
     def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
@@ -43,7 +40,7 @@ class MirrorSpace:
         """
         began_s = time.monotonic()
         if is_final:
-            self._witnesses = SpaceWitnesses(self._reader, self._index_of)
+            self._witnesses = SpaceWitnesses(self._reader)
         elif began_s < self._next_s:
             return levels
         spaced = self.look(levels)
@@ -57,9 +54,18 @@ class MirrorSpace:
         self._next_s = now_s + (now_s - began_s) / _MAX_SHARE
         return spaced
 
+    def note_values(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter) -> tuple[ArraySpec, ...]:
+        """Write the values of places into our note: readers put places in order by them. Raises StorageError.
+
+        Call it before places are announced.
+        """
+        valued = self._places.with_values(levels)
+        if valued != levels:
+            writer.set_space(valued)
+        return valued
+
     def look(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
         """These levels with all that is known of their space now. Raises StorageError."""
-        self._order_values()
         evidence = self._witnesses.look()
         space = frame_space(self._reader.declared_axes, self._reader.summary_metadata, evidence)
         full = self._spaced(levels[0], space)
@@ -76,10 +82,13 @@ class MirrorSpace:
             scale=tuple(distance for distance, _ in distances),
             units=units,
             translation=tuple(
-                own.get(axis, 0.0) if unit == UM else 0.0 for axis, unit in zip(full.axes, units, strict=True)
+                (own.get(axis, 0.0) if unit == UM else 0.0) + self._places.first_integer(axis) * distance
+                for axis, (distance, unit) in zip(full.axes, distances, strict=True)
             ),
-            places=self._places(space) if has_positions else (),
+            places=self._place_list(space) if has_positions else (),
             stage_axes=space.stage_axes,
+            shown_axes=self._places.shown_axes(),
+            axis_values=self._places.axis_values(),
         )
 
     def _distance(self, axis: str, space: FrameSpace) -> Distance:
@@ -87,34 +96,13 @@ class MirrorSpace:
             return (1.0, "") if space.pixel_um is None else (space.pixel_um, UM)
         return space.distance(axis) if axis in self._names else (1.0, "")  # z that the format has added
 
-    def _places(self, space: FrameSpace) -> tuple[Place | None, ...]:
+    def _place_list(self, space: FrameSpace) -> tuple[Place | None, ...]:
         found: dict[int, Place] = {}
         for value, place in space.places.items():
-            index = 0 if value is None else self._index_of(POSITION, value)
+            index = 0 if value is None else self._places.index(POSITION, value)
             if index is not None and index < MAX_POSITIONS:
                 found[index] = place
         return tuple(found.get(index) for index in range(max(found, default=-1) + 1))
-
-    def _order_values(self) -> None:
-        """Names have their places in the order of their first arrival, as in AxisPositions."""
-        if not self._named:
-            return
-        known = self._reader.axis_values()
-        counts = [len(known.get(axis.name, ())) for axis in self._named]
-        if counts != self._counts:
-            values = values_in_order(self._reader)
-            self._order = {
-                axis.name: {
-                    value: at for at, value in enumerate(dict.fromkeys([*axis.values, *values.get(axis.name, ())]))
-                }
-                for axis in self._named
-            }
-            self._counts = counts
-
-    def _index_of(self, axis: str, value: AxisValue) -> int | None:
-        if axis in self._order:
-            return self._order[axis].get(value)
-        return value if isinstance(value, int) and value >= 0 else None
 
 
 def _warning(container: str, unknown: Sequence[str]) -> str:

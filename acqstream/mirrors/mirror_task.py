@@ -9,16 +9,16 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_formats
-from acqstream.mirrors.array_plan import ArrayPlan
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
 from acqstream.mirrors.local_container import open_publisher
@@ -27,6 +27,7 @@ from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.process_pool import is_stopped
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.workers import Workers
+from acqstream.model.axes import AxisValue
 from acqstream.storage.own_names_disk import OwnNamesDisk
 
 _POLL_S = 0.002
@@ -36,7 +37,8 @@ _POLL_S = 0.002
 class PartJob:
     """What is the same for all parts. All processes see both folders by these paths.
 
-    plan is the one that is noted, known the same with all names by now; kinds are the sets of axes that frames have;
+    plan is the one that is noted, known the same with all values so far; kinds are the sets of axes that frames have;
+    shown_axes and axis_values are as in ArraySpec;
     extents are those of level 0 along its outer axes; rows before `rows` count.
     """
 
@@ -46,6 +48,8 @@ class PartJob:
     plan: ArrayPlan
     known: ArrayPlan
     kinds: tuple[tuple[str, ...], ...]
+    shown_axes: tuple[str, ...]
+    axis_values: Mapping[str, Sequence[AxisValue | None]]
     extents: tuple[int, ...]
     rows: int
     budget: Budget
@@ -106,7 +110,8 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
     cut = cut_array(found, options, job.plan, reader.summary_metadata, job.budget)
     frames = LogFrames(reader, job.known, cut.plan.full, job.kinds)
     frames.taken = job.rows
-    levels = MirrorSpace(reader, job.known).look(cut.plan.levels)  # as the process that finishes the mirror says
+    spaced = MirrorSpace(reader, frames.places).look(cut.plan.levels)
+    levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
     writer = open_publisher(found, Path(job.container), cut.plan.with_levels(levels), options, OwnNamesDisk())
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:

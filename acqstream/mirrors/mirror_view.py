@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
-from acqstream.mirrors.array_plan import ArrayPlan, plan_array
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, Cut, cut_array, options_of, plan_request
 from acqstream.mirrors.container import (
@@ -24,7 +24,7 @@ from acqstream.mirrors.container import (
     write_note,
 )
 from acqstream.mirrors.local_container import open_publisher
-from acqstream.mirrors.log_frames import LogFrames, values_in_order
+from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.memory_need import MIB, MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_task import PartJob
@@ -133,7 +133,7 @@ class MirrorView(View):
         if cursor and not is_something(self._container):
             raise CannotResume("its files are missing")
         try:
-            assembly, frames = self._begin(note.plan)
+            assembly, frames = self._begin(note.plan, cursor)
         except CorruptDataset as error:
             raise CannotResume(f"its files were changed: {error}") from error
         saved = SavedMirror.parse(state, len(self._levels))
@@ -261,7 +261,7 @@ class MirrorView(View):
             assembly.end(sizes)
         if not self.settle():
             return False
-        labels = {**self._levels[0].labels, **self._frames.positions.labels()}
+        labels = {**self._levels[0].labels, **self._frames.places.labels()}
         self._writer.finish(
             [replace(level, shape=shape, labels=labels) for level, shape in zip(self._levels, shapes, strict=True)]
         )
@@ -321,7 +321,9 @@ class MirrorView(View):
             self._reader.frame_shape(row),
             self._reader.frame_dtype(row).str,
             declared=declared if isinstance(declared, list) else (),
-            seen=values_in_order(self._reader),
+            seen=self._reader.axis_values(),
+            kinds=self._reader.key_kinds(),
+            order=self._reader.declared_order,
             is_final=not self._reader.writing,
             expect=expect if isinstance(expect, int) else None,
             summary=self._reader.summary_metadata,
@@ -330,7 +332,7 @@ class MirrorView(View):
         note = MirrorNote(source.dataset_id, str(self.container), self._settings, plan)
         write_note(source.disk, source.folder, note)
         self._note = note
-        self._begin(plan)
+        self._begin(plan, row + 1)
 
     def _cut(self, plan: ArrayPlan) -> Cut:
         """Its levels, and the memory they take. Raises ConfigError, DatasetError."""
@@ -338,15 +340,17 @@ class MirrorView(View):
         self.need = cut.need
         return cut
 
-    def _begin(self, plan: ArrayPlan) -> tuple[Assembly, LogFrames]:
+    def _begin(self, plan: ArrayPlan, count: int) -> tuple[Assembly, LogFrames]:
+        """Make or continue the container. Its first note already knows the values of the first `count` frames."""
         cut = self._cut(plan)
         warned_name = self._container.name if self._format.needs_distances(self._options) else ""
-        self._space = MirrorSpace(self._reader, plan, warned_name)
+        self._frames = LogFrames(self._reader, plan, cut.plan.full)
+        self._frames.place_first(count)
+        self._space = MirrorSpace(self._reader, self._frames.places, warned_name)
         self._levels = levels = self._space.look(cut.plan.levels)
         spaced = cut.plan.with_levels(levels)
         self._writer = open_publisher(self._format, self._container, spaced, self._options, self._source.disk)
         self._workers = Workers(self._budget.threads, f"mirror-{self._format.name}", self._source.may_use_disk)
-        self._frames = LogFrames(self._reader, plan, levels[0])
         order, slabs = self._format.byte_order, cut.need.slabs
         self._assembly = Assembly(cut.grids, self._writer, self._frames, self._workers, slabs=slabs, byte_order=order)
         self._plan = plan
@@ -364,7 +368,7 @@ class MirrorView(View):
             frames.check(row)
             new.add(frames.place(row))
         assert self._plan is not None
-        known, kinds = frames.positions.known()
+        known, kinds = frames.places.known()
         job = PartJob(
             dataset=str(self._source.dataset.absolute()),
             container=str(self._container),
@@ -372,6 +376,8 @@ class MirrorView(View):
             plan=self._plan,
             known=known,
             kinds=kinds,
+            shown_axes=frames.places.shown_axes(),
+            axis_values=frames.places.axis_values(),
             extents=tuple(assembly.extents[0]),
             rows=count,
             budget=self._budget,
@@ -382,12 +388,12 @@ class MirrorView(View):
 
     def _grow(self) -> None:
         """Announce what has been stored along axes that grow."""
-        assert self._assembly is not None
-        assert self._writer is not None
+        assert self._assembly is not None and self._writer is not None and self._space is not None  # noqa: PT018
         for level, (known, extent) in enumerate(zip(self._grown, self._assembly.stored_extents, strict=True)):
             shape = list(known)
             for axis, size in zip(self._assembly.grids[level].outer, extent, strict=True):
                 shape[axis] = max(shape[axis], size)
             if tuple(shape) != known:
+                self._levels = self._space.note_values(self._levels, self._writer)
                 self._writer.grow(level, tuple(shape))
                 self._grown[level] = tuple(shape)

@@ -94,7 +94,7 @@ class Publisher:
                 self._announce(levels, complete=False)
 
     def set_space(self, levels: Sequence[ArraySpec]) -> None:
-        """Announce scale, units, translation, places and stage_axes of these levels."""
+        """Announce scale, units, translation, places, stage_axes, shown axes and values of these levels."""
         with self._lock:
             before = self._layout.plan.levels
             spaced = [own.with_space(other) for own, other in zip(before, levels, strict=True)]
@@ -187,7 +187,8 @@ class Publisher:
 
     def _put_listings(self, max_behind: int) -> bool:
         """Put the listings, unless they lack no more than so many positions of the first axis."""
-        full, listed = self._layout.plan.full, self._listed
+        full = replace(self._layout.plan.full, shown_axes=(), axis_values={})  # they are in our note alone
+        listed = self._listed
         if listed is not None:
             is_same = replace(listed, shape=(full.shape[0], *listed.shape[1:])) == full
             if is_same and 0 <= full.shape[0] - listed.shape[0] <= max_behind:

@@ -70,7 +70,7 @@ def test_golden_datasets(tmp_path: Path, name: str) -> None:
         note = read_note(run.folder)
         assert note is not None
         assert note.plan is not None
-        named_axes = {axis.name for axis in note.plan.axes if axis.is_named}
+        named_axes = {axis.name for axis in note.plan.axes if axis.values}
         count = 0
         for key in dataset.keys():  # noqa: SIM118
             spot: list[object] = []

@@ -196,6 +196,8 @@ def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
         stage_axes=notes.stage_axes,
         labels=notes.labels,
         attributes=notes.attributes,
+        shown_axes=notes.shown_axes,
+        axis_values=notes.axis_values,
     )
 
 

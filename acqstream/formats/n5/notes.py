@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.formats.chunk_format import read_places
 from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
+from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 from acqstream.model.frame_space import Place, StageAxes
 
@@ -28,6 +30,7 @@ class Notes:
 
     places and stage_axes are as in ArraySpec; calibrated: no distance along z, y or x had to be made up. labels are
     names of positions along an axis; attributes those of the user. numbering is that of setups (layouts).
+    shown_axes and axis_values are as in ArraySpec.
     """
 
     layout: Layout
@@ -43,6 +46,8 @@ class Notes:
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     numbering: Numbering = "rows"
+    shown_axes: tuple[str, ...] = ()
+    axis_values: Mapping[str, Sequence[AxisValue | None]] = field(default_factory=dict)
 
 
 def make_notes(full: ArraySpec, layout: Layout, numbering: Numbering, *, complete: bool) -> Notes:
@@ -61,6 +66,8 @@ def make_notes(full: ArraySpec, layout: Layout, numbering: Numbering, *, complet
         labels=full.labels,
         attributes=full.attributes,
         numbering=numbering,
+        shown_axes=full.shown_axes,
+        axis_values=full.axis_values,
     )
 
 
@@ -76,6 +83,7 @@ def to_json(notes: Notes) -> dict[str, Any]:
         "translation": [*notes.translation],
         "calibrated": notes.calibrated,
         **({"places_um": [*notes.places], "stage_axes": notes.stage_axes} if notes.stage_axes or notes.places else {}),
+        **note_of_values(notes.shown_axes, notes.axis_values),
         "labels": {name: [*values] for name, values in notes.labels.items()},
         "attributes": dict(notes.attributes),
         **({"numbering": notes.numbering} if notes.layout == "bdv" else {}),
@@ -102,6 +110,7 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
     if not all(0 <= size <= _MAX_EXTENT for size in shape) or has_too_many(given["layout"], axes, shape):
         return None
     places, stage_axes = read_places(given)
+    shown, values = read_note_of_values(given, axes)
     labels, user = given.get("labels"), given.get("attributes")
     return Notes(
         layout=given["layout"],
@@ -116,6 +125,8 @@ def parse_notes(attributes: Mapping[str, Any] | None) -> Notes | None:
         calibrated=given.get("calibrated") is not False,
         labels={name: _list(values, str) for name, values in labels.items()} if isinstance(labels, dict) else {},
         attributes=user if isinstance(user, dict) else {},
+        shown_axes=shown,
+        axis_values=values,
         numbering="bits" if given.get("numbering") == "bits" else "rows",
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import read_places
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
@@ -84,6 +85,7 @@ def encode_array(array: StoredArray) -> bytes:
             if first.stage_axes or first.places
             else {}
         ),
+        **note_of_values(first.shown_axes, first.axis_values),
         "layers": list(array.layers),
         "labels": {axis: list(names) for axis, names in first.labels.items()},
         "attributes": dict(first.attributes),
@@ -130,8 +132,9 @@ def read_array(container: Path) -> StoredArray:
     if fields.text("state") not in {"writing", "complete"}:
         raise fields.wrong("state", "writing or complete")
     places, stage_axes = read_places(fields.values)
+    shown, values = read_note_of_values(fields.values, axes)
     levels = tuple(
-        replace(_level(level, fields, axes), places=places, stage_axes=stage_axes)
+        replace(_level(level, fields, axes), places=places, stage_axes=stage_axes, shown_axes=shown, axis_values=values)
         for level in fields.children("levels")
     )
     if not levels:

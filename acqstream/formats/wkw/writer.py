@@ -118,9 +118,11 @@ class WkwWriter:
             if moved == self._array.levels or self._array.complete:
                 return
             array, published = replace(self._array, levels=moved), dict(self._published)
-            self._published.clear()
-            for dataset, depths in published.items():
-                self._put_properties(array, dataset, depths)
+            before = tuple(known.with_values(new) for known, new in zip(self._array.levels, moved, strict=True))
+            if moved != before:  # values of places alone are no part of the properties
+                self._published.clear()
+                for dataset, depths in published.items():
+                    self._put_properties(array, dataset, depths)
             self._write_array(array)
 
     def sync(self) -> None:

@@ -1,0 +1,152 @@
+"""Plans the stored array of a mirror: its axes, their sizes as far as they are known, and its space. Pure.
+
+A mirror is planned before its frames arrive, or with those that were published so far. docs/arrays.md states the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import PICTURE_AXES, TILE_AXES, TIME, Z, axis_order, stored_axis_order
+from acqstream.arrays.axis_values import AxisPlan, axis_plans
+from acqstream.arrays.stored_places import PlannedAxis, plan_places
+from acqstream.errors import DatasetError
+from acqstream.model.axes import Axes, AxisValue
+from acqstream.model.frame_space import SECOND, UM, FrameSpace, frame_space
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """axes are those of the frames as they are stored, slowest first; order is how readers show them.
+
+    frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string. order is None in mirrors that earlier versions
+    began: they are shown as they are stored. The distances are those known before any frame, from hints and summary:
+    levels are chosen by them (decision 025).
+    """
+
+    axes: tuple[PlannedAxis, ...]
+    frame_shape: tuple[int, ...]
+    dtype: str
+    pixel_size_um: float | None = None
+    z_step_um: float | None = None
+    interval_s: float | None = None
+    order: tuple[str, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as it stands in mirror.json."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> ArrayPlan:
+        """Return the plan in mirror.json, of this or an earlier version. Raises KeyError, TypeError or ValueError."""
+        fields = dict(values)
+        fields["axes"] = tuple(map(_axis_of_json, fields["axes"]))
+        fields["frame_shape"] = tuple(fields["frame_shape"])
+        fields["order"] = None if fields.get("order") is None else tuple(fields["order"])
+        return ArrayPlan(**fields)
+
+    def labels(self) -> dict[str, list[str]]:
+        """Return names of places, of the axes whose declared or known values have names."""
+        return {axis.name: [str(value) for value in axis.values] for axis in self.axes if axis.values}
+
+    def spec(self, attributes: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> ArraySpec:
+        """Return the array, which a format has yet to cut into chunks."""
+        names = tuple(axis.name for axis in self.axes)
+        height, width, *samples = self.frame_shape
+        pixel_um, unit = self.pixel_size_um or 1.0, "um" if self.pixel_size_um else ""
+        steps = {TIME: (self.interval_s, "s"), Z: (self.z_step_um, "um")}
+        known = [steps.get(name, (None, "")) for name in names]
+        spaces = [(float(size), text) if size else (1.0, "") for size, text in known]
+        rest = len(samples)
+        return ArraySpec(
+            axes=(*names, "y", "x", *("c" for _ in samples)),
+            shape=(*(axis.size for axis in self.axes), height, width, *samples),
+            dtype=np.dtype(self.dtype).newbyteorder("="),
+            scale=(*(size for size, _ in spaces), pixel_um, pixel_um, *(1.0,) * rest),
+            units=(*(text for _, text in spaces), unit, unit, *("",) * rest),
+            labels=labels,
+            attributes=attributes,
+        )
+
+
+def _axis_of_json(given: Mapping[str, Any]) -> PlannedAxis:
+    """An axis in mirror.json. Earlier versions noted `is_named` instead of a rule."""
+    fields = dict(given)
+    is_named = fields.pop("is_named", None)
+    if is_named is not None:
+        fields["rule"] = "arrival" if is_named else "value"
+    return PlannedAxis(**{**fields, "values": tuple(fields["values"]), "places": tuple(fields.get("places", ()))})
+
+
+def plan_array(
+    first: Axes,
+    frame_shape: Sequence[int],
+    dtype: str,
+    *,
+    declared: Sequence[Mapping[str, Any]] = (),
+    seen: Mapping[str, Sequence[AxisValue]] | None = None,
+    kinds: Iterable[Sequence[str]] = (),
+    order: Iterable[str] = (),
+    is_final: bool = False,
+    expect: int | None = None,
+    summary: Mapping[str, Any] | None = None,
+) -> ArrayPlan:
+    """Return the array for frames like the first one.
+
+    declared are the axes of the request, as in acqstream.json; order is the order of axes that was asked for. seen are
+    values by axis of all published frames, kinds the sets of axes that they have. is_final: no other frame will come.
+    expect is the number of frames to come. Raises DatasetError for frames that make up no array.
+    """
+    arrived = {name: [value] for name, value in first.items()} | dict(seen or {})
+    plans = axis_plans(declared)
+    names = [*dict.fromkeys([*first, *arrived, *plans])]
+    if TILE_AXES & set(names):
+        raise DatasetError(
+            "tiles make up larger images, by row and column: a mirror is made of frames that stand alone"
+        )
+    reserved = sorted(set(PICTURE_AXES) & set(names))
+    if reserved:
+        raise DatasetError(f"axes {reserved} of the frames are those of the pixels: a mirror has them once")
+    known_kinds = [*kinds]
+    axes = tuple(
+        _plan_axis(name, plans.get(name, AxisPlan()), arrived.get(name, ()), known_kinds, is_final=is_final)
+        for name in stored_axis_order(names)
+    )
+    unknown = [axis for axis in axes if not axis.size]
+    if expect and len(unknown) == 1:
+        others = int(np.prod([axis.size for axis in axes if axis.size], dtype=np.int64))
+        size = -(-expect // others)
+        axes = tuple(
+            replace(axis, size=size, own_below=max(size, axis.own_below)) if axis is unknown[0] else axis
+            for axis in axes
+        )
+    space = frame_space(declared, summary or {})
+    return ArrayPlan(
+        axes,
+        tuple(frame_shape),
+        np.dtype(dtype).str,
+        pixel_size_um=space.pixel_um,
+        z_step_um=_distance(space, Z, UM),
+        interval_s=_distance(space, TIME, SECOND),
+        order=axis_order(names, order),
+    )
+
+
+def _plan_axis(
+    name: str, plan: AxisPlan, arrived: Sequence[AxisValue], kinds: Sequence[Sequence[str]], *, is_final: bool
+) -> PlannedAxis:
+    has_names = any(isinstance(value, str) for value in arrived)
+    labels = plan.labels if has_names or not arrived else ()
+    if arrived and any(name not in kind for kind in kinds):
+        arrived = list(dict.fromkeys([*arrived, plan.home(arrived)]))
+    return plan_places(name, plan.size, labels, arrived, is_final=is_final)
+
+
+def _distance(space: FrameSpace, axis: str, unit: str) -> float | None:
+    distance, known_unit = space.distance(axis)
+    return distance if known_unit == unit else None

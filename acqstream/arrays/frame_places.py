@@ -1,0 +1,100 @@
+"""Gives frames their places in a stored array. Not pure: new values get their places as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from acqstream.arrays.array_plan import ArrayPlan
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import PICTURE_AXES
+from acqstream.arrays.stored_places import StoredPlaces
+from acqstream.errors import DatasetError
+from acqstream.model.axes import Axes, AxisValue
+
+
+class FramePlaces:
+    """Where frames lie along the axes of the stored array. Used by one thread.
+
+    kinds are the sets of axes of the frames that came before.
+    """
+
+    def __init__(self, plan: ArrayPlan, kinds: Iterable[tuple[str, ...]] = ()) -> None:
+        self._plan = plan
+        self._axes = {axis.name: StoredPlaces(axis) for axis in plan.axes}
+        self._names = tuple(self._axes)
+        self._known = frozenset(self._axes)
+        self._kinds = set(kinds)
+
+    def take(self, key: Axes) -> tuple[int, ...]:
+        """Return the place of a frame along each axis of the plan. Raises DatasetError for an axis that it has not."""
+        if not self._known.issuperset(key):
+            more = next(name for name in key if name not in self._known)
+            raise DatasetError(
+                f"a frame with {_words(key)} has the axis {more!r}, others have {', '.join(self._names) or 'none'}: "
+                "declare all axes when the acquisition is opened, or make the mirror afterwards"
+            )
+        self._kinds.add(tuple(name for name in self._names if name in key))
+        return tuple(places.take(key.get(name)) for name, places in self._axes.items())
+
+    def keys_at(self, place: Sequence[int]) -> Iterator[dict[str, AxisValue]]:
+        """Yield the keys that a frame at this place may have."""
+        for kind in self._kinds:
+            key: dict[str, AxisValue] = {}
+            for (name, places), at in zip(self._axes.items(), place, strict=True):
+                if name not in kind:
+                    if not places.is_home(at):
+                        break
+                    continue
+                value = places.value(at)
+                if value is None:
+                    break
+                key[name] = value
+            else:
+                yield key
+
+    def known(self) -> tuple[ArrayPlan, tuple[tuple[str, ...], ...]]:
+        """Return the plan with all values so far, and the kinds, for another process."""
+        return replace(self._plan, axes=tuple(axis.known() for axis in self._axes.values())), tuple(sorted(self._kinds))
+
+    def labels(self) -> dict[str, list[str]]:
+        """Return names of the places so far, of axes where some value is not its own place."""
+        return {name: names for name, places in self._axes.items() if (names := places.names())}
+
+    def shown_axes(self) -> tuple[str, ...]:
+        """Return the axes that readers show, slowest first: those that frames have, then those of the pixels.
+
+        Empty where readers show what is stored: the mirror of an old plan.
+        """
+        if self._plan.order is None:
+            return ()
+        seen = {name for kind in self._kinds for name in kind}
+        shown = [name for name in self._plan.order if name in seen]
+        return (*shown, *PICTURE_AXES[: len(self._plan.frame_shape)])
+
+    def axis_values(self) -> Mapping[str, Sequence[AxisValue | None]]:
+        """Return the value of each place by axis, None for places without frames; empty for mirrors of old plans."""
+        return {name: self._axes[name].listed() for name in self.shown_axes() if name in self._axes}
+
+    def with_values(self, levels: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
+        """Return these levels with the values of the places so far."""
+        shown, values = self.shown_axes(), self.axis_values()
+        return tuple(replace(level, shown_axes=shown, axis_values=values) for level in levels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes of the plan."""
+        return self._names
+
+    def first_integer(self, name: str) -> int:
+        """Return the value at place 0 of an axis if it is an integer, else 0."""
+        value = self._axes[name].value(0) if name in self._axes else 0
+        return value if isinstance(value, int) else 0
+
+    def index(self, name: str, value: AxisValue) -> int | None:
+        """Return the place of a value; None for one that is unknown yet."""
+        return self._axes[name].index(value) if name in self._axes else None
+
+
+def _words(key: Axes) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no axes"
