@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import struct
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +14,9 @@ from typing import Any, Self
 
 from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
+from acqstream.storage.handover import make_sealed_memory, peer_credentials
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.path_trust import distrust
-from acqstream.storage.shared_memory import make_shared_memory
-
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 
 
 class LocalMemory:
@@ -35,7 +32,7 @@ class LocalMemory:
         self.private_why = why_not
         if shared:
             try:
-                self.pages, self._descriptor = make_shared_memory(size)
+                self.pages, self._descriptor = make_sealed_memory(size)
                 self._let_go = weakref.finalize(self, os.close, self._descriptor)
                 self.private_why = ""
                 return
@@ -76,8 +73,7 @@ class LocalMemory:
 
 def _check_listener(connection: socket.socket, path: str) -> None:
     """Raises PermissionError unless the process that listens is root's, ours, or that of the socket's owner."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(credentials)
+    process, user, _ = peer_credentials(connection)
     owner = os.lstat(path).st_uid
     if user not in (0, os.geteuid(), owner):
         raise PermissionError(f"process {process} of user {user} listens there; the socket belongs to user {owner}")

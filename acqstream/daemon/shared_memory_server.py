@@ -10,7 +10,6 @@ import logging
 import os
 import select
 import socket
-import struct
 import threading
 import weakref
 from contextlib import suppress
@@ -21,7 +20,13 @@ from pathlib import Path
 from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage.shared_memory import map_shared_memory
+from acqstream.storage.handover import (
+    map_sealed_memory,
+    peer_credentials,
+    peer_groups,
+    receive_descriptors,
+    unavailable_reason,
+)
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -29,11 +34,6 @@ SOCKET_MODE = 0o660
 MAX_VISITORS = 64
 VISIT_S = 10.0
 """How long memory that no `open` has named is kept; its producer hanging up ends that too."""
-_MAX_DESCRIPTORS = 4  # in a message; more than one is wrong, and what comes in must be closed
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
-_DESCRIPTOR = struct.Struct("i")
-_SO_PEERGROUPS = 59
-_MAX_GROUP_BYTES = 1024  # that Python takes from a socket
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -47,7 +47,7 @@ class ProducerMemory:
     @staticmethod
     def map(generation: int, descriptor: int) -> ProducerMemory:
         """Raises OSError and ValueError for memory that cannot be used safely. The descriptor may be closed."""
-        view = map_shared_memory(descriptor)
+        view = map_sealed_memory(descriptor)
         kept = os.dup(descriptor)
         memory = ProducerMemory(generation, view, kept)
         weakref.finalize(memory, os.close, kept).atexit = False
@@ -107,7 +107,7 @@ class SharedMemoryServer:
     @staticmethod
     def is_possible() -> bool:
         """Memory can be handed over on this platform (Linux)."""
-        return hasattr(os, "memfd_create") and hasattr(socket, "SO_PEERCRED") and hasattr(select, "epoll")
+        return not unavailable_reason() and hasattr(select, "epoll")
 
     def fileno(self) -> int:
         return self._ready.fileno()
@@ -155,9 +155,8 @@ class SharedMemoryServer:
         """Why this peer may hand nothing over; empty if it may: the same user, root, or the socket's group."""
         if len(self._visitors) >= MAX_VISITORS:
             return f"{MAX_VISITORS} producers are handing memory over just now"
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, group = _CREDENTIALS.unpack(credentials)
-        if user in (0, os.geteuid()) or self._group in (group, *_groups_of(connection)):
+        process, user, group = peer_credentials(connection)
+        if user in (0, os.geteuid()) or self._group in (group, *peer_groups(connection)):
             return ""
         return f"process {process} of user {user} is neither of the daemon's user nor of the socket's group"
 
@@ -166,7 +165,7 @@ class SharedMemoryServer:
         connection = visitor.socket
         descriptors: list[int] = []
         try:
-            message, descriptors = _receive(connection)
+            message, descriptors = receive_descriptors(connection, wire.MAX_HANDOVER_BYTES)
             if not message:
                 self._dismiss(descriptor)
                 return
@@ -205,23 +204,6 @@ def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -
         return server.take(offer.token), ""
     except ProtocolError as error:
         return None, str(error)
-
-
-def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A message and the descriptors that came with it. (`socket.recv_fds` would let children inherit them.)"""
-    room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
-    message, extras, _, _ = connection.recvmsg(wire.MAX_HANDOVER_BYTES, room, socket.MSG_CMSG_CLOEXEC)
-    rights = [data for level, kind, data in extras if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
-    return message, [number for data in rights for (number,) in _DESCRIPTOR.iter_unpack(data)]
-
-
-def _groups_of(connection: socket.socket) -> tuple[int, ...]:
-    """Supplementary groups of the peer; none where they cannot be told (before Linux 4.13, above 256)."""
-    try:
-        content = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUP_BYTES)
-    except OSError:
-        return ()
-    return struct.unpack(f"{len(content) // 4}I", content[: len(content) // 4 * 4])
 
 
 def _answer(connection: socket.socket, message: bytes) -> None:

@@ -39,7 +39,7 @@ from acqstream.errors import AcqStreamError
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.mirrors.registry import VIEWS, folder_of, view_maker
 from acqstream.storage.allocator import keep_large_blocks
-from acqstream.storage.memory import map_memory
+from acqstream.storage.handover import map_memory
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewProgress, ViewState

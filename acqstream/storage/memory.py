@@ -1,7 +1,4 @@
-"""Page-aligned memory, taken once and touched at once, so that no page fault meets a frame.
-
-Other processes may map it too, read-only, where the system has sealed memory files (Linux).
-"""
+"""Pre-faulted, page-aligned memory; other processes may map it read-only where the system has memory files (Linux)."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ import platform
 
 import numpy as np
 
+from acqstream.storage.handover import seal_memory
 from acqstream.storage.huge_pages import map_file
 
-_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1, in Python's fcntl since 3.13: nobody maps it writable after us
 _STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 
 
@@ -21,14 +18,14 @@ class PageMemory:
     """A zeroed, page-aligned, prefaulted region, in huge pages where the system has them.
 
     The region lives as long as any view of it does. shared: as a sealed memory file that other processes can map with
-    `map_memory` through `descriptor`; where that is not possible it is None, and `private_reason` says why.
+    `handover.map_memory` through `descriptor`; where that is impossible it is None, and `private_reason` says why.
     """
 
     def __init__(self, length: int, *, shared: bool = False) -> None:
         self.descriptor, self.private_reason = _memory_file(length) if shared else (None, "it was not asked for")
         if self.descriptor is not None:
             self.view = map_file(self.descriptor, length, is_ours=True)
-            _seal(self.descriptor)
+            seal_memory(self.descriptor)
         else:
             self.view = _map_private(length)
         # One byte a page brings the page in; assigning through numpy releases no lock but takes 0.1 s per GiB.
@@ -43,11 +40,6 @@ class PageMemory:
             os.close(descriptor)  # the mapping stays while there are views
 
 
-def map_memory(descriptor: int) -> memoryview:
-    """All of another process's memory, read-only. The descriptor may be closed. Raises OSError."""
-    return map_file(descriptor, os.fstat(descriptor).st_size, is_ours=False)
-
-
 def _map_private(length: int) -> memoryview:
     if not hasattr(mmap, "MAP_PRIVATE"):
         return memoryview(mmap.mmap(-1, length))
@@ -58,17 +50,6 @@ def _map_private(length: int) -> memoryview:
         except OSError:
             pass  # a kernel without huge pages: small ones do as well
     return memoryview(region)
-
-
-def _seal(descriptor: int) -> None:
-    """Neither shrunk nor grown, by nobody, so that no reader meets a missing page; and not written to by others."""
-    import fcntl
-
-    size_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals | _F_SEAL_FUTURE_WRITE)
-    except OSError:  # a kernel before 5.1
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size_seals)
 
 
 def _memory_file(length: int) -> tuple[int | None, str]:

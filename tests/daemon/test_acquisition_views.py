@@ -11,7 +11,7 @@ from acqstream.log.log import Log
 from acqstream.log.memory_budget import MemoryBudget
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
-from acqstream.storage.memory import map_memory
+from acqstream.storage.handover import map_memory
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import MIB, frames_of, spec_of
 from tests.storage.scripted_disk import ScriptedDisk

@@ -16,7 +16,7 @@ import pytest
 from acqstream.daemon.shared_memory_server import MAX_VISITORS, VISIT_S, SharedMemoryServer, offered_memory
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage.shared_memory import PAGE_BYTES, make_shared_memory
+from acqstream.storage.handover import PAGE_BYTES, make_sealed_memory
 
 pytestmark = pytest.mark.skipif(not SharedMemoryServer.is_possible(), reason="no shared memory on this platform")
 
@@ -41,7 +41,7 @@ def visit(server: SharedMemoryServer) -> socket.socket:
 
 def hand_over(server: SharedMemoryServer, token: str) -> socket.socket:
     """With the server served, at NOW_S."""
-    pages, descriptor = make_shared_memory(PAGE_BYTES)
+    pages, descriptor = make_sealed_memory(PAGE_BYTES)
     pages[:4] = token[:4].encode()
     connection = visit(server)
     socket.send_fds(connection, [wire.encode_handover(token)], [descriptor])

@@ -171,7 +171,7 @@ MESSAGES: dict[str, tuple[bytes | dict[str, Any], list[dict[str, Any]], str]] = 
     "empty": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 0}], "0 bytes"),
     "too small": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 100}], "100 bytes"),
     "no whole pages": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 2 * PAGE + 1}], "whole pages"),
-    "not there": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 2**50, "is_there": False}], "are there"),
+    "not there": ({"t": "memory", "v": 1, "token": "0" * 32}, [{"size": 2**50, "is_there": False}], "are present"),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_descriptor_that_is_no_memory(client: MemoryClient, tmp_path: Path, wh
         os.close(descriptor)
     for end in ends:
         end.close()
-    assert "no memory file" in answer["text"]
+    assert "not a memory file" in answer["text"]
 
 
 def test_memory_that_nobody_names_goes_with_its_connection(client: MemoryClient, shared_daemon: DaemonProcess) -> None:

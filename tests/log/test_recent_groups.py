@@ -20,7 +20,8 @@ from acqstream.log.ring import Ring, Span
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.pixel_type import PixelType
-from acqstream.storage.memory import PageMemory, map_memory
+from acqstream.storage.handover import map_memory
+from acqstream.storage.memory import PageMemory
 
 BLOCK = 4096
 BLOCKS = 16

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acqstream.storage.memory import PageMemory, map_memory
+from acqstream.storage.handover import map_memory
+from acqstream.storage.memory import PageMemory
 
 MIB = 2**20
 LENGTHS = [4096, 5000, 2 * MIB, 5 * MIB + 4096]
