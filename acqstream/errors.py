@@ -3,6 +3,7 @@
 AcqStreamError                  also carries `code`, its name on the wire
 ├── ConfigError                 the configuration cannot work; nothing was started
 ├── ProtocolError               a message breaks the protocol (who sent it, which field)
+│   └── FieldError              ... because of one field; also a ValueError: CorruptDataset where a file has it
 ├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
 ├── WriterBehind                the daemon accepted no frame within the patience
 ├── WaitTimeout                 also a TimeoutError: what was waited for did not end within the given time
@@ -53,6 +54,10 @@ class ProtocolError(AcqStreamError):
     def __init__(self, text: str, *, code: str = "bad_header") -> None:
         super().__init__(text)
         self.code = code
+
+
+class FieldError(ProtocolError, ValueError):
+    """A field of a decoded message or file is missing, of the wrong type, or out of range."""
 
 
 class DaemonUnavailable(AcqStreamError):

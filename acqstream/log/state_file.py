@@ -13,6 +13,7 @@ from typing import Any
 from acqstream.errors import FileMissing, StorageError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION
 from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
+from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
@@ -30,8 +31,6 @@ END_STATES: Mapping[str, AcquisitionState] = {
     "failed": AcquisitionState.FAILED,
 }
 """The state that a receipt's status stands for."""
-_TEXTS = ("dataset_id", "name", "reason", "started_at")
-_KINDS = {**dict.fromkeys(_TEXTS, str), "request": dict, "settings": dict, "gaps": list}
 _SEPARATORS = frozenset("/\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
 MAX_REASON_CHARACTERS_NOTED = 1_000_000  # of all gaps: what is written must stay below what readers take
@@ -106,22 +105,20 @@ def read_state(folder: str) -> DatasetState:
     return read_document(Path(folder, STATE_NAME), "acqstream", _state_in)
 
 
-def _state_in(values: Mapping[str, Any]) -> DatasetState:
-    """Raises ValueError, KeyError or TypeError for what our writer does not write."""
-    for name, kind in _KINDS.items():
-        if not isinstance(values[name], kind):
-            raise TypeError(f"{name} is {values[name]!r:.60}, expected {kind.__name__}")
-    if values["name"] in ("", ".", "..") or not _SEPARATORS.isdisjoint(values["name"]):
-        raise ValueError(f"name {values['name']!r:.60} is not a plain name")  # the stack files are called after it
+def _state_in(fields: Fields) -> DatasetState:
+    """Raises ValueError or FieldError for what our writer does not write."""
+    name = fields.text("name")
+    if name in ("", ".", "..") or not _SEPARATORS.isdisjoint(name):
+        raise ValueError(f"name {name!r:.60} is not a plain name")  # the stack files are called after it
     state = DatasetState(
-        values["dataset_id"],
-        values["name"],
-        AcquisitionState(values["state"]),
-        values["reason"],
-        values["started_at"],
-        values["request"],
-        values["settings"],
-        tuple(MissingFrames(**gap) for gap in values["gaps"]),
+        fields.text("dataset_id"),
+        name,
+        AcquisitionState(fields.choice("state", tuple(AcquisitionState))),
+        fields.text("reason"),
+        fields.text("started_at"),
+        fields.child("request").values,
+        fields.child("settings").values,
+        tuple(map(MissingFrames.of, fields.children("gaps"))),
     )
     state.stack_folder("")  # its tiles can be understood
     return state
@@ -131,6 +128,6 @@ def read_receipt(folder: str) -> Receipt | None:
     """The receipt of a finished dataset, None where there is none. Raises CorruptDataset, StorageError."""
     path = Path(folder, RECEIPT_NAME)
     try:
-        return parsed(read_json_object(path, is_ours=True), path, Receipt.from_dict)
+        return parsed(read_json_object(path, is_ours=True), path, Receipt.of)
     except FileMissing:
         return None

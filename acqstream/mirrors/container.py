@@ -16,6 +16,7 @@ from typing import Any
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError, FileMissing, StorageError
+from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
@@ -61,10 +62,14 @@ def read_note(folder: Path) -> MirrorNote | None:
         return None
 
 
-def _note_in(values: Mapping[str, Any]) -> MirrorNote:
-    """Raises ValueError, KeyError or TypeError for what we do not write."""
-    plan = None if values["plan"] is None else ArrayPlan.from_json(values["plan"])
-    return MirrorNote(str(values["dataset_id"]), str(values["container"]), dict(values["settings"]), plan)
+def _note_in(fields: Fields) -> MirrorNote:
+    """Raises FieldError for what we do not write."""
+    try:
+        plan = None if fields.values.get("plan") is None else ArrayPlan.from_json(fields.child("plan").values)
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise fields.wrong("plan", f"the plan of an array ({error!r:.80})") from error
+    settings = dict(fields.child("settings").values)
+    return MirrorNote(fields.text("dataset_id"), fields.text("container"), settings, plan)
 
 
 def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
+
+from acqstream.model.fields import Fields
 
 MirrorState = Literal["running", "complete", "interrupted", "failed", "left_out", "unfinished"]
 MIRROR_STATES: tuple[MirrorState, ...] = get_args(MirrorState)
@@ -60,17 +61,14 @@ class MirrorResult:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> MirrorResult:
-        """The inverse of `as_dict`; unknown keys are ignored. Raises KeyError, TypeError or ValueError."""
-        state = values["state"]
-        if state not in MIRROR_STATES:
-            raise ValueError(f"unknown state {state!r:.40}, expected one of {', '.join(MIRROR_STATES)}")
+    def of(fields: Fields) -> MirrorResult:
+        """The inverse of `as_dict`; unknown keys are ignored. Raises FieldError."""
         return MirrorResult(
-            name=str(values["name"]),
-            state=state,
-            frames=int(values.get("frames", 0)),
-            published=int(values.get("published", 0)),
-            path=str(values.get("path", "")),
-            reason=str(values.get("reason", "")),
-            changed_at=str(values.get("changed_at", "")),
+            name=fields.text("name"),
+            state=fields.choice("state", MIRROR_STATES),
+            frames=fields.integer("frames", 0),
+            published=fields.integer("published", 0),
+            path=fields.text("path", ""),
+            reason=fields.text("reason", ""),
+            changed_at=fields.text("changed_at", ""),
         )

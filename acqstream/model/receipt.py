@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+from acqstream.model.fields import Fields
+from acqstream.model.frame_header import MAX_NUMBER
 
 Status = Literal["completed", "canceled", "error", "interrupted", "failed"]
 
@@ -17,6 +20,15 @@ class MissingFrames:
     count: int
     reason: str
 
+    @staticmethod
+    def of(fields: Fields) -> MissingFrames:
+        """As it stands in a receipt or in acqstream.json. Raises FieldError."""
+        return MissingFrames(
+            fields.integer("first", maximum=MAX_NUMBER),
+            fields.integer("count", maximum=MAX_NUMBER),
+            fields.text("reason"),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Stall:
@@ -26,6 +38,11 @@ class Stall:
     file: str
     began_at: str
     seconds: float
+
+    @staticmethod
+    def of(fields: Fields) -> Stall:
+        """As it stands in a receipt. Raises FieldError."""
+        return Stall(fields.text("call"), fields.text("file"), fields.text("began_at"), fields.number("seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +87,24 @@ class Receipt:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Receipt:
-        """The inverse of `as_dict`; unknown keys are ignored."""
-        known = {name: values[name] for name in Receipt.__dataclass_fields__ if name in values}
-        known["missing"] = tuple(MissingFrames(**entry) for entry in known.get("missing", ()))
-        known["stalls"] = tuple(Stall(**entry) for entry in known.get("stalls", ()))
-        return Receipt(**known)
+    def of(fields: Fields) -> Receipt:
+        """The inverse of `as_dict`; unknown keys are ignored. `status` may be one of a later version."""
+        return Receipt(
+            dataset_id=fields.text("dataset_id"),
+            path=fields.text("path"),
+            status=cast("Status", fields.text("status")),
+            reason=fields.text("reason", ""),
+            sent=fields.optional_integer("sent", maximum=MAX_NUMBER),
+            stored=fields.integer("stored", 0, maximum=MAX_NUMBER),
+            skipped=fields.integer("skipped", 0, maximum=MAX_NUMBER),
+            missing=tuple(map(MissingFrames.of, fields.children("missing"))) if "missing" in fields else (),
+            payload_bytes=fields.integer("payload_bytes", 0),
+            without_checksum=fields.integer("without_checksum", 0, maximum=MAX_NUMBER),
+            started_at=fields.text("started_at", ""),
+            finished_at=fields.text("finished_at", ""),
+            mirrors=fields.text_map("mirrors"),
+            root_sha256=fields.text("root_sha256", ""),
+            stalls=tuple(map(Stall.of, fields.children("stalls"))) if "stalls" in fields else (),
+            settings=fields.mapping("settings"),
+            versions=fields.text_map("versions"),
+        )

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.axes import are_good_columns, axes_json, axes_json_rows, check_axes
+from acqstream.model.fields import check_integer, check_map, check_optional_integer
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
-from acqstream.protocol.fields import take_dataset_id, take_integer
 from acqstream.protocol.shared_memory import MemoryPlace, parse_place
+from acqstream.protocol.texts import take_dataset_id
 
 MAX_BATCH_FRAMES = 4096
 SUM_DIGITS = 16  # of a checksum, hexadecimal
@@ -52,8 +53,8 @@ def parse_frames(
     Raises ProtocolError or FrameRefused where not even the first frame can be told from the others.
     """
     dataset_id = take_dataset_id(fields)
-    first = take_integer(fields, "n")
-    count = take_integer(fields, "count", least=1, most=MAX_BATCH_FRAMES)
+    first = check_integer(fields.get("n"), "n")
+    count = check_integer(fields.get("count"), "count", minimum=1, maximum=MAX_BATCH_FRAMES)
     pixel_type, height, width = kind_of(fields, first)
     try:
         columns = _Columns(
@@ -128,9 +129,10 @@ def _headers_one_by_one(
         try:
             own = check_axes(dict(zip(columns.axes, values, strict=True)))
             axes_text = axes_json(own)
-            text = frame_metadata(_map_or_none(words), own, axes_text)
+            text = frame_metadata(check_map(words, "meta"), own, axes_text)
             checksum = checksum_of({"xxh3": digits} if digits is not None else None)
-            headers.append(FrameHeader(number, *kind, own, text, checksum, _integer_or_none(time_ns), axes_text))
+            check_optional_integer(time_ns, "tns", -(2**63))
+            headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text))
         except (ProtocolError, ValueError, TypeError, RecursionError) as error:
             return headers, FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
     return headers, None
@@ -143,8 +145,8 @@ def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {}
     for name, column in value.items():
         if isinstance(column, dict):
-            start = take_integer(column, "start", least=-(2**31), most=2**31 - 1)
-            step = take_integer(column, "step", least=-(2**31), most=2**31 - 1)
+            start = check_integer(column.get("start"), "start", minimum=-(2**31), maximum=2**31 - 1)
+            step = check_integer(column.get("step"), "step", minimum=-(2**31), maximum=2**31 - 1)
             columns[name] = range(start, start + count * step, step) if step else [start] * count
         elif isinstance(column, list) and len(column) == count:
             columns[name] = column
@@ -170,15 +172,3 @@ def _sums(fields: Mapping[str, Any], count: int) -> Sequence[Any] | None:
     if len(value) != SUM_DIGITS * count:
         raise ProtocolError(f"field 'sums' must be null, a list, or a text of {SUM_DIGITS} hex digits for each frame")
     return value
-
-
-def _map_or_none(value: object) -> Mapping[str, Any] | None:
-    if value is None or isinstance(value, dict):
-        return value
-    raise ProtocolError(f"metadata must be a map or null, not {value!r:.40}")
-
-
-def _integer_or_none(value: object) -> int | None:
-    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
-        return value
-    raise ProtocolError(f"a capture time must be an integer of nanoseconds or null, not {value!r:.40}")

@@ -11,6 +11,7 @@ from typing import Any
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue, check_axes
 from acqstream.model.cursors import Cursors, Limit
+from acqstream.model.fields import Fields
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
@@ -234,81 +235,89 @@ def parse_reply(fields: Mapping[str, Any]) -> Reply | UnknownReply:
     if parse is None:
         return UnknownReply(fields)
     try:
-        return parse(fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ProtocolError(f"daemon's {fields.get('t')!r} message lacks or misuses field {error}") from error
+        return parse(Fields(fields))
+    except ProtocolError as error:
+        raise ProtocolError(f"message {fields.get('t')!r} of the daemon: {error}") from error
 
 
-def _parse_limit(value: Mapping[str, Any]) -> Limit:
-    return Limit(int(value["n"]), int(value["bytes"]))
+def _limit_of(fields: Fields) -> Limit:
+    limit = fields.child("limit")
+    return Limit(limit.integer("n"), limit.integer("bytes"))
 
 
-def _parse_welcome(f: Mapping[str, Any]) -> Welcome:
+def _parse_welcome(fields: Fields) -> Welcome:
     return Welcome(
-        int(f["v"]),
-        str(f["server"]),
-        tuple(f["formats"]),
-        tuple(f["dtypes"]),
-        int(f["max_header"]),
-        int(f["max_payload"]),
-        str(f["boot"]),
-        str(f["ipc"]),
-        str(f["events"]),
-        str(f.get("memory", "")),
-        {str(path): str(identity) for path, identity in (f.get("sockets") or {}).items()},
-        int(f.get("max_skip", FIRST_MAX_SKIP)),
+        fields.integer("v"),
+        fields.text("server"),
+        fields.texts("formats"),
+        fields.texts("dtypes"),
+        fields.integer("max_header"),
+        fields.integer("max_payload"),
+        fields.text("boot"),
+        fields.text("ipc"),
+        fields.text("events"),
+        fields.text("memory", ""),
+        fields.text_map("sockets"),
+        fields.integer("max_skip", FIRST_MAX_SKIP),
     )
 
 
-def _parse_opened(f: Mapping[str, Any]) -> Opened:
+def _parse_opened(fields: Fields) -> Opened:
     return Opened(
-        f["ds"],
-        f["name"],
-        f["path"],
-        int(f["next"]),
-        _parse_limit(f["limit"]),
-        int(f["window"]),
-        bool(f["resumed"]),
-        str(f["io"]),
-        int(f.get("bytes", 0)),
-        int(f.get("epoch", 0)),
-        int(f["memory"]) if f.get("memory") is not None else None,
-        str(f.get("memory_why", "")),
-        int(f["stored"]) if f.get("stored") is not None else None,
+        fields.text("ds"),
+        fields.text("name"),
+        fields.text("path"),
+        fields.integer("next"),
+        _limit_of(fields),
+        fields.integer("window"),
+        fields.flag("resumed"),
+        fields.text("io"),
+        fields.integer("bytes", 0),
+        fields.integer("epoch", 0),
+        fields.optional_integer("memory"),
+        fields.text("memory_why", ""),
+        fields.optional_integer("stored"),
     )
 
 
-def _parse_stored(f: Mapping[str, Any]) -> StoredPage:
-    return StoredPage(f["ds"], tuple(check_axes(axes) for axes in f["keys"]), int(f["next"]))
+def _parse_stored(fields: Fields) -> StoredPage:
+    return StoredPage(fields.text("ds"), tuple(map(check_axes, fields.items("keys"))), fields.integer("next"))
 
 
-def _parse_ack(f: Mapping[str, Any]) -> Ack:
-    return Ack(f["ds"], Cursors(f["received"], f["published"], f["durable"]), _parse_limit(f["limit"]))
+def _parse_ack(fields: Fields) -> Ack:
+    cursors = Cursors(fields.integer("received"), fields.integer("published"), fields.integer("durable"))
+    return Ack(fields.text("ds"), cursors, _limit_of(fields))
 
 
-def _parse_warn(f: Mapping[str, Any]) -> Warn:
-    return Warn(f["ds"], f["code"], f["text"], str(f.get("time", "")))
+def _parse_warn(fields: Fields) -> Warn:
+    return Warn(fields.text("ds"), fields.text("code"), fields.text("text"), fields.text("time", ""))
 
 
-def _parse_error(f: Mapping[str, Any]) -> Error:
-    return Error(f["code"], f["text"], f.get("ds"), f.get("n"), f.get("errno"), bool(f.get("fatal")))
-
-
-def _parse_closed(f: Mapping[str, Any]) -> Closed:
-    return Closed(Receipt.from_dict(f["receipt"]))
-
-
-def _parse_status(f: Mapping[str, Any]) -> StatusReply:
-    return StatusReply(parse_daemon(f) if f.get("ds") is None else parse_acquisition(f))
-
-
-def _parse_mirrors(f: Mapping[str, Any]) -> MirrorsReply:
-    return MirrorsReply(
-        str(f["ds"]), AcquisitionState(f["state"]), tuple(MirrorResult.from_dict(one) for one in f["mirrors"])
+def _parse_error(fields: Fields) -> Error:
+    return Error(
+        fields.text("code"),
+        fields.text("text"),
+        fields.text("ds") if fields.values.get("ds") is not None else None,
+        fields.optional_integer("n"),
+        fields.optional_integer("errno"),
+        fields.flag("fatal", default=False),
     )
 
 
-_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply]] = {
+def _parse_closed(fields: Fields) -> Closed:
+    return Closed(Receipt.of(fields.child("receipt")))
+
+
+def _parse_status(fields: Fields) -> StatusReply:
+    return StatusReply(parse_daemon(fields) if fields.values.get("ds") is None else parse_acquisition(fields))
+
+
+def _parse_mirrors(fields: Fields) -> MirrorsReply:
+    state = AcquisitionState(fields.choice("state", tuple(AcquisitionState)))
+    return MirrorsReply(fields.text("ds"), state, tuple(map(MirrorResult.of, fields.children("mirrors"))))
+
+
+_PARSERS: Mapping[str, Callable[[Fields], Reply]] = {
     "welcome": _parse_welcome,
     "opened": _parse_opened,
     "ack": _parse_ack,

@@ -22,24 +22,27 @@ from acqstream.model.acquisition_spec import (
 )
 from acqstream.model.axes import axes_json, check_axes
 from acqstream.model.dataset_name import normal_name
+from acqstream.model.fields import (
+    check_choice,
+    check_integer,
+    check_list,
+    check_map,
+    check_optional_integer,
+    field_error,
+)
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.metadata import check_depth, frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
-from acqstream.protocol.fields import (
-    take_dataset_id,
-    take_integer,
-    take_map,
-    take_optional_integer,
-    take_text,
-)
 from acqstream.protocol.frame_batch import Frames, parse_frames
 from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
+from acqstream.protocol.texts import take_dataset_id, take_text
 
 PROTOCOL_VERSION = 1
 _CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
+_MAX_NAME_LENGTH = 1000  # as it is sent; `normal_name` allows fewer characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +137,22 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
 
 
 def _parse_hello(fields: Mapping[str, Any]) -> Hello:
-    version = take_integer(fields, "v")
+    version = check_integer(fields.get("v"), "v")
     if version != PROTOCOL_VERSION:
         raise ProtocolError(f"protocol version {version}; this daemon speaks {PROTOCOL_VERSION}", code="bad_version")
-    return Hello(version, take_map(fields, "client"))
+    return Hello(version, check_map(fields.get("client"), "client"))
 
 
 def _parse_frame(fields: Mapping[str, Any]) -> Frame:
     dataset_id = take_dataset_id(fields)
-    number = take_integer(fields, "n")
+    number = check_integer(fields.get("n"), "n")
     pixel_type, height, width = _parse_kind(fields, number)
     try:
         axes = check_axes(fields.get("ax"))
         axes_text = axes_json(axes)
-        metadata = frame_metadata(take_map(fields, "meta"), axes, axes_text)
+        metadata = frame_metadata(check_map(fields.get("meta"), "meta"), axes, axes_text)
         checksum = _parse_checksum(fields.get("sum"))
-        time_ns = take_optional_integer(fields, "tns", least=-(2**63))
+        time_ns = check_optional_integer(fields.get("tns"), "tns", minimum=-(2**63))
     except (ProtocolError, ValueError, TypeError, RecursionError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
     header = FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns, axes_text)
@@ -162,11 +165,11 @@ def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int,
     if type(dtype) is not str or not isinstance(shape, list | tuple) or len(shape) > 4 or not _are_integers(shape):
         raise FrameRefused("'dt' must be a dtype string and 'sh' a list of integers", code="bad_header", number=number)
     try:
-        pixel_type = _pixel_type(dtype, tuple(shape), take_optional_integer(fields, "bits"))
-    except (ValueError, TypeError) as error:
-        raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
+        pixel_type = _pixel_type(dtype, tuple(shape), check_optional_integer(fields.get("bits"), "bits"))
     except ProtocolError as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
+    except (ValueError, TypeError) as error:
+        raise FrameRefused(f"frame {number}: {error}", code="dtype_unsupported", number=number) from error
     return pixel_type, shape[0], shape[1]
 
 
@@ -194,26 +197,26 @@ def _parse_checksum(value: object) -> int | None:
 
 
 def _parse_skip(fields: Mapping[str, Any]) -> Skip:
-    count = take_integer({"count": 1, **fields}, "count", least=1, most=MAX_NUMBER)
+    count = check_integer(fields.get("count", 1), "count", minimum=1, maximum=MAX_NUMBER)
     return Skip(
-        take_dataset_id(fields), take_integer(fields, "n"), count, take_text(fields, "reason", default="", longest=1000)
+        take_dataset_id(fields),
+        check_integer(fields.get("n"), "n"),
+        count,
+        take_text(fields, "reason", "", max_length=1000),
     )
 
 
 def _parse_patch(fields: Mapping[str, Any]) -> Patch:
-    summary = _checked_json(take_map(fields, "summary"), "summary") if "summary" in fields else None
-    display = _checked_json(take_map(fields, "display"), "display") if "display" in fields else None
+    summary = _checked_json(check_map(fields.get("summary"), "summary"), "summary") if "summary" in fields else None
+    display = _checked_json(check_map(fields.get("display"), "display"), "display") if "display" in fields else None
     if summary is None and display is None:
         raise ProtocolError("patch needs 'summary' or 'display'")
     return Patch(take_dataset_id(fields), summary, display)
 
 
 def _parse_close(fields: Mapping[str, Any]) -> Close:
-    text = take_text(fields, "status", default="completed")
-    status = next((known for known in CLOSE_STATUSES if known == text), None)
-    if status is None:
-        raise ProtocolError(f"field 'status' must be one of {', '.join(CLOSE_STATUSES)}, not {text!r:.40}")
-    return Close(take_dataset_id(fields), take_integer(fields, "n"), status, take_text(fields, "reason", default=""))
+    status = check_choice(fields.get("status", "completed"), "status", CLOSE_STATUSES)
+    return Close(take_dataset_id(fields), check_integer(fields.get("n"), "n"), status, take_text(fields, "reason", ""))
 
 
 def _parse_ping(fields: Mapping[str, Any]) -> Ping:
@@ -226,16 +229,16 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
     duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
-        name=normal_name(take_text(fields, "name", longest=1000)),
-        summary=_checked_json(take_map(fields, "summary"), "summary"),
+        name=_take_name(fields),
+        summary=_checked_json(check_map(fields.get("summary"), "summary"), "summary"),
         frame=_parse_frame_hint(fields.get("frame")),
         axes=_parse_axes(fields.get("axes")),
-        expect=take_optional_integer(fields, "expect"),
+        expect=check_optional_integer(fields.get("expect"), "expect"),
         durability=_parse_durability(fields.get("durability")),
         replace_duplicates=_parse_choice(fields, "duplicates", duplicates) == "replace",
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
         resume=fields.get("resume") is True,
-        epoch=take_optional_integer(fields, "epoch") or 0,
+        epoch=check_optional_integer(fields.get("epoch"), "epoch") or 0,
         mirrors=_with_pyramid(tuple(mirrors), tiles),
         default_mirrors=fields.get("mirrors") is None,
         mirror_settings={name: settings for name, settings in mirrors.items() if settings},
@@ -269,17 +272,13 @@ def _parse_frame_hint(value: object) -> FrameKind | None:
 def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list):
-        raise ProtocolError("field 'axes' must be a list of maps with 'name'")
     specs = []
-    for entry in value:
-        if not isinstance(entry, dict) or type(entry.get("name")) is not str:
-            raise ProtocolError("field 'axes' must be a list of maps with 'name'")
-        check_axes({entry["name"]: 0})
-        labels = entry.get("labels") or ()
-        if not isinstance(labels, list | tuple):
-            raise ProtocolError(f"axis {entry['name']!r}: 'labels' must be a list of strings")
-        specs.append(AxisSpec(entry["name"], take_optional_integer(entry, "size"), labels=tuple(map(str, labels))))
+    for entry in check_list(value, "axes"):
+        axis = check_map(entry, "axes")
+        check_axes({axis.get("name"): 0})
+        labels = check_list(axis.get("labels") or [], "labels")
+        size = check_optional_integer(axis.get("size"), "size")
+        specs.append(AxisSpec(axis["name"], size, labels=tuple(map(str, labels))))
     check_axes({spec.name: 0 for spec in specs})
     return tuple(specs)
 
@@ -313,18 +312,15 @@ def _parse_durability(value: object) -> DurabilityMode:
         return "close" if value == "close" else "batch"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 3600:
         return float(value)
-    raise ProtocolError(f'field \'durability\' must be "close", "batch" or seconds up to 3600, not {value!r:.40}')
+    raise field_error("durability", '"close", "batch" or seconds up to 3600', value)
 
 
 def _parse_choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
-    value = fields.get(key) or choices[0]
-    if value not in choices:
-        raise ProtocolError(f"field {key!r} must be one of {', '.join(choices)}, not {value!r:.40}")
-    return str(value)
+    return check_choice(fields.get(key) or choices[0], key, choices)
 
 
 def _take_name(fields: Mapping[str, Any]) -> str:
-    return normal_name(take_text(fields, "name", longest=1000))
+    return normal_name(take_text(fields, "name", max_length=_MAX_NAME_LENGTH))
 
 
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
@@ -336,7 +332,7 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "patch": _parse_patch,
     "close": _parse_close,
     "ping": _parse_ping,
-    "stored": lambda fields: Stored(take_dataset_id(fields), take_integer({"at": 0, **fields}, "at")),
+    "stored": lambda fields: Stored(take_dataset_id(fields), check_integer(fields.get("at", 0), "at")),
     "stop": lambda fields: Stop(_take_name(fields)),
     "mirrors": lambda fields: Mirrors(take_dataset_id(fields), _take_name(fields)),
 }

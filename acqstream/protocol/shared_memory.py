@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from acqstream.errors import FrameRefused, ProtocolError
+from acqstream.errors import FieldError, FrameRefused, ProtocolError
+from acqstream.model.fields import check_integer, check_map
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.fields import MAX_INTEGER, take_integer, take_map, take_text
+from acqstream.protocol.texts import take_text
 
 MAX_HANDOVER_BYTES = 4096
 MAX_WHY = 300
@@ -41,20 +42,21 @@ def parse_place(fields: Mapping[str, Any], number: int) -> MemoryPlace | None:
     if value is None:
         return None
     if isinstance(value, list | tuple) and len(value) == 2:
-        generation, offset = value
-        if type(generation) is int and type(offset) is int and 0 < generation <= MAX_INTEGER >= offset >= 0:
-            return MemoryPlace(generation, offset)
+        try:
+            return MemoryPlace(check_integer(value[0], "mem[0]", 1), check_integer(value[1], "mem[1]"))
+        except FieldError as error:
+            raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
     text = f"frame {number}: 'mem' must be [generation, offset], two integers, not {value!r:.60}"
     raise FrameRefused(text, code="bad_header", number=number)
 
 
 def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:
     """Field `memory` of `open`. Raises ProtocolError."""
-    offer = take_map(fields, "memory")
-    token = take_text(offer, "token", default="")
+    offer = check_map(fields.get("memory"), "memory")
+    token = take_text(offer, "token", "")
     if token:
         _check_token(token)
-    return MemoryOffer(token, take_text(offer, "why", default="", longest=MAX_WHY))
+    return MemoryOffer(token, take_text(offer, "why", "", max_length=MAX_WHY))
 
 
 def encode_handover(token: str) -> bytes:
@@ -65,7 +67,7 @@ def encode_handover(token: str) -> bytes:
 def parse_handover(message: bytes) -> str:
     """The token. Raises ProtocolError."""
     fields, _ = decode_header(message)
-    if fields.get("t") != "memory" or take_integer(fields, "v") != 1:
+    if fields.get("t") != "memory" or check_integer(fields.get("v"), "v") != 1:
         raise ProtocolError("expected a message of type 'memory', version 1")
     return _check_token(take_text(fields, "token"))
 
@@ -84,7 +86,7 @@ def parse_handover_answer(message: bytes) -> int:
     fields, _ = decode_header(message)
     if fields.get("t") != "taken":
         raise ProtocolError(f"the daemon did not take it: {fields.get('text')!s:.200}", code="bad_memory")
-    return take_integer(fields, "gen", least=1)
+    return check_integer(fields.get("gen"), "gen", minimum=1)
 
 
 def _check_token(token: str) -> str:

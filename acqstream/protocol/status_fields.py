@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
-from types import NoneType
 from typing import Any, TypeVar
 
+from acqstream.model.fields import Fields, check_list, check_text
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
@@ -48,29 +48,44 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
     return values if _json_bytes(values) <= MAX_STATUS_BYTES else _shortened(values)
 
 
-def parse_acquisition(values: Mapping[str, Any]) -> AcquisitionStatus:
+def parse_acquisition(values: Fields) -> AcquisitionStatus:
     """Parse the fields of one acquisition; unknown ones are ignored, absent ones have their defaults.
 
-    Raises TypeError or ValueError naming a field of another type. So do the functions below.
+    Raises FieldError naming a field of another type. So do the functions below.
     """
-    warnings = tuple((str(code), str(text), str(time)) for code, text, time, *_ in values.get("warnings", ()))
-    mirrors = {str(name): _parse(ViewStatus, view) for name, view in values.get("mirrors", {}).items()}
-    return _parse(AcquisitionStatus, values, warnings=warnings, mirrors=mirrors)
+    warnings = tuple(map(_warning, values.items("warnings"))) if "warnings" in values else ()
+    mirrors = _child(values, "mirrors")
+    views = {name: _parse(ViewStatus, mirrors.child(name)) for name in mirrors.values}
+    return _parse(AcquisitionStatus, values, warnings=warnings, mirrors=views)
 
 
-def parse_daemon(values: Mapping[str, Any]) -> DaemonStatus:
+def parse_daemon(values: Fields) -> DaemonStatus:
     """Parse the fields of a daemon."""
-    views = values.get("views", {})
-    mirrors = tuple(_parse(UnfinishedViewStatus, view) for view in views.get("mirrors", ()))
+    views = _child(values, "views")
+    left_out = _child(values, "left_out")
+    mirrors = tuple(_parse(UnfinishedViewStatus, view) for view in _children(views, "mirrors"))
     return _parse(
         DaemonStatus,
         values,
-        endpoints=tuple(map(str, values.get("endpoints", ()))),
-        load=_parse(LoadStatus, values.get("load", {})),
+        endpoints=values.texts("endpoints") if "endpoints" in values else (),
+        load=_parse(LoadStatus, _child(values, "load")),
         views=_parse(ViewProcessStatus, views, mirrors=mirrors),
-        acquisitions=tuple(map(parse_acquisition, values.get("acquisitions", ()))),
-        left_out={str(kind): int(count) for kind, count in values.get("left_out", {}).items()},
+        acquisitions=tuple(map(parse_acquisition, _children(values, "acquisitions"))),
+        left_out={kind: left_out.integer(kind) for kind in left_out.values},
     )
+
+
+def _warning(value: object) -> tuple[str, str, str]:
+    code, text, time, *_ = (*check_list(value, "warnings"), None, None, None)
+    return check_text(code, "warnings[][0]"), check_text(text, "warnings[][1]"), check_text(time, "warnings[][2]")
+
+
+def _child(values: Fields, name: str) -> Fields:
+    return values.child(name) if name in values else Fields({})
+
+
+def _children(values: Fields, name: str) -> Iterable[Fields]:
+    return values.children(name) if name in values else ()
 
 
 def _plain_fields(status: _Status) -> dict[str, Any]:
@@ -78,23 +93,25 @@ def _plain_fields(status: _Status) -> dict[str, Any]:
     return {_WIRE_NAMES.get(one.name, one.name): getattr(status, one.name) for one in fields(status)}
 
 
-def _parse(kind: type[_Status], values: Mapping[str, Any], **nested: Any) -> _Status:
+def _parse(kind: type[_Status], values: Fields, **nested: Any) -> _Status:
     """Make an object of the plain fields in `values` and of the nested ones, which are parsed already."""
     plain = dict(nested)
     for one in fields(kind):
         wire_name = _WIRE_NAMES.get(one.name, one.name)
         if one.name not in nested and wire_name in values:
-            plain[one.name] = _checked(one, values[wire_name])
+            plain[one.name] = _checked(one, wire_name, values)
     return kind(**plain)
 
 
-def _checked(one: Field[Any], value: Any) -> Any:
+def _checked(one: Field[Any], name: str, values: Fields) -> Any:
     """Return a value of the type that the field's default has; None stands for a number that may be unknown."""
     default = None if one.default is MISSING else one.default
-    expected = (NoneType, *_NUMBERS) if default is None else _NUMBERS if type(default) in _NUMBERS else (str,)
-    if not isinstance(value, expected) or isinstance(value, bool):
-        raise TypeError(f"{one.name} must be of type {one.type}, not {value!r:.60}")
-    return value
+    if default is None and values.values[name] is None:
+        return None
+    if default is None or type(default) in _NUMBERS:
+        values.number(name)
+        return values.values[name]  # integers stay integers
+    return values.text(name)
 
 
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from acqstream.errors import ProtocolError
+from acqstream.model.fields import MAX_INTEGER
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
-from acqstream.protocol.fields import MAX_INTEGER
 
 HTYPE = "array-1.0"
 _ATTRIBUTES_KEY = "ndattr"

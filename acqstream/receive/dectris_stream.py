@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import ConfigError, ProtocolError
+from acqstream.model.fields import MAX_INTEGER
 from acqstream.model.pixel_type import pixel_type_of
-from acqstream.protocol.fields import MAX_INTEGER
 from acqstream.receive.dectris_compression import decompressed
 
 _ARRAY_TAG = 40

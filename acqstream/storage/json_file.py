@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.errors import CorruptDataset, FileMissing, ProtocolError, StorageError
+from acqstream.model.fields import Fields
 from acqstream.model.metadata import is_deeper_than
 from acqstream.storage.read_file import ReadFile, is_absent
 
@@ -22,7 +24,6 @@ MAX_ITEMS = 2_200_000
 MAX_DEPTH = 300  # far below what exhausts the stack of those who walk through the value, far above what is written
 
 _T = TypeVar("_T")
-_WRONG_CONTENT = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 def read_small_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -90,10 +91,18 @@ def read_json_object(
     return value
 
 
-def read_document(path: Path, kind: str, parse: Callable[[dict[str, Any]], _T], *, max_items: int = MAX_ITEMS) -> _T:
+def read_fields(path: Path, max_bytes: int = MAX_FILE_BYTES) -> Fields:
+    """The JSON object in a file that any program may have written; its checks raise CorruptDataset, which names it.
+
+    Raises as `read_json_object`.
+    """
+    return Fields(read_json_object(path, max_bytes), error=partial(CorruptDataset, path=str(path)))
+
+
+def read_document(path: Path, kind: str, parse: Callable[[Fields], _T], *, max_items: int = MAX_ITEMS) -> _T:
     """What `parse` makes of a document of ours: a JSON object with `kind` as its format, version 1.
 
-    Raises as `read_json_object`, and CorruptDataset for whatever `parse` stumbles over.
+    Raises as `read_json_object`, and CorruptDataset where `parse` raises ProtocolError, FieldError or ValueError.
     """
     values = read_json_object(path, is_ours=True, max_items=max_items)
     if values.get("format") != kind or values.get("version") != 1:
@@ -102,12 +111,15 @@ def read_document(path: Path, kind: str, parse: Callable[[dict[str, Any]], _T], 
     return parsed(values, path, parse)
 
 
-def parsed(values: dict[str, Any], path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T:
-    """What `parse` makes of values that were read from `path`. Raises CorruptDataset for what it stumbles over."""
+def parsed(values: dict[str, Any], path: Path, parse: Callable[[Fields], _T]) -> _T:
+    """What `parse` makes of values that were read from `path`.
+
+    Raises CorruptDataset where `parse` raises ProtocolError, FieldError or ValueError.
+    """
     try:
-        return parse(values)
-    except _WRONG_CONTENT as error:
-        raise CorruptDataset(f"cannot be understood: {error!r:.200}", path=str(path)) from error
+        return parse(Fields(values))
+    except (ProtocolError, ValueError) as error:
+        raise CorruptDataset(f"{error!s:.300}", path=str(path)) from error
 
 
 def _refuse_constant(text: str) -> float:

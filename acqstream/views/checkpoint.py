@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.model.fields import Fields, check_integer, check_text
 from acqstream.model.metadata import dump_ascii
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
@@ -65,18 +66,18 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         return None
 
 
-def _checkpoint_in(values: Mapping[str, Any]) -> Checkpoint:
-    """Raises ValueError, KeyError, TypeError or IndexError for what we do not write."""
-    last = (str(values["last"][0]), int(values["last"][1])) if values["last"] is not None else None
+def _checkpoint_in(fields: Fields) -> Checkpoint:
+    """Raises FieldError for what we do not write."""
+    last = fields.items("last", 2) if fields.values.get("last") is not None else None
     return Checkpoint(
-        str(values["view"]),
-        str(values["dataset_id"]),
-        int(values["cursor"]),
-        last,
-        values["complete"] is True,
-        dict(values["state"]),
-        str(values.get("failed", "")),
-        values.get("unsure") is True,
+        fields.text("view"),
+        fields.text("dataset_id"),
+        fields.integer("cursor"),
+        None if last is None else (check_text(last[0], "last[0]"), check_integer(last[1], "last[1]")),
+        fields.flag("complete"),
+        fields.child("state").values,
+        fields.text("failed", ""),
+        fields.flag("unsure", default=False),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from acqstream.formats.ndtiff.layout import INDEX_NAME
+from acqstream.model.fields import Fields
 from acqstream.model.receipt import Receipt
 from tests.faults.frame_plan import FramePlan, plan_name
 from tests.faults.producer import NAME
@@ -101,7 +102,7 @@ class ProducerProcess:
         output, errors = self._process.communicate(timeout=END_S)
         assert self._process.returncode == 0, f"the producer ended with {self._process.returncode}: {errors}"
         told = json.loads(output)
-        receipt = Receipt.from_dict(told.pop("receipt")) if told["receipt"] is not None else told.pop("receipt")
+        receipt = Receipt.of(Fields(told.pop("receipt"))) if told["receipt"] is not None else told.pop("receipt")
         report = Report(receipt=receipt, **told)
         assert report.transport in (self.transport, ""), f"frames went by {report.transport}, not {self.transport}"
         return report

@@ -92,7 +92,7 @@ def test_unknown_types_are_no_error():
     "reply", [r for r in REPLIES if not isinstance(r, StatusReply)], ids=lambda r: type(r).__name__
 )
 def test_a_lacking_field_is_named(reply):
-    with pytest.raises(ProtocolError, match=f"daemon's '{reply.fields()['t']}'"):
+    with pytest.raises(ProtocolError, match=f"message '{reply.fields()['t']}' of the daemon: field '"):
         parse_reply({"t": reply.fields()["t"]})
 
 

@@ -35,7 +35,7 @@ def test_whatever_lies_there_the_error_names_the_file(tmp_path: Path, kind: str)
         path.write_text('{"format": "acqstream", "version": 1, "name": "cells"}')
     JSON_FILE[kind](path)
     with pytest.raises(CorruptDataset, match=r"one\.json: "):
-        read_document(path, "acqstream", lambda values: (values["dataset_id"] + "", values["gaps"]))
+        read_document(path, "acqstream", lambda fields: (fields.text("dataset_id"), fields.items("gaps")))
 
 
 def test_what_others_wrote_may_have_numbers_that_are_not_finite(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import CorruptDataset, FileMissing, StorageError
+from acqstream.model.fields import Fields
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.storage.json_file import parsed, read_json_object
 from acqstream.storage.remote_path import is_remote
@@ -72,7 +73,7 @@ def encode_record(result: MirrorResult) -> dict[str, Any]:
     return {"format": "acqstream-mirror", "version": 1, **result.as_dict()}
 
 
-def _parse(values: Any) -> MirrorResult:
-    if not isinstance(values, dict) or values.get("format") != "acqstream-mirror" or values.get("version") != 1:
+def _parse(fields: Fields) -> MirrorResult:
+    if fields.values.get("format") != "acqstream-mirror" or fields.values.get("version") != 1:
         raise ValueError("is not a record of a mirror, version 1")
-    return MirrorResult.from_dict(values)
+    return MirrorResult.of(fields)

@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset
 from acqstream.formats.base import CheckReport
 from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
+from acqstream.model.fields import Fields
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.storage.json_file import parsed, read_json_object
 
-_COUNTS = ("stored", "skipped", "payload_bytes", "without_checksum")
-_NEEDED = ("dataset_id", "path", "status", "sent", "missing", *_COUNTS)
-_MAX_NUMBER = 2**48
+_NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_checksum")
+"""Fields that a receipt in a file has, although a receipt without them can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +30,15 @@ class MissingNumbers:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Raises CorruptDataset where something is missing or of the wrong type, StorageError."""
-    values = read_json_object(path, is_ours=True)
-    receipt = parsed(values, path, Receipt.from_dict)
-    lacking = [name for name in _NEEDED if name not in values]
-    if lacking:
-        raise CorruptDataset(f"does not say {', '.join(lacking)}", path=str(path))
-    counts = [getattr(receipt, name) for name in _COUNTS] + ([] if receipt.sent is None else [receipt.sent])
-    counts += [number for gap in receipt.missing for number in (gap.first, gap.count)]
-    if any(type(count) is not int or not 0 <= count < _MAX_NUMBER for count in counts):
-        raise CorruptDataset("has counts that are no counts", path=str(path))
-    texts = (receipt.dataset_id, receipt.path, receipt.status, receipt.root_sha256)
-    if any(type(text) is not str for text in texts):
-        raise CorruptDataset("has names that are no texts", path=str(path))
-    return receipt
+    """The receipt in a file. Raises CorruptDataset where a field is missing or wrong, StorageError."""
+    return parsed(read_json_object(path, is_ours=True), path, _complete_receipt)
+
+
+def _complete_receipt(fields: Fields) -> Receipt:
+    for name in _NEEDED:
+        if name not in fields:
+            raise fields.wrong(name, "given")
+    return Receipt.of(fields)
 
 
 class ReceiptCheck:

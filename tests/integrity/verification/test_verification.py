@@ -458,11 +458,11 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "missing": (lambda r: r.update(missing=[_gap(1, 1)]), "1 frames are listed as missing that are there"),
     "twice": (lambda r: r.update(missing=[_gap(5, 1), _gap(5, 1)]), "is not said"),
     "far": (lambda r: r.update(missing=[_gap(7, 1)], sent=8), "what became of numbers 5 to 6 is not said"),
-    "absent": (lambda r: r.pop("stored"), "does not say stored"),
-    "text": (lambda r: r.update(stored="5"), "has counts that are no counts"),
-    "negative": (lambda r: r.update(missing=[_gap(-1, 1)]), "has counts that are no counts"),
-    "huge": (lambda r: r.update(missing=[_gap(0, 2**60)]), "has counts that are no counts"),
-    "list": (lambda r: r.update(missing=4), "cannot be understood"),
+    "absent": (lambda r: r.pop("stored"), "field 'stored' must be given"),
+    "text": (lambda r: r.update(stored="5"), "field 'stored' must be an integer from 0 to 281474976710655, not '5'"),
+    "negative": (lambda r: r.update(missing=[_gap(-1, 1)]), "field 'missing[0].first' must be an integer from 0 to"),
+    "huge": (lambda r: r.update(missing=[_gap(0, 2**60)]), "field 'missing[0].count' must be an integer from 0 to"),
+    "list": (lambda r: r.update(missing=4), "field 'missing' must be a list, not 4"),
 }
 
 
