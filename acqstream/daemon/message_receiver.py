@@ -14,7 +14,7 @@ from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.protocol.encoding import Encoding, decode_header
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import Frame, Open, parse_request
 
 TURN_S = 0.02  # how long one turn of the loop takes messages before it looks after the acquisitions
@@ -59,7 +59,7 @@ class MessageReceiver:
         try:
             fields, encoding = decode_header(part.bytes)
             request = parse_request(fields)
-            if isinstance(request, Frame | Frames):
+            if isinstance(request, Frame | FrameBatch):
                 self._reception.receive(Peer(identity, encoding), request, has_payload=part.more)
                 return
             if part.more:

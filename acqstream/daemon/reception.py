@@ -11,7 +11,7 @@ from acqstream.daemon.announcer import Announcer
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
 from acqstream.log.slot import Slot
 from acqstream.model.frame_header import FrameHeader
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import Frame
 from acqstream.protocol.session import Verdict
 from acqstream.protocol.shared_memory import MemoryPlace
@@ -38,7 +38,7 @@ class Reception:
         self._scrap = memoryview(bytearray(_SCRAP_BYTES))
         self.is_draining = False  # parts of the message are left: `drain` comes before anything is received
 
-    def receive(self, peer: Peer, request: Frame | Frames, *, has_payload: bool) -> None:
+    def receive(self, peer: Peer, request: Frame | FrameBatch, *, has_payload: bool) -> None:
         """Store one frame, or many. Raises FrameRefused or ProtocolError; the payload may then not be taken yet."""
         acquisition = self._registry.of_producer(peer, request.dataset_id)
         if has_payload == (request.place is not None):
@@ -76,7 +76,7 @@ class Reception:
             self._take(acquisition.log.reserve(header), header)
         acquisition.note_frame(header)
 
-    def _receive_many(self, acquisition: Acquisition, batch: Frames) -> None:
+    def _receive_many(self, acquisition: Acquisition, batch: FrameBatch) -> None:
         """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
         log = acquisition.log
         if batch.payload_bytes > self._max_payload_bytes:
@@ -108,7 +108,7 @@ class Reception:
         if batch.refused is not None:
             raise batch.refused
 
-    def _shared_payload(self, acquisition: Acquisition, batch: Frames) -> memoryview | None:
+    def _shared_payload(self, acquisition: Acquisition, batch: FrameBatch) -> memoryview | None:
         """The pixels of a batch that lie in shared memory; None if they come as a message part."""
         if batch.place is None:
             return None

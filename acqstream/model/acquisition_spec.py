@@ -31,7 +31,7 @@ class AxisSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameKind:
+class FrameHint:
     """What the frames to come are like. dtype is a numpy type string, shape is (Y, X), or (Y, X, 3) for RGB."""
 
     dtype: str
@@ -100,7 +100,7 @@ class AcquisitionSpec:
     dataset_id: str
     name: str
     summary: Mapping[str, Any] = field(default_factory=dict)
-    frame: FrameKind | None = None
+    frame: FrameHint | None = None
     axes: tuple[AxisSpec, ...] = ()
     expect: int | None = None
     durability: DurabilityMode = DEFAULT_DURABILITY_S

@@ -89,13 +89,20 @@ class Fields:
     """A decoded map. Every method raises what `error` makes of a text: a FieldError by default.
 
     place is the path of the map in its document: "", or for example "limit.". A default stands for a missing field,
-    not for null.
+    not for null. max_integer is the largest integer of the document, where a method is given no maximum.
     """
 
-    __slots__ = ("_error", "_place", "values")
+    __slots__ = ("_error", "_max_integer", "_place", "values")
 
-    def __init__(self, values: object, place: str = "", error: Callable[[str], Exception] = FieldError) -> None:
+    def __init__(
+        self,
+        values: object,
+        place: str = "",
+        error: Callable[[str], Exception] = FieldError,
+        max_integer: int = MAX_INTEGER,
+    ) -> None:
         self._place = place
+        self._max_integer = max_integer
         self._error = error
         if not isinstance(values, dict):
             raise error(str(field_error(place.rstrip(".") or "document", "a map with string keys", values)))
@@ -104,8 +111,14 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
-    def integer(self, name: str, default: int | None = None, *, minimum: int = 0, maximum: int = MAX_INTEGER) -> int:
-        return self._checked(check_integer, name, self.values.get(name, default), minimum, maximum)
+    def integer(self, name: str, default: int | None = None, *, minimum: int = 0, maximum: int | None = None) -> int:
+        return self._checked(
+            check_integer,
+            name,
+            self.values.get(name, default),
+            minimum,
+            self._max_integer if maximum is None else maximum,
+        )
 
     def optional_integer(self, name: str, *, minimum: int = 0, maximum: int = MAX_INTEGER) -> int | None:
         """None where the field is missing or null."""
@@ -136,10 +149,8 @@ class Fields:
         """A list of values of any type."""
         return self._checked(check_list, name, self.values.get(name), length)
 
-    def integers(
-        self, name: str, length: int | None = None, *, minimum: int = 0, maximum: int = MAX_INTEGER
-    ) -> tuple[int, ...]:
-        return self._each(check_integer, name, length, minimum, maximum)
+    def integers(self, name: str, length: int | None = None, *, minimum: int = 0) -> tuple[int, ...]:
+        return self._each(check_integer, name, length, minimum, self._max_integer)
 
     def numbers(self, name: str, length: int | None = None) -> tuple[float, ...]:
         return self._each(check_number, name, length)
@@ -149,12 +160,12 @@ class Fields:
 
     def child(self, name: str) -> Fields:
         """The fields of a map."""
-        return Fields(self.values.get(name), f"{self._place}{name}.", self._error)
+        return Fields(self.values.get(name), f"{self._place}{name}.", self._error, self._max_integer)
 
     def children(self, name: str) -> Iterator[Fields]:
         """The fields of each map in a list."""
         for at, item in enumerate(self.items(name)):
-            yield Fields(item, f"{self._place}{name}[{at}].", self._error)
+            yield Fields(item, f"{self._place}{name}[{at}].", self._error, self._max_integer)
 
     def wrong(self, name: str, expected: str) -> Exception:
         """The error for the field `name`, which is not what was expected."""

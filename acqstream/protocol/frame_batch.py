@@ -22,7 +22,7 @@ SUM_DIGITS = 16  # of a checksum, hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class FrameBatch:
     """Frames number first .. first + count - 1, their pixels back to back, in one payload or at one place.
 
     headers are the good ones from the first on; refused says why the next one is not, None if all are good.
@@ -47,7 +47,7 @@ def parse_frames(
     *,
     kind_of: Callable[[Mapping[str, Any], int], tuple[PixelType, int, int]],
     checksum_of: Callable[[object], int | None],
-) -> Frames:
+) -> FrameBatch:
     """The batch in a decoded header. kind_of and checksum_of read what `frame` has too.
 
     Raises ProtocolError or FrameRefused where not even the first frame can be told from the others.
@@ -72,7 +72,7 @@ def parse_frames(
         headers, refused = _headers_one_by_one(first, count, kind, columns, checksum_of)
         run = FrameRun.of(headers) if headers else FrameRun(first, *kind, {}, [], [], [], [])
     frame_bytes = height * width * pixel_type.pixel_bytes
-    return Frames(dataset_id, first, count, frame_bytes, run, refused, parse_place(fields, first))
+    return FrameBatch(dataset_id, first, count, frame_bytes, run, refused, parse_place(fields, first))
 
 
 class _Columns(NamedTuple):

@@ -17,7 +17,7 @@ from acqstream.model.acquisition_spec import (
     AcquisitionSpec,
     AxisSpec,
     DurabilityMode,
-    FrameKind,
+    FrameHint,
     TileSpec,
 )
 from acqstream.model.axes import axes_json, check_axes
@@ -33,7 +33,7 @@ from acqstream.model.fields import (
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.metadata import check_depth, frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
-from acqstream.protocol.frame_batch import Frames, parse_frames
+from acqstream.protocol.frame_batch import FrameBatch, parse_frames
 from acqstream.protocol.mirrors import parse_mirrors
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 from acqstream.protocol.texts import take_dataset_id, take_text
@@ -121,7 +121,7 @@ class Mirrors:
     name: str
 
 
-Request = Hello | Open | Frame | Frames | Skip | Patch | Close | Ping | Stored | Stop | Mirrors
+Request = Hello | Open | Frame | FrameBatch | Skip | Patch | Close | Ping | Stored | Stop | Mirrors
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
@@ -173,7 +173,7 @@ def _parse_kind(fields: Mapping[str, Any], number: int) -> tuple[PixelType, int,
     return pixel_type, shape[0], shape[1]
 
 
-def _parse_frames(fields: Mapping[str, Any]) -> Frames:
+def _parse_frames(fields: Mapping[str, Any]) -> FrameBatch:
     return parse_frames(fields, kind_of=_parse_kind, checksum_of=_parse_checksum)
 
 
@@ -256,7 +256,7 @@ def _checked_json(value: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _parse_frame_hint(value: object) -> FrameKind | None:
+def _parse_frame_hint(value: object) -> FrameHint | None:
     if value is None:
         return None
     dtype, shape = (value.get("dt"), value.get("sh")) if isinstance(value, dict) else (None, None)
@@ -266,7 +266,7 @@ def _parse_frame_hint(value: object) -> FrameKind | None:
         pixel_type = pixel_type_of(dtype, shape)
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"field 'frame': {error}", code="dtype_unsupported") from error
-    return FrameKind(pixel_type.dtype, tuple(shape))
+    return FrameHint(pixel_type.dtype, tuple(shape))
 
 
 def _parse_axes(value: object) -> tuple[AxisSpec, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from acqstream.errors import CorruptDataset, FileMissing, ProtocolError, StorageError
-from acqstream.model.fields import Fields
+from acqstream.model.fields import MAX_INTEGER, Fields
 from acqstream.model.metadata import is_deeper_than
 from acqstream.storage.read_file import ReadFile, is_absent
 
@@ -91,12 +91,12 @@ def read_json_object(
     return value
 
 
-def read_fields(path: Path, max_bytes: int = MAX_FILE_BYTES) -> Fields:
+def read_fields(path: Path, *, max_integer: int = MAX_INTEGER) -> Fields:
     """The JSON object in a file that any program may have written; its checks raise CorruptDataset, which names it.
 
     Raises as `read_json_object`.
     """
-    return Fields(read_json_object(path, max_bytes), error=partial(CorruptDataset, path=str(path)))
+    return Fields(read_json_object(path), error=partial(CorruptDataset, path=str(path)), max_integer=max_integer)
 
 
 def read_document(path: Path, kind: str, parse: Callable[[Fields], _T], *, max_items: int = MAX_ITEMS) -> _T:

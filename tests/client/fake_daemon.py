@@ -17,7 +17,7 @@ from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Welcome
 from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, parse_request
 from tests.waiting import WAIT_S, until_notified
@@ -149,7 +149,7 @@ class FakeDaemon:
             self._reply(peer, Error("unknown_ds", "no such acquisition here", self.dataset_id))
         elif isinstance(request, Frame):
             self._take_frame(request, *payload)
-        elif isinstance(request, Frames):
+        elif isinstance(request, FrameBatch):
             assert request.refused is None
             for position, one in enumerate(request.headers):
                 start = position * request.frame_bytes

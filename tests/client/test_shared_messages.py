@@ -8,7 +8,7 @@ import pytest
 from acqstream.client import connection
 from acqstream.client.outbox import BATCH_BYTES
 from acqstream.client.producer import create
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_small_frames_that_follow_soon_share_a_message(daemon):
         daemon.wait_for(lambda: daemon.next == 1)  # the first one waits for nobody
         for time in range(1, 6):
             run.put(image, time=time)
-    together = [request.count for request in daemon.requests if isinstance(request, Frames)]
+    together = [request.count for request in daemon.requests if isinstance(request, FrameBatch)]
     assert (daemon.next, together) == (6, [5])
 
 
@@ -59,7 +59,7 @@ def test_words_of_frames_in_one_message_fit_its_header(daemon):
             run.put(image, time=time, meta={"text": "x" * 8000})
     assert daemon.next == 201
     assert daemon.frames[200][0].header.axes == {"time": 200}
-    assert len([request for request in daemon.requests if isinstance(request, Frames)]) == 2
+    assert len([request for request in daemon.requests if isinstance(request, FrameBatch)]) == 2
 
 
 def test_no_message_is_larger_than_the_daemon_takes(daemon):
@@ -70,7 +70,7 @@ def test_no_message_is_larger_than_the_daemon_takes(daemon):
         daemon.wait_for(lambda: daemon.next == 1)
         for time in range(1, 16):
             run.put(image, time=time)
-    assert max(request.payload_bytes for request in daemon.requests if isinstance(request, Frames)) == 2**20
+    assert max(request.payload_bytes for request in daemon.requests if isinstance(request, FrameBatch)) == 2**20
     assert daemon.next == 16
 
 

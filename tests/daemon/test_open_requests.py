@@ -20,7 +20,7 @@ from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
 from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt
-from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameKind, TileSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.receipt import Receipt, Status
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.disk import LocalDisk
@@ -227,7 +227,7 @@ def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_
     assert unstalled(desk.open("flat", OTHER).log.warnings) == []
 
 
-LARGE: dict[str, Any] = {"frame": FrameKind("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
+LARGE: dict[str, Any] = {"frame": FrameHint("<u2", (768, 768)), "axes": (AxisSpec("time"), AxisSpec("z", 64))}
 
 
 @pytest.mark.parametrize("mirror", ["n5", "wkw"])
@@ -255,7 +255,7 @@ def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Pa
 
 
 def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
-    frame = FrameKind("<u2", (64, 64))
+    frame = FrameHint("<u2", (64, 64))
     code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
     assert (code, "tiles make up larger images" in text) == ("unsupported", True)
 

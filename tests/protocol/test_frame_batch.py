@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import parse_request
 
 PLAIN = {"t": "frames", "ds": "b0e1", "n": 5, "count": 3, "dt": "<u2", "sh": [2, 3], "ax": {"time": [0, 1, 2]}}
 
 
-def parse(**changes: object) -> Frames:
+def parse(**changes: object) -> FrameBatch:
     request = parse_request({**PLAIN, **changes})
-    assert isinstance(request, Frames)
+    assert isinstance(request, FrameBatch)
     return request
 
 

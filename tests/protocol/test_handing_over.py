@@ -8,7 +8,7 @@ from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.pixel_type import pixel_type_of
 from acqstream.protocol import shared_memory as wire
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.request_fields import FrameEncoder, FrameFields, FrameKind
 from acqstream.protocol.requests import Frame, Open, parse_request
 
@@ -23,7 +23,7 @@ def test_a_place_goes_through_both_kinds_of_frame() -> None:
     many = parse_request(decode_header(encoder.header(3, KIND, [FRAME, FRAME], PLACE))[0])
     without = parse_request(decode_header(encoder.header(3, KIND, [FRAME]))[0])
     assert isinstance(one, Frame)
-    assert isinstance(many, Frames)
+    assert isinstance(many, FrameBatch)
     assert isinstance(without, Frame)
     assert (one.place, many.place, without.place) == (PLACE, PLACE, None)
 

@@ -12,7 +12,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.metadata import frame_metadata
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import decode_header
-from acqstream.protocol.frame_batch import Frames
+from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.request_fields import FrameEncoder, FrameKind, encode_request, metadata_bytes
 from acqstream.protocol.requests import Frame, Skip, parse_request
 
@@ -51,7 +51,7 @@ def check_many(frames: list[OneFrame]) -> dict:
     """The header of these frames, which must be read back as they are."""
     header = decode_header(header_of(7, frames))[0]
     batch = parse_request(header)
-    assert isinstance(batch, Frames)
+    assert isinstance(batch, FrameBatch)
     assert (batch.first, batch.count, batch.frame_bytes, batch.refused) == (7, len(frames), 40, None)
     assert list(batch.headers) == [expected(7 + position, frame) for position, frame in enumerate(frames)]
     return header
@@ -105,7 +105,7 @@ def test_values_that_are_evenly_spaced_are_sent_as_a_step(values, column):
 def test_checksums_in_one_text(sums, good):
     values = {"t": "frames", "ds": "b0e1", "n": 7, "count": 3, "dt": "<u2", "sh": [4, 5], "ax": {"time": [0, 1, 2]}}
     batch = parse_request({**values, "sums": sums})
-    assert isinstance(batch, Frames)
+    assert isinstance(batch, FrameBatch)
     assert [header.checksum for header in batch.headers] == [0x0123456789ABCDEF] * good
     assert (batch.refused is None) == (good == 3)
     with pytest.raises(FrameRefused, match="'sums' must be null, "):
@@ -128,7 +128,7 @@ def test_checksums_in_one_text(sums, good):
 def test_the_first_bad_one_of_many_is_named(position, changes):
     values = {"t": "frames", "ds": "b0e1", "n": 7, "count": 3, "dt": "<u2", "sh": [4, 5], "ax": {"time": [0, 1, 2]}}
     batch = parse_request({**values, **changes})
-    assert isinstance(batch, Frames)
+    assert isinstance(batch, FrameBatch)
     assert len(batch.headers) == position
     assert batch.refused is not None
     assert batch.refused.number == 7 + position

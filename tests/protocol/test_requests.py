@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.acquisition_spec import VIEW_NAMES, AcquisitionSpec, AxisSpec, FrameKind, TileSpec
+from acqstream.model.acquisition_spec import VIEW_NAMES, AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
@@ -54,7 +54,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
                 dataset_id=DS,
                 name="cells",
                 summary={"a": [1.5, None]},
-                frame=FrameKind("|u1", (4, 5, 3)),
+                frame=FrameHint("|u1", (4, 5, 3)),
                 axes=(AxisSpec("z", 5, labels=("a",)), AxisSpec("t")),
                 expect=10,
                 durability="close",

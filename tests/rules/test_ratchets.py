@@ -50,7 +50,6 @@ SHARED_NAMES = frozenset(
         "Run",
         "Peer",
         "Acquisition",
-        "PendingEvents",
         "Progress",
         "Ending",
         "Session",
@@ -59,7 +58,6 @@ SHARED_NAMES = frozenset(
         "View",
         "Notes",
         "Frames",
-        "FrameKind",
     )
 )
 UNCOMMENTED = frozenset(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SETTINGS = ("x_pos", "y_pos", "z_pos", "channel", "exposure", "roi", "slm_image")
 
 
-class PendingEvents:
+class PendingMDAEvents:
     """Takes stored events out of a run before any hardware is touched.
 
     stored are the axes of stored frames; every event makes one frame per camera. An event of which only some frames

@@ -12,7 +12,7 @@ from useq import MDASequence
 from acqstream.client import producer
 from acqstream.client.pymmcore.axes import AxisTranslator
 from acqstream.client.pymmcore.frame_metadata import capture_time_ns, frame_metadata
-from acqstream.client.pymmcore.pending_events import PendingEvents
+from acqstream.client.pymmcore.pending_events import PendingMDAEvents
 from acqstream.client.pymmcore.run_summary import run_summary
 from acqstream.client.pymmcore.sequence_plan import plan_sequence
 from acqstream.client.pymmcore.tile_plan import TilePlan, plan_tiles
@@ -57,7 +57,7 @@ class RunSink:
         self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
         self._lost: list[str] = []
         self._stored: Collection[Mapping[str, Any]] = ()  # axes of frames of an earlier run, which this one resumes
-        self.pending: PendingEvents | None = None  # takes stored events out; None where there are none, or cannot be
+        self.pending: PendingMDAEvents | None = None  # takes stored events out; None where there are none, or cannot be
         self._is_filtered = False
         self.run: Run
         self.receipt: Receipt | None = None
@@ -95,7 +95,7 @@ class RunSink:
         return events if self.pending is None else self.pending.filter(events)
 
     @property
-    def unfiltered(self) -> PendingEvents | None:
+    def unfiltered(self) -> PendingMDAEvents | None:
         """What knows the stored events, where they are not taken out yet."""
         return None if self._is_filtered else self.pending
 
@@ -156,7 +156,7 @@ class RunSink:
         """Leave out what an earlier run has stored; of engines that may make more images than one, frame by frame."""
         self._stored = self.run.stored
         if self._stored and (self._has_plain_engine or not self._translator.counts):
-            self.pending = PendingEvents(self._stored, self._translator, cameras=cameras)
+            self.pending = PendingMDAEvents(self._stored, self._translator, cameras=cameras)
 
     def _log_resumed(self, status: CloseStatus) -> None:
         if not self._stored:

@@ -6,8 +6,9 @@ Per-axis values here are in N5 order: x, the fastest axis, first. Everything els
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, FileMissing, UnsupportedFeature
 from acqstream.formats.n5.compression import TYPES
+from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_json, read_json_object
 
-ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"
 MAX_BLOCK_BYTES = 2**31 - 1  # not compressed
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 _MAX_DIMENSIONS = 32
-_MAX_EXTENT = 2**63 - 1
 _MANDATORY = ("dimensions", "blockSize", "dataType")
 _DTYPES = {
     kind.__name__: np.dtype(kind)
@@ -119,17 +119,11 @@ def to_json(attributes: Mapping[str, Any]) -> bytes:
 
 
 def _integers(attributes: Mapping[str, Any], key: str, least: int, path: str) -> tuple[int, ...]:
-    found = attributes[key]
-    if not isinstance(found, list) or not 1 <= len(found) <= _MAX_DIMENSIONS or not _all_in(found, least):
-        text = f"{key} is {found!r:.80}, expected 1 to {_MAX_DIMENSIONS} integers of at least {least}"
-        raise CorruptDataset(text, path=path)
-    return tuple(found)
-
-
-def _all_in(values: Sequence[object], least: int) -> bool:
-    return all(
-        isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_EXTENT for value in values
-    )
+    fields = Fields(attributes, error=partial(CorruptDataset, path=path))
+    found = fields.integers(key, minimum=least)
+    if not 1 <= len(found) <= _MAX_DIMENSIONS:
+        raise fields.wrong(key, f"a list of 1 to {_MAX_DIMENSIONS} integers")
+    return found
 
 
 def _dtype(name: object, path: str) -> np.dtype[np.generic]:

@@ -20,9 +20,10 @@ from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import read_places
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
-from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header
-from acqstream.formats.wkw.json_fields import Fields, read_json_object
+from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_mean import reduced_size
+from acqstream.model.fields import Fields
+from acqstream.storage.json_file import read_fields
 
 ARRAY_NAME = "acqstream-array.json"
 _VERSION = 1
@@ -117,8 +118,8 @@ def _plain_value(value: object) -> Any:
 
 def read_array(container: Path) -> StoredArray:
     """What the file in this folder says; the levels are without chunk_shape. Raises CorruptDataset, StorageError."""
-    fields = read_json_object(container / ARRAY_NAME)
-    if (fields.text("format"), fields.number("version")) != ("acqstream-wkw", _VERSION):
+    fields = read_fields(container / ARRAY_NAME, max_integer=MAX_VOXELS)
+    if (fields.text("format"), fields.integer("version")) != ("acqstream-wkw", _VERSION):
         raise fields.wrong("version", f"{_VERSION}, and format acqstream-wkw")
     axes = fields.texts("axes")
     if len(axes) > _MAX_AXES:
@@ -150,7 +151,7 @@ def _header(fields: Fields, full: ArraySpec) -> Header:
     if cubes.text("blocks") not in BlockType.__members__:
         raise cubes.wrong("blocks", f"one of {', '.join(BlockType.__members__)}")
     block_type = BlockType[cubes.text("blocks")]
-    block_side, cube_side = cubes.number("block_side"), cubes.number("cube_side")
+    block_side, cube_side = cubes.integer("block_side"), cubes.integer("cube_side")
     channels = full.shape[-1] if full.axes[-1] == COMPONENT else 1
     try:
         return Header(block_side, cube_side // max(1, block_side), block_type, full.dtype, channels)
@@ -161,7 +162,7 @@ def _header(fields: Fields, full: ArraySpec) -> Header:
 def _level(level: Fields, fields: Fields, axes: tuple[str, ...]) -> ArraySpec:
     count = len(axes)
     labels = fields.child("labels")
-    shape, factors = level.numbers("shape", count), level.numbers("factors", count)
+    shape, factors = level.integers("shape", count), level.integers("factors", count)
     if axis_roles(axes).has_too_many(shape):
         raise level.wrong("shape", "at most a million layers in all datasets")
     if math.prod(shape) >= 2**63:
@@ -173,9 +174,9 @@ def _level(level: Fields, fields: Fields, axes: tuple[str, ...]) -> ArraySpec:
         shape=shape,
         dtype=_DTYPES[fields.text("dtype")],
         factors=factors,
-        scale=level.reals("scale", count),
+        scale=level.numbers("scale", count),
         units=fields.texts("units", count),
-        translation=level.reals("translation", count),
+        translation=level.numbers("translation", count),
         labels={axis: labels.texts(axis) for axis in labels.values},
         attributes=fields.child("attributes").values,
     )

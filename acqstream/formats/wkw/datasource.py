@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.errors import UnsupportedFeature
-from acqstream.formats.wkw.json_fields import Fields, read_json_object
+from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
+from acqstream.model.fields import Fields
+from acqstream.storage.json_file import read_fields
 
 OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
 PROPERTIES_NAME = "datasource-properties.json"
@@ -123,7 +125,7 @@ def read_properties(path: Path) -> DatasourceProperties:
 
     Raises CorruptDataset that names the field, UnsupportedFeature for magnifications that lie elsewhere, StorageError.
     """
-    fields = read_json_object(path)
+    fields = read_fields(path, max_integer=MAX_VOXELS)
     name = fields.child("id").text("name", "") if "id" in fields else ""
     voxel_size, unit = _scale(fields)
     layers = [
@@ -136,16 +138,16 @@ def read_properties(path: Path) -> DatasourceProperties:
 
 def _scale(fields: Fields) -> tuple[tuple[float, float, float], str]:
     if isinstance(fields.values.get("scale"), list):  # older files
-        x, y, z = fields.reals("scale", 3)
+        x, y, z = fields.numbers("scale", 3)
         return (x, y, z), OWN_UNIT
     scale = fields.child("scale")
-    x, y, z = scale.reals("factor", 3)
+    x, y, z = scale.numbers("factor", 3)
     return (x, y, z), scale.text("unit", OWN_UNIT)
 
 
 def _layer(fields: Fields, path: Path) -> LayerProperties:
     box = fields.child("boundingBox")
-    left, top, front = box.numbers("topLeft", 3)
+    left, top, front = box.integers("topLeft", 3)
     if "mags" in fields:
         entries = [_magnification(entry, "mag", path) for entry in fields.children("mags")]
     else:
@@ -159,8 +161,8 @@ def _layer(fields: Fields, path: Path) -> LayerProperties:
     return LayerProperties(
         name,
         fields.text("elementClass"),
-        fields.number("numChannels", 1),
-        (box.number("width"), box.number("height"), box.number("depth")),
+        fields.integer("numChannels", 1),
+        (box.integer("width"), box.integer("height"), box.integer("depth")),
         tuple(entries),
         (left, top, front),
     )
@@ -168,13 +170,13 @@ def _layer(fields: Fields, path: Path) -> LayerProperties:
 
 def _magnification(fields: Fields, name: str, path: Path) -> LayerMagnification:
     if isinstance(fields.values.get(name), int):
-        x = y = z = fields.number(name)
+        x = y = z = fields.integer(name)
     else:
-        x, y, z = fields.numbers(name, 3)
+        x, y, z = fields.integers(name, 3)
     if not all(is_power_of_two(side) for side in (x, y, z)):
         raise fields.wrong(name, "powers of two")
     folder = fields.text("path", "")
     parts = Path(folder).parts
     if "://" in folder or folder.startswith(("/", "~")) or ".." in parts or "\0" in folder:
         raise UnsupportedFeature(f"{path}: a magnification at {folder!r}; only folders below this one are read")
-    return LayerMagnification((x, y, z), folder, fields.number("cubeLength", 0))
+    return LayerMagnification((x, y, z), folder, fields.integer("cubeLength", 0))

@@ -22,6 +22,7 @@ import numpy as np
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 
+MAX_VOXELS = 2**32 - 1  # along an axis: voxel positions have 32 bits in every implementation
 HEADER_NAME = "header.wkw"
 HEADER_BYTES = 16
 MAX_SIDE = 128  # of a block in voxels and of a cube in blocks: what the reference library's interface can say

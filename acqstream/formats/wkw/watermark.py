@@ -19,7 +19,8 @@ from pathlib import Path
 
 from acqstream.errors import FileMissing
 from acqstream.formats.wkw.axis_roles import Place
-from acqstream.formats.wkw.json_fields import read_json_object
+from acqstream.formats.wkw.header import MAX_VOXELS
+from acqstream.storage.json_file import read_fields
 
 STORED_NAME = "acqstream-stored.json"
 
@@ -43,15 +44,15 @@ def encode_rows(rows: Rows, row_depths: Sequence[int]) -> bytes:
 def read_depths(path: Path) -> dict[tuple[int, int], int] | None:
     """Voxels by (level, layer), as the file says; None if it is not there. Raises CorruptDataset, StorageError."""
     try:
-        fields = read_json_object(path)
+        fields = read_fields(path, max_integer=MAX_VOXELS)
     except FileMissing:
         return None
     depths = {}
     for name in fields.values:
         key = _KEY.fullmatch(name)
         if key is None:
-            raise fields.wrong(name, "no such field, only level/layer")
-        depths[int(key[1]), int(key[2])] = fields.number(name)
+            raise fields.wrong(name, "absent: fields are named level/layer")
+        depths[int(key[1]), int(key[2])] = fields.integer(name)
     return depths
 
 

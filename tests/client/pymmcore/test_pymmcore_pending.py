@@ -6,7 +6,7 @@ import useq
 
 from acqstream.client.pymmcore.axes import AxisTranslator
 from acqstream.client.pymmcore.frame_metadata import frame_metadata
-from acqstream.client.pymmcore.pending_events import PendingEvents
+from acqstream.client.pymmcore.pending_events import PendingMDAEvents
 from acqstream.client.pymmcore.sequence_plan import SequencePlan, plan_sequence
 
 ROI = (0, 0, 8, 8)
@@ -15,7 +15,7 @@ ROI = (0, 0, 8, 8)
 def left(events, stored, plan=None):
     """The events left, and the translator that knows their axes."""
     translator = AxisTranslator(plan or SequencePlan())
-    pending = PendingEvents(stored, translator)
+    pending = PendingMDAEvents(stored, translator)
     return list(pending.filter(events)), translator, pending
 
 

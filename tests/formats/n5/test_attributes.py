@@ -11,14 +11,14 @@ from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat, Unsupp
 from tests.formats.n5.n5_samples import block, make_dataset, put_block
 
 WRONG = {
-    "a float": ({"dimensions": [4.5, 2]}, "dimensions is"),
-    "negative": ({"dimensions": [4, -2]}, "dimensions is"),
-    "true": ({"dimensions": [4, True]}, "dimensions is"),
-    "more than 64 bits": ({"dimensions": [4, 1 << 64]}, "dimensions is"),
-    "no list": ({"dimensions": 4}, "dimensions is 4"),
-    "no dimensions": ({"dimensions": [], "blockSize": []}, "dimensions is"),
-    "many dimensions": ({"dimensions": [1] * 33, "blockSize": [1] * 33}, "dimensions is"),
-    "an empty block": ({"blockSize": [0, 2]}, "blockSize is"),
+    "a float": ({"dimensions": [4.5, 2]}, "'dimensions.*' must be"),
+    "negative": ({"dimensions": [4, -2]}, "'dimensions.*' must be"),
+    "true": ({"dimensions": [4, True]}, "'dimensions.*' must be"),
+    "more than 64 bits": ({"dimensions": [4, 1 << 64]}, "'dimensions.*' must be"),
+    "no list": ({"dimensions": 4}, "'dimensions' must be a list, not 4"),
+    "no dimensions": ({"dimensions": [], "blockSize": []}, "'dimensions.*' must be"),
+    "many dimensions": ({"dimensions": [1] * 33, "blockSize": [1] * 33}, "'dimensions.*' must be"),
+    "an empty block": ({"blockSize": [0, 2]}, "'blockSize.*' must be"),
     "another rank": ({"blockSize": [2, 2, 2]}, "2 dimensions, but a blockSize of 3"),
     "a huge block": ({"blockSize": [1 << 31, 1 << 31]}, "at most 2147483647 are allowed"),
     "an unknown type": ({"dataType": "float16"}, "dataType is 'float16'"),

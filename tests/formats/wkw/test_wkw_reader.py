@@ -224,14 +224,20 @@ def test_older_properties_with_resolutions_and_a_bare_scale(tmp_path):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda value: value.pop("dataLayers"), "dataLayers is 'None', expected a list"),
-        (lambda value: value.update(scale={"factor": [1, 1], "unit": "nm"}), "scale.factor .* expected a list of 3"),
-        (lambda value: value.update(scale={"factor": [1, 1, None]}), "expected finite numbers"),
-        (lambda value: value["dataLayers"][0].pop("boundingBox"), r"dataLayers\[0\].boundingBox is .* an object"),
-        (lambda value: value["dataLayers"][0]["boundingBox"].update(width=-1), r"boundingBox.width is '-1'"),
+        (lambda value: value.pop("dataLayers"), "'dataLayers' must be a list, not null or missing"),
+        (lambda value: value.update(scale={"factor": [1, 1], "unit": "nm"}), "'scale.factor' must be a list of 3"),
+        (lambda value: value.update(scale={"factor": [1, 1, None]}), r"'scale.factor\[2\]' must be a finite number"),
+        (lambda value: value["dataLayers"][0].pop("boundingBox"), r"'dataLayers\[0\].boundingBox' must be a map"),
+        (
+            lambda value: value["dataLayers"][0]["boundingBox"].update(width=-1),
+            r"boundingBox.width' must .*, not -1",
+        ),
         (lambda value: value["dataLayers"][0]["boundingBox"].update(depth=2**40), "depth"),
-        (lambda value: value["dataLayers"][0]["boundingBox"].update(depth=1.5), "expected a whole number"),
-        (lambda value: value["dataLayers"][0]["mags"][0].update(mag=[3, 1, 1]), "expected powers of two"),
+        (
+            lambda value: value["dataLayers"][0]["boundingBox"].update(depth=1.5),
+            "must be an integer from 0 to 4294967295, not 1.5",
+        ),
+        (lambda value: value["dataLayers"][0]["mags"][0].update(mag=[3, 1, 1]), "must be powers of two"),
         (lambda value: value["dataLayers"][0].update(mags=[]), "one magnification at least, each once"),
         (lambda value: value["dataLayers"][0].update(mags=[{"mag": 1}, {"mag": [1, 1, 1]}]), "each once"),
         (lambda value: value["dataLayers"][0].update(name="../color"), "a name without slashes"),
@@ -289,16 +295,16 @@ def test_files_that_are_no_json_are_named(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"version": 2}, "version is '2', expected 1"),
+        ({"version": 2}, "'version' must be 1, .*, not 2"),
         ({"axes": ["x", "y", "z"]}, "axes"),
         ({"axes": ["z", "y"]}, "axes"),
-        ({"dtype": "float16"}, "dtype is 'float16', expected one of"),
+        ({"dtype": "float16"}, "'dtype' must be one of .*, not 'float16'"),
         ({"state": "maybe"}, "writing or complete"),
         ({"layers": ["../.."]}, "layers"),
         ({"levels": []}, "one level at least"),
-        ({"levels": [{"shape": [1, 1], "factors": [1, 1, 1]}]}, r"levels\[0\].shape .* a list of 3"),
+        ({"levels": [{"shape": [1, 1], "factors": [1, 1, 1]}]}, r"'levels\[0\].shape' must be a list of 3"),
         ({"cubes": {"blocks": "RAW", "block_side": 33, "cube_side": 66}}, "cubes.cube_side"),
-        ({"cubes": {"blocks": "ZIP", "block_side": 32, "cube_side": 32}}, "cubes.blocks is 'ZIP'"),
+        ({"cubes": {"blocks": "ZIP", "block_side": 32, "cube_side": 32}}, "'cubes.blocks' must be .*, not 'ZIP'"),
         ({"cubes": {"blocks": "RAW", "block_side": 0, "cube_side": 0}}, "cubes"),
     ],
 )
