@@ -19,6 +19,7 @@ from acqstream.formats.n5.compression import TYPES
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_json, read_json_object
 
+ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"
 MAX_BLOCK_BYTES = 2**31 - 1  # not compressed
 
