@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -169,6 +169,45 @@ def test_it_grows_while_a_daemon_writes(viewer: Any, daemon: DaemonProcess) -> N
     while live.update():
         assert time.monotonic() < deadline
     assert not live_layers(viewer)
+
+
+@pytest.mark.parametrize("suffix", [".n5", ".wkw"])
+def test_a_mirror_grows_while_a_daemon_writes(viewer: Any, daemon: DaemonProcess, suffix: str) -> None:
+    def update_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            live.update()
+
+    with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=16, mirrors=["n5", "wkw"]) as run:
+        for number in range(2):
+            run.put(image_of(number, (16, 16)), time=0, channel="AB"[number], z=0)
+        mirror = Path(run.path + suffix)
+        deadline = time.monotonic() + WAIT_S
+        for number in range(2, 4):  # what comes later announces the first time
+            run.put(image_of(number, (16, 16)), time=1, channel="AB"[number - 2], z=0)
+        while not (mirror.is_dir() and has_items(mirror)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        viewer.open(mirror, plugin=PLUGIN)
+        (live,) = live_layers(viewer)
+        for number in range(4, 10):
+            run.put(image_of(number, (16, 16)), time=number // 2, channel="AB"[number % 2], z=0)
+            update_until(lambda: run.progress.published > number)  # noqa: B023
+        update_until(lambda: len(viewer.layers[0].data.values["time"]) > 2)
+    update_until(lambda: len(viewer.layers[0].data.values["time"]) == 5 and not live.update())
+    for number in range(10):
+        viewer.dims.set_current_step(0, number // 2)
+        assert np.array_equal(shown(viewer.layers[number % 2]), image_of(number, (16, 16)))
+    assert not live_layers(viewer)
+
+
+def has_items(path: Path) -> bool:
+    try:
+        with acqstream.open(path) as ds:
+            return ds.levels[0].item_count > 0
+    except acqstream.DatasetError:  # it is just being made
+        return False
 
 
 def test_nothing_is_shown_before_the_first_frame(viewer: Any, tmp_path: Path) -> None:
