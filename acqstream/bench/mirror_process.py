@@ -24,7 +24,8 @@ from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import KEPT_BYTES
-from acqstream.mirrors.registry import view_maker
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.allocator import keep_large_blocks
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view import ViewRun
@@ -54,7 +55,7 @@ def measure(dataset: Path, out: Path, settings: Mapping[str, Any], memory_mb: fl
     for stack in dataset.glob("*.tif"):
         forget(stack)
     name = str(settings["format"])
-    make = view_maker(name, settings, container=out, memory_mb=memory_mb)
+    make = view_maker(ViewSpec(name, settings), container=out, memory_mb=memory_mb)
     reset_peak_memory()
     before = psutil.Process().memory_info().rss
     meter, started = UsageMeter(os.getpid()), time.perf_counter()

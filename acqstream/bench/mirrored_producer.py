@@ -22,8 +22,8 @@ from acqstream.client.connect import TRANSPORTS
 from acqstream.client.producer import create
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
-from acqstream.mirrors.registry import folder_of
-from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.mirrors.view_kinds import folder_of
+from acqstream.protocol.mirrors import parse_views
 
 SPACE = {"PixelSizeUm": 0.325, "z-step_um": 1.0}  # usual ones: levels are halved in the plane twice before in z
 _PATIENCE_S = 120.0  # a slow disk is to be measured, not to be reported
@@ -99,8 +99,8 @@ def send(endpoint: str, name: str, workload: Workload, plan: MirroredPlan) -> Mi
 
         log = run_workload(workload, put, finish, role="producer")
         memory_bytes = 0
-        for mirror, settings in parse_mirrors(plan.mirrors).items():
-            saved = wait_for_view(folder_of(Path(run.path), mirror, settings), f"the mirror {mirror} of {run.path}")
+        for spec in parse_views(plan.mirrors):
+            saved = wait_for_view(folder_of(Path(run.path), spec), f"the mirror {spec.name} of {run.path}")
             memory_bytes += int(saved.state["summary"]["memory_bytes"])
         done_s = time.perf_counter()
     return MirroredRun(log, done_s - last_put_s, done_s - started_s, behind, memory_bytes)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text
 from acqstream.errors import ConfigError, DatasetLocked
-from acqstream.model.acquisition_spec import VIEW_NAMES
+from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
 
 if TYPE_CHECKING:
     from acqstream.mirrors.comparison import Comparison
@@ -32,7 +33,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         Path | None, typer.Argument(help="Folder of a mirror [default: beside the dataset].", show_default=False)
     ] = None,
     *,
-    to: Annotated[str, typer.Option(help=f"What to make: a chunk format such as n5, or {', '.join(VIEW_NAMES)}.")],
+    to: Annotated[str, typer.Option(help=f"What to make: a chunk format such as n5, or {', '.join(LOG_VIEW_KINDS)}.")],
     follow: Annotated[bool, typer.Option(help="Go on while the dataset is being written.")] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make a mirror, or a pyramid, again from the start.")
@@ -73,14 +74,14 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     from acqstream.storage.allocator import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
-    settings = _settings(to, compression, blocks, option or [])
+    spec = ViewSpec(to, _settings(to, compression, blocks, option or []))
     find_frame_format(path)  # says what is wrong with the path
     with ExitStack() as stack:
         runner = _make_runner(processes, scheduler)
         if runner is not None:
-            _check_parallel(path, to, follow=follow)
+            _check_parallel(path, spec, follow=follow)
             stack.enter_context(runner)
-        run = _make_run(path, out, to, settings, memory_mb=memory_mb, rebuild=rebuild, runner=runner)
+        run = _make_run(path, out, spec, memory_mb=memory_mb, rebuild=rebuild, runner=runner)
         try:
             _run(run, follow=follow)
         finally:
@@ -109,7 +110,7 @@ def _settings(to: str, compression: str | None, blocks: str | None, options: lis
         if not sign:
             raise typer.BadParameter(f"{text!r} must be NAME=VALUE", param_hint="--option")
         settings[name] = _value(value)
-    if settings and to in VIEW_NAMES:
+    if settings and to in LOG_VIEW_KINDS:
         raise typer.BadParameter(f"{to} has no options", param_hint="--compression, --blocks, --option")
     return {"format": to, **settings} if settings else {}
 
@@ -138,14 +139,13 @@ def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | N
     return PartRunner(partial(DaskCluster, scheduler), CLUSTER_THREADS)
 
 
-def _check_parallel(path: Path, to: str, *, follow: bool) -> None:
+def _check_parallel(path: Path, spec: ViewSpec, *, follow: bool) -> None:
     """Several processes make parts of what is there."""
     from acqstream.formats.ndtiff.reader import open_readers
-    from acqstream.mirrors.registry import VIEWS
 
     hint = "--processes, --scheduler"
-    if to in VIEWS:
-        raise typer.BadParameter(f"{to} is made by one process", param_hint=hint)
+    if not spec.is_mirror:
+        raise typer.BadParameter(f"{spec.kind} is made by one process", param_hint=hint)
     if follow:
         raise typer.BadParameter("a dataset that grows is followed by one process", param_hint=f"--follow, {hint}")
     levels = open_readers(path)
@@ -160,8 +160,7 @@ def _check_parallel(path: Path, to: str, *, follow: bool) -> None:
 def _make_run(
     path: Path,
     out: Path | None,
-    to: str,
-    settings: dict[str, Any],
+    spec: ViewSpec,
     *,
     memory_mb: int,
     rebuild: bool,
@@ -169,30 +168,27 @@ def _make_run(
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.mirrors.container import settings_to_go_on_with
-    from acqstream.mirrors.registry import VIEWS, folder_of, view_maker
+    from acqstream.mirrors.view_kinds import folder_of
+    from acqstream.mirrors.view_maker import view_maker
     from acqstream.views.checkpoint import view_folder
-    from acqstream.views.pyramid_view import PyramidView
     from acqstream.views.view import ViewRun
 
-    if to in VIEWS:
+    if not spec.is_mirror:
         if out is not None:
-            raise typer.BadParameter(f"{to} has its place beside the dataset", param_hint="OUT")
-        if rebuild and to != "pyramid":
-            raise typer.BadParameter(
-                "mirrors and pyramids; of other views delete what was made", param_hint="--rebuild"
-            )
-        return ViewRun(path, to, partial(PyramidView, is_remade=True) if rebuild else VIEWS[to])
+            raise typer.BadParameter(f"{spec.kind} has its place beside the dataset", param_hint="OUT")
+        if rebuild and not spec.is_pyramid:
+            text = "mirrors and pyramids; of other views delete what was made"
+            raise typer.BadParameter(text, param_hint="--rebuild")
+        return ViewRun(path, spec.name, view_maker(spec, is_remade=True) if rebuild else view_maker(spec))
     try:
         threads = None if runner is None else runner.threads
-        folder = folder_of(container_of(path), to, settings) if out is None else view_folder(out, "view")
+        folder = folder_of(container_of(path), spec) if out is None else view_folder(out, "view")
         if not rebuild:
-            settings = settings_to_go_on_with(folder, settings or {"format": to})
-        make = view_maker(
-            to, settings, container=out, memory_mb=memory_mb, is_remade=rebuild, runner=runner, threads=threads
-        )
+            spec = replace(spec, settings=settings_to_go_on_with(folder, spec.mirror_settings))
+        make = view_maker(spec, container=out, memory_mb=memory_mb, is_remade=rebuild, runner=runner, threads=threads)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
-    return ViewRun(path, to, make, folder=folder)
+    return ViewRun(path, spec.name, make, folder=folder)
 
 
 def _run(run: ViewRun, *, follow: bool) -> None:

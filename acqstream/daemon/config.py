@@ -13,8 +13,8 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acqstream.errors import AcqStreamError, ConfigError
-from acqstream.mirrors.registry import view_maker
-from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.mirrors.view_kinds import check_view
+from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
 
 MAX_PORT = 65535
@@ -129,8 +129,8 @@ class DaemonConfig(BaseModel):
     @classmethod
     def _known_mirrors(cls, mirrors: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
         try:
-            for name, settings in parse_mirrors(mirrors).items():
-                view_maker(name, settings)
+            for spec in parse_views(mirrors):
+                check_view(spec)
         except AcqStreamError as error:
             raise ValueError(str(error)) from error
         return mirrors

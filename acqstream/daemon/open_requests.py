@@ -7,13 +7,13 @@ TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from acqstream.daemon.acquisition import Acquisition, Peer
-from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.resources import Resources
@@ -29,12 +29,14 @@ from acqstream.errors import (
 from acqstream.log.log import Log
 from acqstream.log.log_views import LogViews
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
-from acqstream.mirrors.registry import view_maker
-from acqstream.model.acquisition_spec import PYRAMID_VIEW, AcquisitionSpec, TileSpec
+from acqstream.mirrors.chunk_plan import Budget
+from acqstream.mirrors.view_kinds import check_request, check_view
+from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
-from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.model.view_spec import ViewSpec, stored_views
+from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.session import Session
 
 TAKEOVER_EPOCHS = 1_000_000
@@ -63,7 +65,7 @@ class OpenRequests:
                 return receipt
         spec, left_out = self._with_mirrors(spec, spec.tiles if found is None else found[1].tiles)
         why_no_views = self._resources.views.unavailable_reason
-        if why_no_views and spec.mirrors and not _is_pyramid_by_itself(spec):
+        if why_no_views and spec.views and not _is_pyramid_by_itself(spec):
             raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
             raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
@@ -77,25 +79,24 @@ class OpenRequests:
         self._check_space(spec)
         return self._start(peer, folder, replace(spec, name=folder.name), None, warnings=warnings, left_out=left_out)
 
-    def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, dict[str, str]]:
-        """With the mirrors of the configuration, where the request says nothing of any; those left out, and why.
+    def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, LeftOut]:
+        """Add the mirrors of the configuration to a request that names none. Returns those left out, too.
 
         tiles: of the dataset, which a request to resume need not repeat. Raises AcquisitionRefused.
         """
-        left_out: dict[str, str] = {}
-        if spec.default_mirrors and spec.mirrors in ((), (PYRAMID_VIEW,)):
-            mirrors = parse_mirrors(self._config.mirrors)
+        left_out: LeftOut = ()
+        if spec.default_mirrors and all(view.is_pyramid for view in spec.views):
+            configured = parse_views(self._config.mirrors)
             why = self._resources.views.unavailable_reason
             if tiles is not None and not why:
                 why = "tiles cannot be mirrored yet"
             if why:
-                left_out = {name: why for name in mirrors if name != PYRAMID_VIEW}
+                left_out = tuple((view, why) for view in configured if not view.is_pyramid)
             elif tiles is None:
-                settings = {name: chosen for name, chosen in mirrors.items() if chosen}
-                spec = replace(spec, mirrors=tuple(mirrors), mirror_settings=settings)
-        for name in spec.mirrors:
+                spec = replace(spec, views=configured)
+        for view in spec.views:
             try:
-                view_maker(name, spec.mirror_settings.get(name))
+                check_view(view)
             except ConfigError as error:
                 raise AcquisitionRefused(str(error), code="unsupported") from error
         return spec, left_out
@@ -107,16 +108,15 @@ class OpenRequests:
         for those that were asked for.
         """
         reasons = []
-        request = asdict(spec)
-        for name in spec.mirrors:
-            view = view_maker(name, spec.mirror_settings.get(name), memory_mb=self._config.mirror_memory_mb)()
+        request, budget = spec.as_request(), Budget.of(self._config.mirror_memory_mb)
+        for view in spec.views:
             try:
-                view.check_request(request)
+                check_request(view, request, budget)
             except (ConfigError, DatasetError) as error:
                 code = error.code if error.code == "no_memory" else "unsupported"
                 if not spec.default_mirrors:
-                    raise AcquisitionRefused(f"mirror {name!r}: {error}", code=code) from error
-                reasons.append(f"mirror {name!r} will not be made: {error}")
+                    raise AcquisitionRefused(f"mirror {view.name!r}: {error}", code=code) from error
+                reasons.append(f"mirror {view.name!r} will not be made: {error}")
         return reasons
 
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
@@ -146,31 +146,32 @@ class OpenRequests:
         folder: Path,
         state: DatasetState,
         *,
-        left_out: Mapping[str, str],
+        left_out: LeftOut,
     ) -> Acquisition:
         if not _is_resumable(state, spec):
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
         epoch = _next_epoch(spec, state)
         tiles = state.tiles  # they are those of the beginning, so levels are wanted now if they were then
-        more = [name for name in spec.mirrors if name != PYRAMID_VIEW or (tiles is not None and tiles.levels != 0)]
-        mirrors = tuple(dict.fromkeys([*(state.request.get("mirrors") or ()), *more]))
-        settings = {**spec.mirror_settings, **(state.request.get("mirror_settings") or {})}
-        request = {**state.request, "epoch": epoch, "mirrors": mirrors, "mirror_settings": settings}
+        views = {view.name: view for view in _stored_views(state)}  # with the settings that they were begun with
+        for view in spec.views:
+            if not view.is_pyramid or (tiles is not None and tiles.levels != 0):
+                views.setdefault(view.name, view)
+        all_views = tuple(views.values())
+        request = {**state.request, "epoch": epoch, **stored_views(all_views)}
         state = replace(state, state=AcquisitionState.INTERRUPTED, request=request)
         summary = state.request.get("summary")
         stored = replace(
             spec,
             epoch=epoch,
-            mirrors=mirrors,
-            mirror_settings=settings,
+            views=all_views,
             dataset_id=state.dataset_id,
             name=state.name,
             summary=summary if isinstance(summary, dict) else {},
             replace_duplicates=bool(state.request.get("replace_duplicates")),
             tiles=tiles,
         )
-        left_out = {name: why for name, why in left_out.items() if name not in mirrors}
+        left_out = tuple((view, why) for view, why in left_out if view.name not in views)
         return self._start(peer, folder, stored, state, left_out=left_out)
 
     def _start(
@@ -181,17 +182,15 @@ class OpenRequests:
         resume: DatasetState | None,
         *,
         warnings: Sequence[str] = (),
-        left_out: Mapping[str, str],
+        left_out: LeftOut,
     ) -> Acquisition:
         with ExitStack() as undo:
             share = self._resources.budget.lend(spec.frame_bytes)
             undo.callback(share.close)  # no thread to be had, for example: the memory is for those that come later
             why_no_views = self._resources.views.unavailable_reason
-            names = () if why_no_views else spec.mirrors
-            all_left_out = {**left_out, **{name: why_no_views for name in spec.mirrors if why_no_views}}
-            configured = parse_mirrors(self._config.mirrors) if left_out else {}
-            settings = {**{name: configured.get(name, {}) for name in left_out}, **spec.mirror_settings}
-            views = AcquisitionViews(self._resources.views, names, share, settings, left_out=all_left_out)
+            made = () if why_no_views else spec.views
+            all_left_out = (*left_out, *((view, why_no_views) for view in spec.views if why_no_views))
+            views = AcquisitionViews(self._resources.views, made, share, left_out=all_left_out)
             log = Log(
                 folder,
                 spec,
@@ -203,16 +202,16 @@ class OpenRequests:
                 views=LogViews(
                     views.table,
                     views.texts,
-                    lambda made: views.mark(self._resources.disk, made, spec.dataset_id),
+                    lambda dataset: views.mark(self._resources.disk, dataset, spec.dataset_id),
                 ),
             )
             undo.pop_all()  # the log uses it from here on
-        if spec.mirrors and why_no_views:
+        if spec.views and why_no_views:
             log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
         for text in warnings:
             log.notes.warn("no_mirror", text)
-        for name, why in left_out.items():
-            log.notes.warn("mirror_left_out", f"mirror {name!r} of the daemon's configuration is not made: {why}")
+        for view, why in left_out:
+            log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
         session = Session(grace_s=self._config.grace_s)
         is_resumed = resume is not None
         return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
@@ -231,7 +230,16 @@ class OpenRequests:
 
 def _is_pyramid_by_itself(spec: AcquisitionSpec) -> bool:
     """Nothing is asked for but the levels that tiles get, and nobody said how many: they can be made later."""
-    return spec.mirrors == (PYRAMID_VIEW,) and spec.tiles is not None and spec.tiles.levels is None
+    is_pyramid = len(spec.views) == 1 and spec.views[0].is_pyramid
+    return is_pyramid and spec.tiles is not None and spec.tiles.levels is None
+
+
+def _stored_views(state: DatasetState) -> tuple[ViewSpec, ...]:
+    """The views of an interrupted dataset. Raises AcquisitionRefused if its request is damaged."""
+    try:
+        return state.views
+    except ValueError as error:
+        raise AcquisitionRefused(f"acqstream.json of {state.name} is damaged: {error}") from error
 
 
 def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:

@@ -9,6 +9,7 @@ from acqstream.daemon.load_watch import LoadWatch
 from acqstream.daemon.space import Space
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.memory_budget import MemoryBudget
+from acqstream.model.view_spec import PYRAMID_KIND
 from acqstream.storage.disk import Disk
 
 
@@ -21,5 +22,5 @@ class Resources:
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = Space(config, disk, wake)
         self.load = LoadWatch(config.data)
-        settings = {"pyramid": {"memory_bytes": config.pyramid_memory_mb * 2**20}}
-        self.views = ViewProcess(self.budget.memory, settings=settings, mirror_memory_mb=config.mirror_memory_mb)
+        options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}
+        self.views = ViewProcess(self.budget.memory, options=options, mirror_memory_mb=config.mirror_memory_mb)

@@ -25,7 +25,7 @@ from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.service import Service
 from acqstream.daemon.supervisor import Supervisor
-from acqstream.daemon.unfinished_views import go_on_with_views
+from acqstream.daemon.unfinished_views import resume_views
 from acqstream.daemon.waker import LoopWaker
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
@@ -61,7 +61,7 @@ class Server:
             self._resources.space.start()
             undo.callback(self._resources.load.close)
             self._resources.load.start()
-            go_on_with_views(self._resources.views, self.directory.folders())
+            resume_views(self._resources.views, self.directory.folders())
             self._wire(config)
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Views that an earlier daemon did not complete, gone on with; and what it did not come to record of others."""
+"""Resumes the views that an earlier daemon did not complete, and records those that it completed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset, FileMissing, StorageError
 from acqstream.formats.ndtiff.mirror_records import read_record, record_key
 from acqstream.log.state_file import DatasetState, read_state
-from acqstream.mirrors.registry import folder_of
+from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.views.checkpoint import is_complete, read_checkpoint
@@ -25,10 +26,10 @@ _View = tuple[Path, str, Path]
 logger = logging.getLogger("acqstream.daemon")
 
 
-def go_on_with_views(process: ViewProcess, folders: Iterable[Path]) -> None:
-    """Have every view made that was asked for and is not complete.
+def resume_views(process: ViewProcess, folders: Iterable[Path]) -> None:
+    """Have every requested view made that is not complete, of the datasets in these folders.
 
-    Levels of which nobody says how far they are, are left alone: most likely they are a copy of whole ones.
+    Levels without a checkpoint are left alone: most likely the dataset is a copy, and they are complete.
     """
     if process.unavailable_reason:
         return
@@ -39,39 +40,37 @@ def go_on_with_views(process: ViewProcess, folders: Iterable[Path]) -> None:
         except FileMissing:
             continue
         except (CorruptDataset, StorageError) as error:
-            logger.warning("views of %s are not gone on with: %s", folder, error)
+            logger.warning("cannot resume views of %s: %s", folder, error)
             continue
         try:
-            _go_on(process, folder, state, complete)
-        except (AttributeError, TypeError, ValueError) as error:  # a damaged request: the daemon starts all the same
-            logger.warning("views of %s are not gone on with: its request cannot be understood: %r", folder, error)
-    if complete:  # not here: there may be thousands, and forcing each to the disk takes a while
+            specs = state.views
+        except ValueError as error:
+            logger.warning("cannot resume views of %s: invalid request: %s", folder, error)
+            continue
+        for spec in specs:
+            _resume(process, folder, state, spec, complete)
+    if complete:  # in a thread: there may be thousands, and each is forced to the disk
         threading.Thread(target=_record_complete, args=(complete,), name="record-views", daemon=True).start()
 
 
-def _go_on(process: ViewProcess, folder: Path, state: DatasetState, complete: list[_View]) -> None:
-    """Raises AttributeError, TypeError or ValueError for a request that says nonsense."""
-    all_settings = state.request.get("mirror_settings") or {}
-    for name in state.request.get("mirrors") or ():
-        settings = all_settings.get(name)
-        try:
-            own_folder = folder_of(folder, name, settings)
-        except ConfigError as error:
-            logger.warning("view %s of %s cannot be made: %s", name, folder, error)
-            continue
-        if name == "pyramid" and level_folders(folder) and not own_folder.exists():
-            logger.warning(
-                "%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder
-            )
-        elif not is_complete(own_folder, state.dataset_id):
-            logger.info("going on with view %s of %s", name, folder)
-            process.add(str(folder), name, settings=settings)
-        else:
-            complete.append((folder, name, own_folder))
+def _resume(process: ViewProcess, folder: Path, state: DatasetState, spec: ViewSpec, complete: list[_View]) -> None:
+    """Resume one view, or add it to those that are complete."""
+    try:
+        own_folder = folder_of(folder, spec)
+    except ConfigError as error:
+        logger.warning("cannot resume view %s of %s: %s", spec.name, folder, error)
+        return
+    if spec.is_pyramid and level_folders(folder) and not own_folder.exists():
+        logger.warning("%s was renamed or copied without %s.pyramid: its levels are left as they are", folder, folder)
+    elif not is_complete(own_folder, state.dataset_id):
+        logger.info("resuming view %s of %s", spec.name, folder)
+        process.add(str(folder), spec)
+    else:
+        complete.append((folder, spec.name, own_folder))
 
 
 def _record_complete(views: Iterable[_View]) -> None:
-    """Of views whose daemon died between their last checkpoint and the record in the dataset's folder."""
+    """Record views whose daemon died between their last checkpoint and the record in the dataset's folder."""
     for folder, name, own_folder in views:
         recorded = read_record(folder, record_key(folder, own_folder))
         if recorded is not None and recorded.complete:

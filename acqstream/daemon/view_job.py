@@ -1,4 +1,4 @@
-"""One view that the daemon has asked for, as its process reports it."""
+"""One view requested of the view worker, with the progress that the worker reports."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.errors import AcqStreamError, ConfigError, DatasetLocked
 from acqstream.log.recent_groups import GroupTable
-from acqstream.mirrors.registry import folder_of
+from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult, MirrorState
 from acqstream.model.status import UnfinishedViewStatus, ViewStatus
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.views.checkpoint import mark_failed, view_folder
@@ -35,11 +36,15 @@ _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
 
 @dataclass(slots=True, eq=False)
 class ViewJob:
-    """path is the dataset's folder. table, start, length and lent, the producer's memory, are for that process."""
+    """A view of the dataset in folder `path`.
+
+    table lists the acquisition's groups, start and length (bytes) are its share of the daemon's memory, lent is the
+    producer's memory: the worker reads frames there. length is 0 without them.
+    """
 
     number: int
     path: str
-    view: str
+    spec: ViewSpec
     table: GroupTable | None
     start: int
     length: int
@@ -52,16 +57,15 @@ class ViewJob:
     waiting: int = 0
     restarts: int = 0
     reason: str = ""
-    warning: str = ""  # what the operator should know of the result
-    deaths: int = 0  # of the process, since the view got on
-    settings: dict[str, Any] = field(default_factory=dict)  # of a mirror
+    warning: str = ""  # about the result, for the operator
+    deaths: int = 0  # of the process since the last progress of the view
     lent: ProducerMemory | None = None
     _best: int = -1  # the farthest cursor so far
     _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
 
     @property
     def is_live(self) -> bool:
-        """It was asked for while frames were coming."""
+        """It was requested while frames were arriving."""
         return self.length > 0
 
     @property
@@ -73,12 +77,12 @@ class ViewJob:
         return self.state is ViewState.FAILED
 
     def begin(self) -> None:
-        """A process was started, which has not said anything yet."""
+        """A worker was started and has not reported yet."""
         self.state = ViewState.STARTING
         self._before = (self.from_memory, self.from_stack, self.overtaken)
 
     def note(self, report: dict[str, Any]) -> bool:
-        """Take a report; True if the view has got on."""
+        """Take a report. Returns whether the view made progress. Raises KeyError, ValueError or TypeError."""
         self.state = ViewState(report["state"])
         self.cursor, self.count, self.reason = report["cursor"], report["count"], report["reason"]
         self.waiting = report["waiting"]
@@ -93,7 +97,7 @@ class ViewJob:
         return True
 
     def note_death(self) -> None:
-        """The process died; a view that had nothing to do then is not to blame."""
+        """Count a death of the process, unless the view had nothing to do at that time."""
         self.restarts += 1
         if self.state not in _BLAMELESS:
             self.deaths += 1
@@ -101,47 +105,47 @@ class ViewJob:
     def fail(self, reason: str) -> None:
         self.state, self.reason = ViewState.FAILED, reason
 
-    def give_up(self, reason: str) -> None:
-        """`fail`, because its process cannot go on with it: said in view.json too, without waiting for the disk."""
+    def abandon(self, reason: str) -> None:
+        """`fail` because the worker cannot continue it; view.json records this, too, without waiting for the disk."""
         self.fail(reason)
         self.record_failure()
 
     def record_failure(self) -> None:
-        """Leave the reason where readers of the mirror and of the dataset look for it, without waiting for the disk."""
+        """Record the reason in the folders of the mirror and of the dataset, without waiting for the disk."""
         threading.Thread(target=self._record_failure, name=f"failed-view-{self.number}", daemon=True).start()
 
     def _record_failure(self) -> None:
         dataset, disk = Path(self.path), LocalDisk()
         try:
-            folder = folder_of(dataset, self.view, self.settings)
+            folder = folder_of(dataset, self.spec)
         except ConfigError:
-            folder = view_folder(dataset, self.view)
+            folder = view_folder(dataset, self.spec.name)
         try:
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as locks:
                 if folder.is_dir():
-                    held.enter_context(DirectoryLock(str(folder)))
+                    locks.enter_context(DirectoryLock(str(folder)))
                     mark_failed(disk, folder, self.reason, is_unsure=False)
         except DatasetLocked:
-            return  # another program makes it now
+            return  # another program makes it
         except AcqStreamError as error:
-            logger.warning("readers of %s are not told that view %s is given up: %s", dataset, self.view, error)
+            logger.warning("cannot mark view %s of %s as failed: %s", self.spec.name, dataset, error)
         try:
             record_result(disk, dataset, folder, self.result())
         except AcqStreamError as error:
-            logger.warning("cannot record that view %s of %s has failed: %s", self.view, dataset, error)
+            logger.warning("cannot record that view %s of %s has failed: %s", self.spec.name, dataset, error)
 
     def result(self) -> MirrorResult:
-        """How the view stands."""
+        """The view's state, as the dataset's folder records it."""
         state = _RESULT_STATES.get(self.state, "running")
         count = max(self.count, self.cursor)
-        return MirrorResult(name=self.view, state=state, frames=self.cursor, published=count, reason=self.reason)
+        return MirrorResult(name=self.spec.name, state=state, frames=self.cursor, published=count, reason=self.reason)
 
     def status(self, stored: int = 0) -> ViewStatus:
         """stored: frames that the log has published, if it runs."""
         return ViewStatus(**self._status_fields(stored))
 
     def unfinished_status(self) -> UnfinishedViewStatus:
-        return UnfinishedViewStatus(path=self.path, mirror=self.view, **self._status_fields())
+        return UnfinishedViewStatus(path=self.path, mirror=self.spec.name, **self._status_fields())
 
     def _status_fields(self, stored: int = 0) -> dict[str, Any]:
         return {
@@ -164,6 +168,6 @@ class ViewJob:
         has_all = self.state is ViewState.WAITING and self.cursor == count
         if self.state is ViewState.COMPLETE or (has_all and not self.waiting):
             return "complete"
-        kind = "tiles" if self.view == "pyramid" else "pieces"
+        kind = "tiles" if self.spec.is_pyramid else "pieces"
         tiles = f", {self.waiting} {kind} to be written" if self.waiting else ""
         return f"under way: {self.cursor} of {count} frames{tiles}"

@@ -1,66 +1,48 @@
-"""The daemon's side of the views: one child process makes them all, watched and started again when it dies.
+"""Supervises the view worker, the one child process that makes all views of a daemon.
 
-Used by the loop only, which it never keeps waiting: what cannot be sent now is sent on another turn. What the two say
-to each other: `acqstream.mirrors.view_worker`.
+Used by the daemon's loop, which no call here blocks. The worker is started when there is a view to make, restarted from
+the checkpoints when it dies, and ended when it has been idle for a while.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import logging
-import os
 import socket
-import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import acqstream
 from acqstream.daemon.exit_text import exit_text
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
+from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
 from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.memory import PageMemory
 
 logger = logging.getLogger("acqstream.daemon")
 
-MAX_DEATHS = 5  # of the process without a view getting on: then it is the view's fault
-MAX_BLOCKED_S = 30.0  # while the process takes no orders: it is stuck
-FIRST_PAUSE_S = 0.1  # before it is started again; doubled at every death without any progress
-LONGEST_PAUSE_S = 10.0
-IDLE_S = 5.0  # without a view to make: the process is ended
+MAX_DEATHS = 5  # of the worker while a view makes no progress: then the view has failed
+MAX_BLOCKED_S = 30.0  # while the worker reads no orders: it hangs
+FIRST_PAUSE_S = 0.1  # before a restart; doubled with every death without progress
+MAX_PAUSE_S = 10.0
+IDLE_S = 5.0  # without a view to make: the worker is ended
 END_S = 5.0  # for saving all views when the daemon ends
 MAX_ENDED_KEPT = 100
 _BOARD_BYTES = 4096
-_READ_BYTES = 65536
-_MAX_READS = 16  # in one turn
-_TURN_S = 0.01  # turns of the loop that come sooner are left out
-
-
-@dataclass(slots=True, eq=False)
-class _Child:
-    """A running process and what is on its way to it."""
-
-    process: subprocess.Popen[bytes]
-    connection: socket.socket
-    orders: deque[tuple[bytes, list[int]]]
-    pending: bytes = b""
-    blocked_since_s: float | None = None  # since when it takes no orders
-    is_ending: bool = False  # was told to end, and takes no more orders
+_TURN_S = 0.01  # turns of the loop that follow sooner are skipped
 
 
 class ViewProcess:
-    """All views of one daemon, and the process that makes them while there are any. memory: the daemon's.
+    """All views of one daemon, and the process that makes them. memory is the daemon's frame memory.
 
-    command is what is started, with the number of the socket and of this process added. settings: by view, for its
-    constructor. mirror_memory_mb is what one mirror may take, in MiB.
+    command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
+    its constructor. mirror_memory_mb is the memory of one mirror, in MiB.
     """
 
     def __init__(
@@ -68,54 +50,53 @@ class ViewProcess:
         memory: PageMemory,
         command: Sequence[str] = (sys.executable, "-P", "-m", "acqstream.mirrors.view_worker"),
         *,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,
     ) -> None:
         self._memory = memory
-        self._mirror_memory_mb = mirror_memory_mb
+        self._mirror_options = {"memory_mb": mirror_memory_mb}
         self._command = command
-        self._settings = settings or {}
+        self._options = options or {}
         self._board: PageMemory | None = None
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
         self._numbers = itertools.count(1)
-        self._child: _Child | None = None
+        self._worker: WorkerProcess | None = None
         self._start_at_s = 0.0
         self._idle_since_s = 0.0
         self._turn_at_s = 0.0
-        self._deaths = 0  # in a row, without any view getting on
+        self._deaths = 0  # in a row, without progress of any view
         self._restarts = 0
         self._is_stopped = False
         self._is_sharing = False
-        self._fault = ""  # of this daemon; there are no views then
+        self._fault = ""  # of this daemon; it makes no views then
 
     @property
     def unavailable_reason(self) -> str:
         """Why this system cannot make views beside the log; empty where it can."""
-        is_there = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
-        return "" if is_there else "this system has no sockets that descriptors can be sent over"
+        is_available = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
+        return "" if is_available else "this system has no sockets that descriptors can be sent over"
 
     def make_table(self) -> GroupTable | None:
-        """A table for a log to fill, None where memory cannot be shared."""
+        """Return a table for a log to fill, None where memory cannot be shared."""
         table = GroupTable() if self._memory.descriptor is not None else None
         return table if table is not None and table.descriptor is not None else None
 
     def add(
         self,
         path: str,
-        view: str,
+        spec: ViewSpec,
         *,
-        settings: Mapping[str, Any] | None = None,
         table: GroupTable | None = None,
         start: int = 0,
         length: int = 0,
         lent: ProducerMemory | None = None,
     ) -> ViewJob:
-        """Have a view made of the dataset in folder `path`. settings: of a mirror. The others: see ViewJob."""
+        """Have a view made of the dataset in folder `path`; the other arguments are those of ViewJob."""
         for known in list(self._jobs.values()):
-            if (known.path, known.view) == (path, view):
+            if (known.path, known.spec.name) == (path, spec.name):
                 self._drop(known)
-        job = ViewJob(next(self._numbers), path, view, table, start, length, settings=dict(settings or {}), lent=lent)
+        job = ViewJob(next(self._numbers), path, spec, table, start, length, lent=lent)
         self._jobs[job.number] = job
         if self._fault:
             job.fail(self._fault)
@@ -125,105 +106,100 @@ class ViewProcess:
         return job
 
     def lend(self, job: ViewJob, memory: ProducerMemory | None) -> None:
-        """Frames of this view's log will come in this memory of the producer's, if any."""
+        """Tell the worker that frames of this view's log will arrive in the producer's memory."""
         if job.number in self._jobs:
             job.lent = memory
             self._order_lent(job)
 
     def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        """One turn of the loop. is_busy tells whether a log has a backlog. Raises nothing."""
+        """Run one turn of the loop. is_busy returns whether a log has a backlog. Raises nothing."""
         if now_s - self._turn_at_s < _TURN_S:
             return
         self._turn_at_s = now_s
         if self._fault:
-            if self._child is not None and self._child.process.poll() is not None:
-                self._release(self._child)
+            if self._worker is not None and self._worker.exit_code is not None:
+                self._release(self._worker)
             return
         try:
             self._turn(now_s, is_busy)
         except Exception as error:
-            # The loop carries everybody's acquisitions: a fault here ends the views and nothing else.
-            logger.exception("a fault in looking after the views; there will be none until the daemon is started again")
-            self._abandon(f"a fault in the daemon: {type(error).__name__}: {error}")
+            # The loop serves all acquisitions: an error here ends the views and nothing else.
+            logger.exception("internal error while supervising views; no views until the daemon is restarted")
+            self._abandon(f"an internal error of the daemon: {type(error).__name__}: {error}")
 
     def _turn(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        if self._child is None and self._jobs and now_s >= self._start_at_s and not self._is_stopped:
+        if self._worker is None and self._jobs and now_s >= self._start_at_s and not self._is_stopped:
             self._start()
-        child = self._child
-        if child is None:
+        worker = self._worker
+        if worker is None:
             return
         if self._board is not None:
             self._board.view[0] = is_busy()
-        self._receive(child)
-        self._send(child)
-        if child.blocked_since_s is not None and now_s - child.blocked_since_s > MAX_BLOCKED_S:
-            logger.error("the views' process takes no orders; it is killed")
-            child.process.kill()
-        if child.process.poll() is not None:
-            self._receive(child)  # what it said last
-            self._release(child)
-            if self._jobs and not self._is_stopped and not child.is_ending:
-                self._note_death(child.process.returncode, now_s)
-        elif self._jobs and not child.is_ending:
+        self._receive(worker)
+        worker.send()
+        if worker.blocked_s > MAX_BLOCKED_S:
+            logger.error("view process unresponsive for %.0f s; killing it", worker.blocked_s)
+            worker.kill()
+        if worker.exit_code is not None:
+            self._receive(worker)  # its last reports
+            self._release(worker)
+            if self._jobs and not self._is_stopped and not worker.is_ending:
+                self._note_death(worker.exit_code, now_s)
+        elif self._jobs and not worker.is_ending:
             self._idle_since_s = now_s
         elif now_s - self._idle_since_s > IDLE_S + END_S:
-            child.process.kill()
+            worker.kill()
         elif now_s - self._idle_since_s > IDLE_S:
-            self._tell_end(child)
+            worker.end()
 
     def status(self) -> ViewProcessStatus:
         """Return the status of the process and of all views that are not complete."""
         return ViewProcessStatus(
-            pid=self._child.process.pid if self._child is not None else None,
+            pid=self._worker.pid if self._worker is not None else None,
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
             mirrors=tuple(job.unfinished_status() for job in self._all_jobs()),
         )
 
     def stop(self) -> None:
-        """The daemon is ending: have all views saved. Does not wait."""
+        """Have all views saved, as the daemon is ending. Does not wait."""
         self._is_stopped = True
-        if self._child is not None:
-            self._tell_end(self._child)
+        if self._worker is not None:
+            self._worker.end()
 
     def close(self) -> None:
-        """`stop`, and wait until it is done, but not for long."""
+        """`stop`, and wait up to END_S until the views are saved."""
         self.stop()
-        child = self._child
-        if child is None:
+        worker = self._worker
+        if worker is None:
             return
-        child.connection.settimeout(END_S)
-        try:
-            while data := child.connection.recv(_READ_BYTES):
-                del data  # nobody asks any more, but it must not wait for us
-            child.process.wait(END_S)
-        except (OSError, subprocess.TimeoutExpired):
-            logger.warning("the views' process did not end within %s s; it is killed", END_S)
-            child.process.kill()
-            child.process.wait()
-        self._release(child)
+        if not worker.wait(END_S):
+            logger.warning("view process did not end within %s s; killed", END_S)
+        self._release(worker)
 
     def results(self, path: str) -> dict[str, MirrorResult]:
-        """By name, how the views of the dataset in this folder stand that were made lately."""
-        return {job.view: job.result() for job in (*self._ended, *self._jobs.values()) if job.path == path}
+        """By name, the recent views of the dataset in this folder."""
+        return {job.spec.name: job.result() for job in (*self._ended, *self._jobs.values()) if job.path == path}
 
     def _all_jobs(self) -> list[ViewJob]:
         return [*self._jobs.values(), *(job for job in self._ended if job.is_failed)]
 
     def _drop(self, job: ViewJob) -> None:
         del self._jobs[job.number]
-        self._order({"t": "drop", "id": job.number})
+        if self._worker is not None:
+            self._worker.order({"t": "drop", "id": job.number})
 
     def _order_view(self, job: ViewJob) -> None:
-        order: dict[str, Any] = {"t": "view", "id": job.number, "path": job.path, "view": job.view, "live": job.is_live}
-        order["settings"] = dict(self._settings.get(job.view, {}))
-        order["mirror"] = {"settings": job.settings, "memory_mb": self._mirror_memory_mb}
+        spec = job.spec
+        options = self._mirror_options if spec.is_mirror else dict(self._options.get(spec.kind, {}))
+        view = {"kind": spec.kind, "settings": dict(spec.settings), "name": spec.name}
+        order = {"t": "view", "id": job.number, "path": job.path, "view": view, "options": options, "live": job.is_live}
         descriptor = job.table.descriptor if job.table is not None else None
         shared = {**order, "start": job.start, "length": job.length}
         if descriptor is not None and self._is_sharing and self._order_memory(shared, descriptor):
             self._order_lent(job)
-        else:
-            self._order(order)
+        elif self._worker is not None:
+            self._worker.order(order)
 
     def _order_lent(self, job: ViewJob) -> None:
         if job.lent is not None and self._is_sharing:
@@ -231,34 +207,22 @@ class ViewProcess:
             self._order_memory(order, job.lent.descriptor)
 
     def _order_memory(self, order: dict[str, Any], *descriptors: int) -> bool:
-        """An order with memory to map; False if it cannot be sent: frames then come from the stack."""
+        """Send an order with memory to map. False if it cannot be sent: frames then come from the stack."""
+        if self._worker is None:
+            return True
         try:
-            self._order({**order, "fds": len(descriptors)}, *descriptors)
+            self._worker.order({**order, "fds": len(descriptors)}, *descriptors)
         except OSError as error:
-            logger.warning("views get no frames from memory (%s): %s", order["t"], error)
+            logger.warning("views read no frames from memory (%s): %s", order["t"], error)
             return False
         return True
 
-    def _order(self, order: dict[str, Any], *descriptors: int) -> None:
-        """Descriptors are copied: what they belong to may be gone when the order leaves. Raises OSError."""
-        if self._child is None or self._child.is_ending:
-            return
-        copies: list[int] = []
-        try:
-            for descriptor in descriptors:
-                copies.append(os.dup(descriptor))
-        except OSError:
-            for copy in copies:
-                os.close(copy)
-            raise
-        self._child.orders.append((json.dumps(order).encode() + b"\n", copies))
-
     def _start(self) -> None:
         try:
-            self._child = self._spawn()
+            self._worker = WorkerProcess(self._command)
         except OSError as error:
-            logger.error("cannot start the views' process: %s", error)  # noqa: TRY400 - tried again, with a pause
-            self._start_at_s = time.monotonic() + LONGEST_PAUSE_S
+            logger.error("cannot start the view process: %s", error)  # noqa: TRY400 - retried after a pause
+            self._start_at_s = time.monotonic() + MAX_PAUSE_S
             return
         self._idle_since_s = time.monotonic()
         self._share_memory()
@@ -266,68 +230,24 @@ class ViewProcess:
             job.begin()
             self._order_view(job)
 
-    def _spawn(self) -> _Child:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        arguments = [*self._command, str(theirs.fileno()), str(os.getpid())]
-        with theirs:
-            try:
-                # From the loop's own thread: the system ends the child with the thread that started it.
-                process = subprocess.Popen(
-                    arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=_environment()
-                )
-            except OSError:
-                ours.close()
-                raise
-        ours.setblocking(False)
-        return _Child(process, ours, deque())
-
     def _share_memory(self) -> None:
-        """The daemon's memory, and the word that tells of a backlog."""
+        """Send the daemon's memory, and the word that tells of a backlog."""
         self._is_sharing = False
         if self._memory.descriptor is None:
             return
         self._board = self._board or PageMemory(_BOARD_BYTES, shared=True)
         if self._board.descriptor is None:
-            logger.warning("views get no frames from memory: %s", self._board.private_reason)
+            logger.warning("views read no frames from memory: %s", self._board.private_reason)
             return
         self._is_sharing = self._order_memory({"t": "memory"}, self._memory.descriptor, self._board.descriptor)
 
-    def _send(self, child: _Child) -> None:
-        while child.orders:
-            line, descriptors = child.orders[0]
-            try:
-                count = socket.send_fds(child.connection, [line], descriptors)
-            except BlockingIOError:
-                child.blocked_since_s = child.blocked_since_s or time.monotonic()
-                return
-            except OSError:
-                return  # it is dying: seen by its end
-            child.blocked_since_s = None
-            for descriptor in descriptors:
-                os.close(descriptor)
-            if count < len(line):
-                child.orders[0] = (line[count:], [])
-                return
-            child.orders.popleft()
-
-    def _receive(self, child: _Child) -> None:
-        for _ in range(_MAX_READS):
-            try:
-                data = child.connection.recv(_READ_BYTES)
-            except OSError:
-                return  # nothing now, or it is dying
-            *lines, child.pending = (child.pending + data).split(b"\n")
-            try:
-                for line in lines:
-                    self._note(json.loads(line))
-                if len(child.pending) > _READ_BYTES:
-                    raise ValueError(f"a line of more than {len(child.pending)} bytes")
-            except (ValueError, KeyError, TypeError) as error:
-                logger.error("the views' process says what cannot be understood (%r); it is killed", error)  # noqa: TRY400
-                child.process.kill()
-                return
-            if not data:
-                return
+    def _receive(self, worker: WorkerProcess) -> None:
+        try:
+            for report in worker.reports():
+                self._note(report)
+        except (InvalidReport, KeyError, ValueError, TypeError) as error:
+            logger.error("view process sent an invalid report (%r); killing it", error)  # noqa: TRY400 - not ours
+            worker.kill()
 
     def _note(self, report: dict[str, Any]) -> None:
         job = self._jobs.get(report["id"])
@@ -336,10 +256,10 @@ class ViewProcess:
         if job.note(report):
             self._deaths = 0
         if job.is_failed:
-            logger.error("view %s of %s failed %s", job.view, job.path, job.reason)
-            job.record_failure()  # where the process could not
+            logger.error("view %s of %s failed %s", job.spec.name, job.path, job.reason)
+            job.record_failure()  # the worker may have been unable to
         elif job.is_ended:
-            logger.info("view %s of %s is %s", job.view, job.path, job.state)
+            logger.info("view %s of %s is %s", job.spec.name, job.path, job.state)
         if job.is_ended:
             self._forget(job)
 
@@ -349,46 +269,29 @@ class ViewProcess:
         self._ended.append(job)
 
     def _note_death(self, code: int, now_s: float) -> None:
-        """Start again after a pause; a view that never gets on is given up."""
+        """Restart after a pause; a view that makes no progress over several deaths has failed."""
         self._restarts += 1
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), LONGEST_PAUSE_S)
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._deaths, 10), MAX_PAUSE_S)
         self._deaths += 1
         how = exit_text(code)
-        logger.error("the views' process died (%s); %d views go on in %.1f s", how, len(self._jobs), pause_s)
+        logger.error("view process died (%s); resuming %d views in %.1f s", how, len(self._jobs), pause_s)
         for job in list(self._jobs.values()):
             job.note_death()
             if job.deaths >= MAX_DEATHS:
-                job.give_up(f"the process died {job.deaths} times ({how}) and the view did not get on")
-                logger.error("view %s of %s is given up: %s", job.view, job.path, job.reason)
+                job.abandon(f"the process died {job.deaths} times ({how}) and the view made no progress")
+                logger.error("view %s of %s abandoned: %s", job.spec.name, job.path, job.reason)
                 self._forget(job)
         self._start_at_s = now_s + pause_s
 
     def _abandon(self, reason: str) -> None:
-        """No more views from this daemon."""
+        """Make no more views in this daemon."""
         self._fault = reason
         for job in list(self._jobs.values()):
-            job.give_up(reason)
+            job.abandon(reason)
             self._forget(job)
-        if self._child is not None:
-            self._child.process.kill()
+        if self._worker is not None:
+            self._worker.kill()
 
-    def _tell_end(self, child: _Child) -> None:
-        """End of file: it saves all views and ends."""
-        if not child.is_ending:
-            child.is_ending = True
-            with contextlib.suppress(OSError):  # it is dying already
-                child.connection.shutdown(socket.SHUT_WR)
-
-    def _release(self, child: _Child) -> None:
-        child.connection.close()
-        for _, descriptors in child.orders:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._child = None
-
-
-def _environment() -> dict[str, str]:
-    """This process's, and where this package is: the child looks for modules there, not in its working directory."""
-    root = os.path.dirname(os.path.dirname(acqstream.__file__))
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    def _release(self, worker: WorkerProcess) -> None:
+        worker.release()
+        self._worker = None

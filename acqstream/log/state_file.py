@@ -17,6 +17,7 @@ from acqstream.model.fields import Fields
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import ViewSpec, requested_views
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.json_file import parsed, read_document, read_json_object
@@ -60,6 +61,11 @@ class DatasetState:
         values = self.request.get("tiles")
         return None if values is None else TileSpec.of(values)
 
+    @property
+    def views(self) -> tuple[ViewSpec, ...]:
+        """The requested views. Raises ValueError if the request is damaged."""
+        return requested_views(self.request)
+
     def stack_folder(self, folder: str) -> str:
         """Where stack files and index lie: the dataset's folder; of a tiled one that of its full resolution."""
         return folder if self.tiles is None else os.path.join(folder, FULL_RESOLUTION)
@@ -67,8 +73,8 @@ class DatasetState:
     @staticmethod
     def of(spec: AcquisitionSpec, settings: Mapping[str, Any]) -> DatasetState:
         """The first state of a new dataset."""
-        request = dataclasses.asdict(spec)
-        return DatasetState(spec.dataset_id, spec.name, AcquisitionState.RUNNING, "", now_text(), request, settings)
+        request, running = spec.as_request(), AcquisitionState.RUNNING
+        return DatasetState(spec.dataset_id, spec.name, running, "", now_text(), request, settings)
 
 
 def write_state(disk: Disk, folder: str, state: DatasetState) -> None:

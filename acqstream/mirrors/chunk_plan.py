@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,23 @@ from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
-from acqstream.mirrors.memory_need import MemoryNeed, memory_need
+from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+
+MAX_THREADS = 4  # of a mirror: one of them waits for the disk
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one process that makes a mirror may take."""
+    """Memory and threads that one process may use for a mirror."""
 
     memory_bytes: int
     threads: int
+
+    @staticmethod
+    def of(memory_mb: float, threads: int | None = None) -> Budget:
+        """memory_mb in MiB; threads: None is one more than processors, at most MAX_THREADS."""
+        return Budget(int(memory_mb * MIB), threads or min(MAX_THREADS, (os.cpu_count() or 1) + 1))
 
 
 @dataclass(frozen=True, slots=True)

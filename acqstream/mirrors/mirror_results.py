@@ -6,18 +6,18 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from acqstream.errors import ConfigError, CorruptDataset, StorageError
 from acqstream.formats.ndtiff.mirror_records import VIEW_SUFFIX, read_records, record_key
 from acqstream.log.state_file import DatasetState, read_state
-from acqstream.mirrors.registry import folder_of
-from acqstream.model.acquisition_spec import PYRAMID_VIEW
+from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.storage.lock import LOCK_NAME, is_locked
-from acqstream.views.checkpoint import read_checkpoint
+from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.pyramid_levels import level_folders
+from acqstream.views.result_record import recorded_path
 
 _ABANDONED = "no process makes it: start the daemon on this data directory, or run `acqstream mirror`"
 
@@ -36,12 +36,16 @@ def mirror_results(dataset: Path, state: DatasetState | None = None) -> tuple[Mi
             return ()  # of another writer: nothing is recorded in its folder
     records = read_records(dataset)
     found = []
-    for name, folder in _requested(dataset, state, records):
-        if isinstance(folder, str):
-            found.append(MirrorResult(name=name, state="failed", reason=folder))
+    for spec in _requested(state):
+        try:
+            folder = folder_of(dataset, spec)
+        except ConfigError as error:
+            found.append(MirrorResult(name=spec.name, state="failed", reason=f"cannot be made: {error}"))
+            continue
+        if spec.is_pyramid and _is_copied_without(dataset, folder, records):
             continue
         recorded = records.pop(record_key(dataset, folder), None)
-        result = _joined(recorded or MirrorResult(name=name, state="running"), dataset, folder, state)
+        result = _joined(recorded or MirrorResult(name=spec.name, state="running"), dataset, folder, state)
         found.append(_checked(result, folder, has_daemon=lambda: is_held(dataset.parent)))
     for recorded in records.values():
         folder = _view_folder(dataset, recorded)
@@ -59,23 +63,12 @@ def is_held(folder: Path) -> bool:
         return True
 
 
-def _requested(dataset: Path, state: DatasetState, records: Mapping[str, MirrorResult]) -> list[tuple[str, Path | str]]:
-    """The views that were asked for, with their folders, or why they cannot be made."""
-    request: Mapping[str, Any] = state.request
-    all_settings = request.get("mirror_settings")
-    names = request.get("mirrors")
-    found: list[tuple[str, Path | str]] = []
-    for name in names if isinstance(names, list | tuple) else ():
-        if not isinstance(name, str):
-            continue  # a damaged request
-        settings = all_settings.get(name) if isinstance(all_settings, Mapping) else None
-        try:
-            folder: Path | str = folder_of(dataset, name, settings)
-        except (ConfigError, TypeError, ValueError, AttributeError) as error:
-            folder = f"cannot be made: {error}"
-        if not (name == PYRAMID_VIEW and isinstance(folder, Path) and _is_copied_without(dataset, folder, records)):
-            found.append((name, folder))
-    return found
+def _requested(state: DatasetState) -> tuple[ViewSpec, ...]:
+    """The requested views; none where the request is damaged: the records tell of those that were made."""
+    try:
+        return state.views
+    except ValueError:
+        return ()
 
 
 def _is_copied_without(dataset: Path, folder: Path, records: Mapping[str, MirrorResult]) -> bool:
@@ -88,7 +81,7 @@ def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetS
     is_past = recorded.state == "interrupted" and state.state is not AcquisitionState.INTERRUPTED
     if recorded.ended and not is_past:
         return recorded
-    result = replace(recorded, state="running", path=recorded.path or _path_of(dataset, folder, recorded.name))
+    result = replace(recorded, state="running", path=recorded.path or recorded_path(dataset, folder))
     try:
         saved = read_checkpoint(folder)
     except (CorruptDataset, StorageError) as error:
@@ -111,15 +104,10 @@ def _checked(result: MirrorResult, folder: Path, *, has_daemon: Callable[[], boo
     return replace(result, state="unfinished", reason=result.reason or _ABANDONED)
 
 
-def _path_of(dataset: Path, folder: Path, name: str) -> str:
-    container = folder.name.removesuffix(VIEW_SUFFIX)
-    return "." if name == PYRAMID_VIEW else f"../{container}"
-
-
 def _view_folder(dataset: Path, recorded: MirrorResult) -> Path:
     """Of a mirror that was not asked for, by the path in its record."""
     container = Path(os.path.normpath(dataset / recorded.path))
     beside = container.with_name(container.name + VIEW_SUFFIX) if container.name else container
     if recorded.path == ".":
-        return dataset.with_name(f"{dataset.name}.{PYRAMID_VIEW}")
+        return view_folder(dataset, PYRAMID_KIND)
     return beside if beside.exists() else container

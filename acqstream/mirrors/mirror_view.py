@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.chunk_plan import Budget, Cut, cut_array, options_of, plan_request
+from acqstream.mirrors.chunk_plan import Budget, Cut, cut_array, options_of
 from acqstream.mirrors.container import (
     MirrorNote,
     is_something,
@@ -25,7 +24,7 @@ from acqstream.mirrors.container import (
 )
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
-from acqstream.mirrors.memory_need import MIB, MemoryNeed
+from acqstream.mirrors.memory_need import MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_task import PartJob
 from acqstream.mirrors.mirror_tasks import NewFrames, Parts
@@ -42,7 +41,6 @@ MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
 SHOW_INTERVAL_S = 1.0
 IDLE_S = 2.0  # without a frame: chunks are stored as they are
-MAX_THREADS = 4  # one more than processors, up to that: one of them waits for the disk
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 
 
@@ -77,7 +75,7 @@ class MirrorView(View):
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         self._options = options_of(found, settings)
         self.container = None if container is None else container.absolute()
-        self._budget = Budget(int(memory_mb * MIB), threads or min(MAX_THREADS, (os.cpu_count() or 1) + 1))
+        self._budget = Budget.of(memory_mb, threads)
         self._is_remade = is_remade
         self._runner = runner
         self._processes = 1
@@ -96,12 +94,6 @@ class MirrorView(View):
         self._workers: Workers | None = None
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
-
-    def check_request(self, request: Mapping[str, Any]) -> None:
-        plan = plan_request(request)
-        if plan is not None:
-            summary = request.get("summary")
-            cut_array(self._format, self._options, plan, summary if isinstance(summary, Mapping) else {}, self._budget)
 
     def open(self, source: ViewSource) -> None:
         self._source, self._reader = source, source.reader

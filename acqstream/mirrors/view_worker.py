@@ -1,17 +1,17 @@
-"""The views' own process: a child of the daemon that makes all its views, and cannot touch the log.
+"""The view worker: a child process of the daemon that makes all its views and cannot write the log.
 
-Started by `acqstream.daemon.view_process` as `python -m acqstream.mirrors.view_worker SOCKET PARENT`. Over the socket
-come lines of JSON, with descriptors of shared memory where a line says "fds", in its order:
+`acqstream.daemon.worker_process` starts `python -m acqstream.mirrors.view_worker SOCKET PARENT`. The daemon sends lines
+of JSON over the socket, with descriptors of shared memory where a line has "fds", in this order:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
-    {"t": "view", "id", "path", "view",       make this view; "live" if frames are coming; with "fds": 1 the table of
-     "live", "settings", "mirror"}            the acquisition's groups, and "start", "length" of its memory, in bytes;
-                                              "settings" are for the view's constructor, "mirror" is for that of mirrors
-    {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and where the daemon has it
+    {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
+     "live", "options"}                       the table of the acquisition's groups, and "start", "length" of its memory
+                                              in bytes; "options" are for the view's constructor
+    {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and its address in the daemon
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
-Back goes a line for every view whose progress has changed: {"id", "reason", ...}, and the fields of ViewProgress.
+The worker sends a line for each view whose progress has changed: {"id", "reason"} and the fields of ViewProgress.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ import time
 import traceback
 from collections import deque
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
 from acqstream.log.recent_groups import RecentGroups
-from acqstream.mirrors.registry import VIEWS, folder_of, view_maker
+from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.allocator import keep_large_blocks
 from acqstream.storage.handover import map_memory
 from acqstream.views.disk_allowance import DiskAllowance
@@ -49,45 +50,45 @@ MAX_CATCHING_UP = 8  # datasets that nobody writes, at once: the index of each t
 REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 NICENESS = 10
-OOM_SCORE = 500  # of 1000: ended before the daemon when memory runs out
+OOM_SCORE = 500  # of 1000: killed before the daemon when memory runs out
 _MAX_DESCRIPTORS = 16  # in one call
 _PR_SET_PDEATHSIG = 1
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
 
-class Job:
-    """One view on its way: its run, and what was last reported."""
+class WorkerJob:
+    """One view being made: its run, and its last report."""
 
     def __init__(self, number: int, run: ViewRun, *, is_live: bool) -> None:
         self.number = number
         self.run = run
         self.is_live = is_live
         self.is_dropped = False
-        self._told: tuple[ViewProgress, str] | None = None
-        self._told_at_s = 0.0
+        self._reported: tuple[ViewProgress, str] | None = None
+        self._reported_at_s = 0.0
 
     def report(self, progress: ViewProgress, reason: str = "") -> bytes | None:
-        """A line for the daemon, if there is news worth one."""
-        told = self._told
+        """Return a line for the daemon, or None while nothing has changed or the last report is recent."""
+        last = self._reported
         now_s = time.monotonic()
-        is_urgent = told is None or told[1] != reason or progress.state not in _PASSING
-        if told == (progress, reason) or (not is_urgent and now_s - self._told_at_s < REPORT_INTERVAL_S):
-            return None  # it is asked for again after the next step
-        self._told, self._told_at_s = (progress, reason), now_s
+        is_urgent = last is None or last[1] != reason or progress.state not in _PASSING
+        if last == (progress, reason) or (not is_urgent and now_s - self._reported_at_s < REPORT_INTERVAL_S):
+            return None  # `report` is called again after the next step
+        self._reported, self._reported_at_s = (progress, reason), now_s
         return json.dumps({"id": self.number, "reason": reason, **asdict(progress)}).encode() + b"\n"
 
 
-class ViewHost:
-    """Takes orders from one socket; a few threads move all views on, each a step at a time."""
+class ViewWorker:
+    """Takes orders from one socket; a few threads advance all views, one step at a time."""
 
     def __init__(self, connection: socket.socket, threads: int = THREADS) -> None:
         self._connection = connection
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Job]] = []  # a heap: when, tie-breaker, what
+        self._due: list[tuple[float, int, WorkerJob]] = []  # a heap: when, tie-breaker, what
         self._tie = itertools.count()
-        self._jobs: dict[int, Job] = {}
-        self._queued: deque[Job] = deque()  # not begun yet
+        self._jobs: dict[int, WorkerJob] = {}
+        self._queued: deque[WorkerJob] = deque()  # not started yet
         self._is_stopping = False
         self._memory: memoryview | None = None
         self._board: memoryview | None = None
@@ -135,20 +136,20 @@ class ViewHost:
             if order["t"] == "view":
                 try:
                     run = self._make_run(order, maps)
-                except AcqStreamError as error:  # of this view: the others go on
+                except AcqStreamError as error:  # of this view: the others continue
                     progress = ViewProgress(ViewState.FAILED)
-                    self._tell(
+                    self._send(
                         json.dumps({"id": order["id"], "reason": str(error), **asdict(progress)}).encode() + b"\n"
                     )
                     return
-                job = self._jobs[order["id"]] = Job(order["id"], run, is_live=order["live"])
+                job = self._jobs[order["id"]] = WorkerJob(order["id"], run, is_live=order["live"])
                 if job.is_live:
                     self._push(job, 0.0)
                 else:
                     self._queued.append(job)
                     self._admit()
             elif (known := self._jobs.get(order["id"])) is None:
-                return  # it has ended meanwhile
+                return  # the view has ended meanwhile
             elif order["t"] == "lend":
                 known.run.lend(order["address"], maps[0])
             else:
@@ -159,17 +160,16 @@ class ViewHost:
         if maps and self._memory is not None:
             start = order["start"]
             recent = RecentGroups(maps[0], self._memory[start : start + order["length"]])
-        path, name, mirror = Path(order["path"]), order["view"], order.get("mirror", {"settings": {}})
-        # A view that catches up loses nothing by waiting.
-        disk: dict[str, Any] = {
-            "may_read": self._may_read,
-            "allowance": self._allowance if recent is not None else None,
-        }
-        if name in VIEWS and not mirror["settings"]:
-            return ViewRun(path, name, partial(VIEWS[name], **order.get("settings", {})), recent=recent, **disk)
-        mirrored = view_maker(name, mirror["settings"], memory_mb=mirror["memory_mb"])
-        folder = folder_of(path, name, mirror["settings"])
-        return ViewRun(path, name, mirrored, folder=folder, recent=recent, **disk)
+        path, spec = Path(order["path"]), ViewSpec(**order["view"])
+        return ViewRun(
+            path,
+            spec.name,
+            view_maker(spec, **order["options"]),
+            folder=folder_of(path, spec),
+            recent=recent,
+            may_read=self._may_read,
+            allowance=self._allowance if recent is not None else None,  # a view that catches up can wait
+        )
 
     def _may_read(self) -> bool:
         return self._board is None or not self._board[0]
@@ -184,18 +184,18 @@ class ViewHost:
                 else:
                     self._push(job, time.monotonic() + wait_s)
 
-    def _push(self, job: Job, due_s: float) -> None:
+    def _push(self, job: WorkerJob, due_s: float) -> None:
         heapq.heappush(self._due, (due_s, next(self._tie), job))
         self._changed.notify()
 
     def _admit(self) -> None:
-        """Begin what is queued, while there is room for it."""
+        """Start queued jobs, up to MAX_CATCHING_UP at once."""
         catching_up = sum(not job.is_live for job in self._jobs.values()) - len(self._queued)
         for _ in range(min(len(self._queued), MAX_CATCHING_UP - catching_up)):
             self._push(self._queued.popleft(), 0.0)
 
-    def _next(self) -> Job | None:
-        """The job that is due; None when the process is to end."""
+    def _next(self) -> WorkerJob | None:
+        """Wait for a job that is due. None when the process is to end."""
         with self._changed:
             while not self._is_stopping:
                 wait_s = self._due[0][0] - time.monotonic() if self._due else None
@@ -204,7 +204,7 @@ class ViewHost:
                 self._changed.wait(wait_s)
             return None
 
-    def _step(self, job: Job) -> float | None:
+    def _step(self, job: WorkerJob) -> float | None:
         """As ViewRun.step. An error ends the view and nothing else."""
         if job.is_dropped:
             self._end(job)
@@ -214,39 +214,39 @@ class ViewHost:
         except Exception as error:  # noqa: BLE001 - the thread's edge: it reaches the daemon's log and status
             self._fail(job, error)
             return None
-        self._tell(job.report(job.run.progress(), job.run.reason))
+        self._send(job.report(job.run.progress(), job.run.reason))
         if wait_s is None:
             _close(job.run)
         return wait_s
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: WorkerJob, error: Exception) -> None:
         if not isinstance(error, AcqStreamError):
-            traceback.print_exception(error)  # a fault of ours: where it happened goes to the daemon's stderr
+            traceback.print_exception(error)  # an error of ours: the traceback goes to the daemon's stderr
         progress = replace(job.run.progress(), state=ViewState.FAILED)
         _close(job.run)
-        self._tell(job.report(progress, job.run.failure_text(error)))
+        self._send(job.report(progress, job.run.failure_text(error)))
 
-    def _end(self, job: Job) -> None:
-        """Save what there is; the view goes on some other time."""
+    def _end(self, job: WorkerJob) -> None:
+        """Save the view: a later process resumes it."""
         try:
             job.run.save()
         except Exception as error:  # noqa: BLE001 - the process ends: all others are saved too
             sys.stderr.write(f"acqstream: cannot save view {job.run.folder}: {error}\n")
-        self._tell(job.report(job.run.progress(), job.run.reason))
+        self._send(job.report(job.run.progress(), job.run.reason))
         _close(job.run)
 
-    def _tell(self, line: bytes | None) -> None:
+    def _send(self, line: bytes | None) -> None:
         if line is None:
             return
         with self._send_lock:
             try:
                 self._connection.sendall(line)
             except OSError:
-                return  # the daemon has gone: the end of file ends this process
+                return  # the daemon has ended: the end of file ends this process
 
 
 def _close(run: ViewRun) -> None:
-    """What had to be forced was forced before: an error here is told, and ends nothing."""
+    """Close the files of a view. An error is logged only: all that matters was forced before."""
     try:
         run.close()
     except (OSError, AcqStreamError) as error:
@@ -254,15 +254,15 @@ def _close(run: ViewRun) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the system to end this process with the daemon, however that ends."""
+    """Ask the system to kill this process when the daemon ends, in whatever way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
 
 
-def _go_first() -> None:
-    """Where memory or processor time are short this process is the one that yields, and not the daemon."""
+def _lower_priority() -> None:
+    """Let this process yield before the daemon where processor time or memory are short."""
     os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # no /proc here
@@ -276,9 +276,9 @@ def main() -> None:
     faulthandler.enable()
     keep_large_blocks(KEPT_BYTES)
     _die_with(int(sys.argv[2]))
-    _go_first()
+    _lower_priority()
     with socket.socket(fileno=int(sys.argv[1])) as connection:
-        ViewHost(connection).run()
+        ViewWorker(connection).run()
 
 
 if __name__ == "__main__":

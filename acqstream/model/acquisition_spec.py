@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from acqstream.model.view_spec import ViewSpec, stored_views
+
 DurabilityMode = Literal["close", "batch"] | float
 DEFAULT_DURABILITY_S = 1.0
-VIEW_NAMES = (
-    "null",
-    "pyramid",
-)  # what can be asked for besides mirrors in chunk formats; see acqstream.mirrors.registry
-PYRAMID_VIEW = "pyramid"  # what tiled acquisitions ask for by themselves, where it is one of VIEW_NAMES
 MAX_LEVELS = 16
 MAX_OVERLAP_PX = 65_535
 MAX_WAIT_S = 86_400.0
@@ -91,9 +89,8 @@ class AcquisitionSpec:
     dataset_id is the uuid (32 hex digits) that the producer chose. summary is the NDTiff summary metadata. frame
     tells the kind of the frames to come, expect their number, where known. durability says when journal and index are
     forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
-    epoch counts the connections of a producer to its acquisition, 0 being the first. mirrors names the views to make,
-    mirror_settings has "format" and options of those that are more than the name of a format;
-    default_mirrors: nothing was said of mirrors, the daemon decides.
+    epoch counts the connections of a producer to its acquisition, 0 being the first. views are to be made;
+    default_mirrors: the request names no mirrors, the daemon's configuration does.
     tiles is None for a flat dataset.
     """
 
@@ -108,10 +105,17 @@ class AcquisitionSpec:
     number_if_taken: bool = False
     resume: bool = False
     epoch: int = 0
-    mirrors: tuple[str, ...] = ()
-    mirror_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    views: tuple[ViewSpec, ...] = ()
     default_mirrors: bool = True
     tiles: TileSpec | None = None
+
+    def as_request(self) -> dict[str, Any]:
+        """Plain values: the field `request` of acqstream.json."""
+        values = dataclasses.asdict(self)
+        request: dict[str, Any] = {}
+        for name, value in values.items():
+            request |= stored_views(self.views) if name == "views" else {name: value}
+        return request
 
     @property
     def frame_bytes(self) -> int | None:

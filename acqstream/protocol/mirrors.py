@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from acqstream.errors import ProtocolError
+from acqstream.model.view_spec import ViewSpec, is_view_name
 
 MAX_MIRRORS = 16
 MAX_SETTINGS_BYTES = 4096
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
-def parse_mirrors(value: object) -> dict[str, dict[str, Any]]:
-    """By name, in the order given: the settings of each, empty where it is the format alone.
+def parse_views(value: object) -> tuple[ViewSpec, ...]:
+    """The requested views, in order. Raises ProtocolError.
 
-    The name is that of the format, or "name" of the settings; a further mirror in the same format gets a number. What
-    formats there are, others know. Raises ProtocolError.
+    The name of each is that of its format, or "name" of its settings; a further mirror in the same format gets a
+    number. Whether a format exists is not checked here.
     """
     if value is None:
-        return {}
+        return ()
     if not isinstance(value, list | tuple) or len(value) > MAX_MIRRORS:
         raise ProtocolError(f"field 'mirrors' must be a list of at most {MAX_MIRRORS} names, or maps with 'format'")
-    found: dict[str, dict[str, Any]] = {}
+    views: dict[str, ViewSpec] = {}
     for entry in value:
-        if isinstance(entry, Mapping):
-            settings = _checked(entry)
-            name = settings.get("name", settings["format"])
-        else:
-            name, settings = entry, {}
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        settings = _checked(entry) if isinstance(entry, Mapping) else {}
+        kind = settings["format"] if settings else entry
+        name = settings.get("name", kind)
+        if not isinstance(name, str) or not is_view_name(name):
             raise ProtocolError(
-                f"field 'mirrors': {name!r:.60} is no name of a mirror: up to 32 letters, digits, _ and -"
+                f"field 'mirrors': {name!r:.60} is not a name of a mirror: up to 32 letters, digits, _ and -"
             )
         if settings and "name" not in settings:
-            name = _numbered(name, found)
-        elif settings and name in found:
+            name = _numbered(name, views)
+        elif settings and name in views:
             raise ProtocolError(f"field 'mirrors': there are two with the name {name!r}")
-        found[name] = settings
-    return found
+        views[name] = ViewSpec(kind, settings, name)
+    return tuple(views.values())
 
 
 def _checked(entry: Mapping[Any, Any]) -> dict[str, Any]:
@@ -56,8 +53,8 @@ def _checked(entry: Mapping[Any, Any]) -> dict[str, Any]:
     return {"format": settings["format"]} if set(settings) == {"format"} else settings
 
 
-def _numbered(name: str, found: Mapping[str, Any]) -> str:
+def _numbered(name: str, views: Mapping[str, ViewSpec]) -> str:
     """A name that is not taken: n5, n5-2, n5-3 ..."""
-    if name not in found:
+    if name not in views:
         return name
-    return next(text for number in range(2, MAX_MIRRORS + 2) if (text := f"{name}-{number}") not in found)
+    return next(text for number in range(2, MAX_MIRRORS + 2) if (text := f"{name}-{number}") not in views)

@@ -12,8 +12,6 @@ from typing import Any, Literal, get_args
 from acqstream.errors import FrameRefused, ProtocolError
 from acqstream.model.acquisition_spec import (
     DEFAULT_DURABILITY_S,
-    PYRAMID_VIEW,
-    VIEW_NAMES,
     AcquisitionSpec,
     AxisSpec,
     DurabilityMode,
@@ -33,8 +31,9 @@ from acqstream.model.fields import (
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.metadata import check_depth, frame_metadata
 from acqstream.model.pixel_type import PixelType, pixel_type_of
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.protocol.frame_batch import FrameBatch, parse_frames
-from acqstream.protocol.mirrors import parse_mirrors
+from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 from acqstream.protocol.texts import take_dataset_id, take_text
 
@@ -225,7 +224,6 @@ def _parse_ping(fields: Mapping[str, Any]) -> Ping:
 
 def _parse_open(fields: Mapping[str, Any]) -> Open:
     tiles = _parse_tiles(fields)
-    mirrors = parse_mirrors(fields.get("mirrors"))
     duplicates = ("error", "replace") if tiles is None else ("replace", "error")  # the first is the default
     spec = AcquisitionSpec(
         dataset_id=take_dataset_id(fields),
@@ -239,9 +237,8 @@ def _parse_open(fields: Mapping[str, Any]) -> Open:
         number_if_taken=_parse_choice(fields, "on_exists", ("error", "number")) == "number",
         resume=fields.get("resume") is True,
         epoch=check_optional_integer(fields.get("epoch"), "epoch") or 0,
-        mirrors=_with_pyramid(tuple(mirrors), tiles),
+        views=_with_pyramid(parse_views(fields.get("mirrors")), tiles),
         default_mirrors=fields.get("mirrors") is None,
-        mirror_settings={name: settings for name, settings in mirrors.items() if settings},
         tiles=tiles,
     )
     return Open(spec, parse_offer(fields))
@@ -299,10 +296,10 @@ def _parse_tiles(fields: Mapping[str, Any]) -> TileSpec | None:
     return tiles
 
 
-def _with_pyramid(mirrors: tuple[str, ...], tiles: TileSpec | None) -> tuple[str, ...]:
-    """A tiled acquisition asks for its lower levels by itself."""
-    wanted = tiles is not None and tiles.levels != 0 and PYRAMID_VIEW in VIEW_NAMES
-    return (*mirrors, PYRAMID_VIEW) if wanted and PYRAMID_VIEW not in mirrors else mirrors
+def _with_pyramid(views: tuple[ViewSpec, ...], tiles: TileSpec | None) -> tuple[ViewSpec, ...]:
+    """Add the lower levels to a tiled acquisition that does not request them."""
+    is_added = tiles is not None and tiles.levels != 0 and all(view.name != PYRAMID_KIND for view in views)
+    return (*views, ViewSpec(PYRAMID_KIND)) if is_added else views
 
 
 def _parse_durability(value: object) -> DurabilityMode:

@@ -46,11 +46,6 @@ class View(ABC):
     marks_first = False
     """There must be a checkpoint before anything else is written: it says whose the files are."""
 
-    def check_request(self, request: Mapping[str, Any]) -> None:  # noqa: B027 - most views need nothing
-        """Whether the view can be made of an acquisition that begins, as far as its request tells (the fields are those
-        of acqstream.json). Instead of all else: nothing is opened or created. Raises ConfigError or DatasetError.
-        """
-
     def open(self, source: ViewSource) -> None:  # noqa: B027
         """Uses the disk. Raises DatasetError if no view can be made of this dataset."""
 

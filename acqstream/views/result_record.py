@@ -16,11 +16,12 @@ from acqstream.formats.ndtiff.mirror_records import (
     record_path,
 )
 from acqstream.log.state_file import STATE_NAME, now_text
-from acqstream.model.acquisition_spec import PYRAMID_VIEW
 from acqstream.model.metadata import dump_ascii
 from acqstream.model.mirror_result import MAX_REASON_CHARACTERS, MirrorResult
+from acqstream.model.view_spec import PYRAMID_KIND
 from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
+from acqstream.views import checkpoint
 
 logger = logging.getLogger("acqstream.views")
 
@@ -35,7 +36,7 @@ def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorRe
     if not (dataset / STATE_NAME).is_file():
         return
     key = record_key(dataset, view_folder)
-    path = "." if result.name == PYRAMID_VIEW else _container(dataset, view_folder)
+    path = recorded_path(dataset, view_folder)
     reason = _storable(result.reason[:MAX_REASON_CHARACTERS])
     result = replace(result, path=_storable(path), reason=reason, changed_at="")
     recorded = read_record(dataset, key)
@@ -68,8 +69,10 @@ def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
         raise StorageError.wrap(error, path, "cannot remove") from error
 
 
-def _container(dataset: Path, view_folder: Path) -> str:
-    """The mirror's folder as seen from the dataset's: the two are moved together."""
+def recorded_path(dataset: Path, view_folder: Path) -> str:
+    """The folder of the view's result relative to the dataset: "." for levels, which lie in the dataset itself."""
+    if view_folder == checkpoint.view_folder(dataset, PYRAMID_KIND):
+        return "."
     container = view_folder.with_name(view_folder.name.removesuffix(VIEW_SUFFIX))
     try:
         return Path(os.path.relpath(container, dataset)).as_posix()

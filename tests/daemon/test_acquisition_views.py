@@ -9,6 +9,7 @@ from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import MemoryBudget
+from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
 from acqstream.storage.handover import map_memory
@@ -33,7 +34,7 @@ def test_without_names_there_is_nothing() -> None:
 
 def test_at_the_end_nothing_in_memory_is_valid() -> None:
     budget = MemoryBudget(16 * MIB)
-    views = AcquisitionViews(ViewProcess(budget.memory), ("null",), budget.lend())
+    views = AcquisitionViews(ViewProcess(budget.memory), (ViewSpec("null"),), budget.lend())
     assert views.table is not None
     assert views.table.descriptor is not None
     words = map_memory(views.table.descriptor).cast("q")
@@ -46,7 +47,7 @@ def test_at_the_end_nothing_in_memory_is_valid() -> None:
 def test_what_the_receipt_says() -> None:
     budget = MemoryBudget(16 * MIB)
     process = ViewProcess(budget.memory)
-    views = AcquisitionViews(process, ("null",), budget.lend())
+    views = AcquisitionViews(process, (ViewSpec("null"),), budget.lend())
     views.begin("cells")
     job = next(iter(process._jobs.values()))
     assert views.texts(300) == {"null": "under way: 0 of 300 frames"}

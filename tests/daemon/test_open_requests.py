@@ -22,6 +22,7 @@ from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt
 from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.receipt import Receipt, Status
+from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.storage.disk import LocalDisk
 from tests.live.stored import unstalled
@@ -206,24 +207,24 @@ def test_acquisitions_are_bounded(desk: Desk) -> None:
 def test_going_on_keeps_tiles_and_levels_of_the_beginning(desk: Desk) -> None:
     begun = desk.open("tiled", tiles=TileSpec((4, 6), 0))
     desk.end()
-    one = desk.open("tiled", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
-    assert (one.log.spec.tiles, one.log.spec.mirrors) == (TileSpec((4, 6), 0), ())
+    one = desk.open("tiled", OTHER, resume=True, tiles=TileSpec((1, 1)), views=(ViewSpec("pyramid"),))
+    assert (one.log.spec.tiles, one.log.spec.views) == (TileSpec((4, 6), 0), ())
     assert one.log.folder == begun.log.folder
     desk.end()
     interrupted(desk)
-    flat = desk.open("cells", OTHER, resume=True, tiles=TileSpec((1, 1)), mirrors=("pyramid",))
-    assert (flat.log.spec.tiles, flat.log.spec.mirrors) == (None, ())
+    flat = desk.open("cells", OTHER, resume=True, tiles=TileSpec((1, 1)), views=(ViewSpec("pyramid"),))
+    assert (flat.log.spec.tiles, flat.log.spec.views) == (None, ())
 
 
 def test_where_no_views_can_be_made_tiles_are_stored_and_levels_that_were_asked_for_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
-    one = desk.open("tiled", tiles=TileSpec((4, 6)), mirrors=("pyramid",))
+    one = desk.open("tiled", tiles=TileSpec((4, 6)), views=(ViewSpec("pyramid"),))
     assert [code for code, _, _ in unstalled(one.log.warnings)] == ["no_levels"]
-    code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), mirrors=("pyramid",))
+    code, text = desk.refusal("more", OTHER, tiles=TileSpec((4, 6), 2), views=(ViewSpec("pyramid"),))
     assert (code, "no sockets" in text) == ("unsupported", True)
-    assert desk.refusal("more", OTHER, mirrors=("null",))[0] == "unsupported"
+    assert desk.refusal("more", OTHER, views=(ViewSpec("null"),))[0] == "unsupported"
     assert unstalled(desk.open("flat", OTHER).log.warnings) == []
 
 
@@ -233,7 +234,7 @@ LARGE: dict[str, Any] = {"frame": FrameHint("<u2", (768, 768)), "axes": (AxisSpe
 @pytest.mark.parametrize("mirror", ["n5", "wkw"])
 def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_path: Path, mirror: str) -> None:
     desk = Desk(tmp_path / "data", mirror_memory_mb=16)
-    code, text = desk.refusal(**LARGE, mirrors=(mirror,), default_mirrors=False)
+    code, text = desk.refusal(**LARGE, views=(ViewSpec(mirror),), default_mirrors=False)
     needed = re.search(r"need at least ([0-9]+) MiB", text)
     assert code == "no_memory"
     assert text.startswith(f"mirror '{mirror}': chunks of ")
@@ -243,7 +244,7 @@ def test_a_mirror_that_does_not_fit_into_memory_is_refused_with_the_numbers(tmp_
     assert not (desk.data / "cells").exists()
     desk.close()
     roomy = Desk(tmp_path / "more", mirror_memory_mb=int(needed[1]) + 1)
-    assert unstalled(roomy.open(**LARGE, mirrors=(mirror,), default_mirrors=False).log.warnings) == []
+    assert unstalled(roomy.open(**LARGE, views=(ViewSpec(mirror),), default_mirrors=False).log.warnings) == []
     roomy.close()
 
 
@@ -256,7 +257,7 @@ def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Pa
 
 def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
     frame = FrameHint("<u2", (64, 64))
-    code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), mirrors=("n5",), default_mirrors=False)
+    code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), views=(ViewSpec("n5"),), default_mirrors=False)
     assert (code, "tiles make up larger images" in text) == ("unsupported", True)
 
 
@@ -267,7 +268,7 @@ def test_mirrors_of_the_configuration_are_left_out_of_tiles_and_where_none_can_b
     desk = Desk(tmp_path / "data", mirrors=["n5", named, "pyramid"])
     one = desk.open("scan", tiles=TileSpec((4, 4), 0))
     assert [code for code, _, _ in unstalled(one.log.warnings)] == ["mirror_left_out"] * 2
-    desk.open("levels", "levels", tiles=TileSpec((4, 4)), mirrors=("pyramid",))
+    desk.open("levels", "levels", tiles=TileSpec((4, 4)), views=(ViewSpec("pyramid"),))
     desk.end("completed")
     assert (desk.data / "levels.pyramid" / "view.json").exists()
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")

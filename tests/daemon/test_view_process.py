@@ -20,11 +20,12 @@ import psutil
 import pytest
 
 from acqstream.daemon import view_process
-from acqstream.daemon.unfinished_views import go_on_with_views
+from acqstream.daemon.unfinished_views import resume_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.mirrors.view_worker import MAX_CATCHING_UP
 from acqstream.model.status import ViewProcessStatus
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from acqstream.views.checkpoint import CHECKPOINT_NAME, Checkpoint, mark_begun, read_checkpoint, view_folder
@@ -101,13 +102,13 @@ def test_without_views_there_is_no_process() -> None:
 def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_process, "IDLE_S", 0.05)
     with process_of() as process:
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "the view is complete")
         assert (job.state, job.cursor, job.from_stack) == (ViewState.COMPLETE, 50, 50)
         assert state_of(cells) == SUMS
         drive(process, dead(process, process.status().pid), "the process has ended")
         assert process.status().restarts == 0
-        again = process.add(str(cells), "null")
+        again = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: again.is_ended, "it is started again")
 
 
@@ -115,7 +116,7 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
     log = start_log(tmp_path / "cells")
     log.wait_until_open()
     with process_of() as process:
-        job = process.add(str(tmp_path / "cells"), "null")
+        job = process.add(str(tmp_path / "cells"), ViewSpec("null"))
         for number in range(0, 30, 10):
             for frame in FRAMES[number : number + 10]:
                 log.append(frame.header, frame.image)
@@ -133,25 +134,25 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
 
 def test_one_that_dies_at_once_is_given_up(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
     with process_of(*DYING) as process:
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "it is given up")
         assert job.deaths == view_process.MAX_DEATHS
-        assert job.reason == "the process died 5 times (exit code 3) and the view did not get on"
+        assert job.reason == "the process died 5 times (exit code 3) and the view made no progress"
         assert process.status().mirrors[0].state == "failed"
         assert process.status().mirrors[0].reason == job.reason
         restarts = process.status().restarts
         process.look_after(time.monotonic() + 100, lambda: False)
         assert process.status().pid is None
         assert process.status().restarts == restarts
-    assert "is given up" in caplog.text
+    assert "abandoned: " in caplog.text
 
 
 def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_log(cells.with_name("blocked"), FRAMES)
     cells.with_name("blocked.null").write_text("in the way")
     with process_of() as process:
-        blocked = process.add(str(cells.with_name("blocked")), "null")
-        job = process.add(str(cells), "null")
+        blocked = process.add(str(cells.with_name("blocked")), ViewSpec("null"))
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: blocked.is_ended and job.is_ended, "both have ended")
         assert blocked.state is ViewState.FAILED
         assert blocked.reason.startswith("after 0 frames: ")
@@ -166,7 +167,7 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
 def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cells: Path) -> None:
     settings = {"format": "n5", "levels": "many"}  # what another version took
     with process_of() as process:
-        bad, good = process.add(str(cells), "n5", settings=settings), process.add(str(cells), "null")
+        bad, good = process.add(str(cells), ViewSpec("n5", settings)), process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: bad.is_ended and good.is_ended, "both have ended")
         assert (bad.state, good.state) == (ViewState.FAILED, ViewState.COMPLETE)
         assert "levels" in bad.reason
@@ -176,14 +177,14 @@ def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cell
 def test_more_datasets_than_are_read_at_once(cells: Path) -> None:
     folders = [Path(shutil.copytree(cells, cells.with_name(f"copy{number}"))) for number in range(MAX_CATCHING_UP + 3)]
     with process_of() as process:
-        jobs = [process.add(str(folder), "null") for folder in folders]
+        jobs = [process.add(str(folder), ViewSpec("null")) for folder in folders]
         drive(process, lambda: all(job.is_ended for job in jobs), "all are complete")
     assert all(state_of(folder) == SUMS for folder in folders)
 
 
 def test_while_a_log_has_a_backlog_the_disk_is_left_alone(cells: Path) -> None:
     with process_of() as process:
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.state is ViewState.HELD, "it is held", is_busy=True)
         assert (job.cursor, job.count) == (0, 50)
         drive(process, lambda: job.is_ended, "it goes on")
@@ -193,11 +194,11 @@ def test_while_a_log_has_a_backlog_the_disk_is_left_alone(cells: Path) -> None:
 def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_process, "MAX_BLOCKED_S", 0.1)
     with process_of(*MUTE) as process:
-        process.add("first", "null")
+        process.add("first", ViewSpec("null"))
         drive(process, lambda: process.status().pid, "it runs")
         pid = process.status().pid
         for number in range(300):
-            process.add(f"{number}{'x' * 4000}", "null")
+            process.add(f"{number}{'x' * 4000}", ViewSpec("null"))
         drive(process, dead(process, pid), "it was killed")
 
 
@@ -207,9 +208,9 @@ def test_one_that_takes_no_orders_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_one_that_talks_nonsense_is_killed(words: str, caplog: pytest.LogCaptureFixture) -> None:
     program = f"import socket, sys, time; s = socket.socket(fileno=int(sys.argv[1])); s.sendall({words})"
     with process_of(sys.executable, "-c", f"{program}; time.sleep(60)") as process:
-        process.add("cells", "null")
+        process.add("cells", ViewSpec("null"))
         drive(process, lambda: process.status().restarts, "it was killed")
-    assert "cannot be understood" in caplog.text
+    assert "invalid report" in caplog.text
 
 
 def test_a_fault_here_ends_the_views_and_nothing_else(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -217,21 +218,21 @@ def test_a_fault_here_ends_the_views_and_nothing_else(cells: Path, caplog: pytes
         raise ZeroDivisionError("no such luck")
 
     with process_of() as process:
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         for _ in range(3):
             process._turn_at_s = 0.0
             process.look_after(time.monotonic(), broken)
-        assert job.reason == "a fault in the daemon: ZeroDivisionError: no such luck"
+        assert job.reason == "an internal error of the daemon: ZeroDivisionError: no such luck"
         drive(process, lambda: process.status().pid is None, "the process is gone")
-        assert process.add(str(cells), "null").reason == job.reason
+        assert process.add(str(cells), ViewSpec("null")).reason == job.reason
     assert caplog.text.count("Traceback") == 1
-    assert "a fault in looking after the views" in caplog.text
+    assert "internal error while supervising views" in caplog.text
 
 
 def test_a_stopped_process_does_not_keep_the_daemon_from_ending(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_process, "END_S", 0.2)
     with process_of() as process:
-        process.add(str(cells), "null")
+        process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: process.status().pid, "it runs")
         os.kill(pid_of(process), signal.SIGSTOP)
         began_s = time.monotonic()
@@ -247,7 +248,7 @@ def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path, monkeypatch
     for frame in FRAMES[:20]:
         log.append(frame.header, frame.image)
     with process_of() as process:
-        job = process.add(str(tmp_path / "cells"), "null")
+        job = process.add(str(tmp_path / "cells"), ViewSpec("null"))
         drive(process, lambda: job.cursor == 20, "it has the frames")
     assert state_of(tmp_path / "cells") == sums_of(frame.image for frame in FRAMES[:20])
     log.begin_close()
@@ -260,7 +261,7 @@ def test_asked_for_again_the_first_one_is_dropped(tmp_path: Path) -> None:
     with process_of() as process:
         jobs: list[ViewJob] = []
         for number in range(3):
-            jobs.append(process.add(str(tmp_path / "cells"), "null"))
+            jobs.append(process.add(str(tmp_path / "cells"), ViewSpec("null")))
             log.append(FRAMES[number].header, FRAMES[number].image)
             drive(process, reached(jobs[-1], number + 1), "the last one works")
         assert len(process.status().mirrors) == 1
@@ -271,23 +272,28 @@ def test_asked_for_again_the_first_one_is_dropped(tmp_path: Path) -> None:
 
 def test_what_cannot_be_started_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with process_of("/nowhere/python") as process:
-        process.add("cells", "null")
+        process.add("cells", ViewSpec("null"))
         process.look_after(time.monotonic(), lambda: False)
         assert process.status().pid is None
-    assert "cannot start the views' process" in caplog.text
+    assert "cannot start the view process" in caplog.text
 
 
 def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
     for name in ("done", "begun", "plain"):
-        write_log(tmp_path / name, FRAMES[:3], name=name, mirrors=() if name == "plain" else ("null", "unheard of"))
+        write_log(
+            tmp_path / name,
+            FRAMES[:3],
+            name=name,
+            views=() if name == "plain" else (ViewSpec("null"), ViewSpec("unheard-of")),
+        )
     (tmp_path / "nothing").mkdir()
     with process_of() as process:
-        job = process.add(str(tmp_path / "done"), "null")
+        job = process.add(str(tmp_path / "done"), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "one view is complete")
-        go_on_with_views(process, sorted(tmp_path.iterdir()))
+        resume_views(process, sorted(tmp_path.iterdir()))
         assert [one.path for one in process.status().mirrors] == [str(tmp_path / "begun")]
         (tmp_path / "done.null" / CHECKPOINT_NAME).write_text("{")
-        go_on_with_views(process, sorted(tmp_path.iterdir()))
+        resume_views(process, sorted(tmp_path.iterdir()))
         assert {one.path for one in process.status().mirrors} == {
             str(tmp_path / "begun"),
             str(tmp_path / "done"),
@@ -296,10 +302,11 @@ def test_views_of_an_earlier_daemon_go_on(tmp_path: Path) -> None:
 
 PARENT = """
     import sys, time
+    from acqstream.model.view_spec import ViewSpec
     from acqstream.daemon.view_process import ViewProcess
     from acqstream.storage.memory import PageMemory
     process = ViewProcess(PageMemory(2**20, shared=True))
-    job = process.add(sys.argv[1], "null")
+    job = process.add(sys.argv[1], ViewSpec("null"))
     while True:
         process.look_after(time.monotonic(), lambda: False)
         if job.state == "waiting":
@@ -322,8 +329,8 @@ def test_a_request_that_was_damaged_does_not_keep_the_daemon_from_going_on_with_
         state["request"] |= {"mirrors": mirrors, "mirror_settings": settings if folder == cells else {}}
         path.write_text(json.dumps(state))
     with process_of(*MUTE) as process:
-        go_on_with_views(process, [cells, cells.with_name("other")])
-        assert "cells are not gone on with" in caplog.text
+        resume_views(process, [cells, cells.with_name("other")])
+        assert "cells: invalid request" in caplog.text
         assert [one.path for one in process.status().mirrors] == [str(cells.with_name("other"))]
 
 
@@ -345,7 +352,7 @@ def test_the_terminal_s_signals_do_not_end_it(tmp_path: Path) -> None:
     log = start_log(tmp_path / "cells")
     log.wait_until_open()
     with process_of() as process:
-        job = process.add(str(tmp_path / "cells"), "null")
+        job = process.add(str(tmp_path / "cells"), ViewSpec("null"))
         drive(process, lambda: job.state is ViewState.WAITING, "it runs")
         pid = pid_of(process)
         assert psutil.Process(pid).nice() > 0
@@ -361,12 +368,12 @@ def test_readers_are_told_of_a_view_that_is_given_up(cells: Path, monkeypatch: p
     monkeypatch.setattr(view_process, "FIRST_PAUSE_S", 0.001)
     mark_begun(LocalDisk(), cells, "null", "07")
     with process_of(*DYING) as process:
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.is_failed, "it is given up")
         until(lambda: saved_of(cells).failed, "it is told")
-        assert "and the view did not get on" in saved_of(cells).failed
+        assert "and the view made no progress" in saved_of(cells).failed
     with process_of() as process:  # as the next daemon does
-        job = process.add(str(cells), "null")
+        job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "the view is complete")
     assert (saved_of(cells).failed, saved_of(cells).is_complete) == ("", True)
 
@@ -378,21 +385,21 @@ def saved_of(folder: Path) -> Checkpoint:
 
 
 def test_levels_without_their_view_are_left_alone(tmp_path: Path) -> None:
-    write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]), mirrors=("pyramid",))
+    write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]), views=(ViewSpec("pyramid"),))
     finish(pyramid_of(tmp_path / "cells"))
     (tmp_path / "cells").rename(tmp_path / "renamed")
     with process_of() as process:
-        go_on_with_views(process, [tmp_path / "renamed"])
+        resume_views(process, [tmp_path / "renamed"])
         assert process.status().mirrors == ()
-        write_tiled(tmp_path / "none yet", tiles_of([(0, 0), (0, 1)]), mirrors=("pyramid",))
-        go_on_with_views(process, [tmp_path / "none yet"])
+        write_tiled(tmp_path / "none yet", tiles_of([(0, 0), (0, 1)]), views=(ViewSpec("pyramid"),))
+        resume_views(process, [tmp_path / "none yet"])
         drive(process, (tmp_path / "none yet" / "Downsampled_x2").exists, "it is made")
 
 
 def test_settings_reach_the_view(tmp_path: Path) -> None:
     write_tiled(tmp_path / "cells", tiles_of([(0, 0), (0, 1)]))
-    process = ViewProcess(PageMemory(2**20, shared=True), settings={"pyramid": {"memory_bytes": "many"}})
+    process = ViewProcess(PageMemory(2**20, shared=True), options={"pyramid": {"memory_bytes": "many"}})
     with contextlib.closing(process):
-        job = process.add(str(tmp_path / "cells"), "pyramid")
+        job = process.add(str(tmp_path / "cells"), ViewSpec("pyramid"))
         drive(process, lambda: job.is_failed, "it cannot work with that")
     assert "TypeError" in job.reason

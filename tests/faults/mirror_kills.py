@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.mirrors.registry import view_maker
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view import ViewRun
 from tests.faults.comparison import check_end
@@ -75,7 +76,7 @@ def _ended(daemon: DaemonProcess) -> bool:
 def _compare(one: Try, plan: StackPlan, dataset: Path, name: str, sent: int) -> None:
     """With what was sent, and in all levels with a mirror of the same frames that was never killed."""
     undisturbed = dataset.with_name(f"undisturbed.{name}")
-    make = view_maker(name, MIRRORS[name], container=undisturbed)
+    make = view_maker(ViewSpec(name, MIRRORS[name]), container=undisturbed)
     view = ViewRun(dataset, name, make, folder=view_folder(undisturbed, "view"))
     try:
         until(lambda: view.step() is None, "it is made", END_S, every_s=0.0)

@@ -12,8 +12,10 @@ import numpy as np
 import tensorstore
 from numpy.typing import NDArray
 
-from acqstream.mirrors.registry import folder_of, view_maker
+from acqstream.mirrors.view_kinds import folder_of
+from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.acquisition_spec import AxisSpec
+from acqstream.model.view_spec import ViewSpec
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view import ViewRun
 from tests.log.make_frames import Axes, Frame, frame_of
@@ -89,8 +91,9 @@ def run_of(folder: Path, settings: Mapping[str, Any] = PLAIN, name: str = "n5", 
     names = ("memory_mb", "threads", "is_remade", "container", "runner")
     view = {key: more.pop(key) for key in names if key in more}
     more.setdefault("disk", UnforcedDisk())
-    own = view_folder(view["container"], "view") if "container" in view else folder_of(folder, name, settings)
-    return ViewRun(folder, name, view_maker(name, settings, **view), folder=own, **more)
+    spec = ViewSpec(str(settings["format"]), settings, name)
+    own = view_folder(view["container"], "view") if "container" in view else folder_of(folder, spec)
+    return ViewRun(folder, name, view_maker(spec, **view), folder=own, **more)
 
 
 def finish(run: ViewRun, timeout_s: float = 50.0) -> ViewRun:

@@ -13,7 +13,8 @@ import acqstream
 from acqstream.errors import ConfigError
 from acqstream.formats import registry
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.registry import view_maker
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
 from tests.log.make_frames import start_log, write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, places_of, run_of
 
@@ -69,4 +70,4 @@ def test_wrong_ones_are_passed_over_and_its_options_checked(caplog: pytest.LogCa
     assert "gone" in caplog.text
     assert "wrong" in caplog.text
     with pytest.raises(ConfigError, match="npy has one option"):
-        view_maker("npy", {"format": "npy", "depth": 0})
+        view_maker(ViewSpec("npy", {"format": "npy", "depth": 0}))

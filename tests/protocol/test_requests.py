@@ -11,17 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused, ProtocolError
-from acqstream.model.acquisition_spec import VIEW_NAMES, AcquisitionSpec, AxisSpec, FrameHint, TileSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec, AxisSpec, FrameHint, TileSpec
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.pixel_type import PixelType
+from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, Stop, Stored, parse_request
 
 DS = "b0e1"
 FRAME = {"t": "frame", "ds": DS, "n": 7, "dt": "<u2", "sh": [2, 3], "ax": {"time": 0}}
 OPEN = {"t": "open", "ds": DS, "name": "cells"}
-
-BY_ITSELF = tuple({"pyramid"} & set(VIEW_NAMES))
 
 
 def header(
@@ -61,7 +60,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
                 replace_duplicates=True,
                 number_if_taken=True,
                 resume=True,
-                mirrors=("null",),
+                views=(ViewSpec("null"),),
                 default_mirrors=False,
             )
         ),
@@ -92,7 +91,11 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
         {**OPEN, "tiles": {"overlap": [0, 9], "levels": "auto", "new": 1}},
         Open(
             AcquisitionSpec(
-                dataset_id=DS, name="cells", tiles=TileSpec((0, 9)), replace_duplicates=True, mirrors=BY_ITSELF
+                dataset_id=DS,
+                name="cells",
+                tiles=TileSpec((0, 9)),
+                replace_duplicates=True,
+                views=(ViewSpec("pyramid"),),
             )
         ),
     ),
@@ -137,10 +140,10 @@ REFUSED = [
     ({**OPEN, "durability": True}, "bad_header", "'durability'"),
     ({**OPEN, "duplicates": "keep"}, "bad_header", "'duplicates'"),
     ({**OPEN, "on_exists": 3}, "bad_header", "'on_exists'"),
-    ({**OPEN, "mirrors": [["null"], 3, None]}, "bad_header", "is no name of a mirror"),
-    ({**OPEN, "mirrors": ["../n5"]}, "bad_header", "is no name of a mirror"),
+    ({**OPEN, "mirrors": [["null"], 3, None]}, "bad_header", "is not a name of a mirror"),
+    ({**OPEN, "mirrors": ["../n5"]}, "bad_header", "is not a name of a mirror"),
     ({**OPEN, "mirrors": [{"name": "n5"}]}, "bad_header", "has no 'format'"),
-    ({**OPEN, "mirrors": [{"format": "n5", "name": "../a"}]}, "bad_header", "is no name of a mirror"),
+    ({**OPEN, "mirrors": [{"format": "n5", "name": "../a"}]}, "bad_header", "is not a name of a mirror"),
     (
         {**OPEN, "mirrors": [{"format": "n5", "name": "null"}, "null", {"format": "n5", "name": "null"}]},
         "bad_header",
@@ -266,8 +269,13 @@ def test_mirrors_have_names_and_settings() -> None:
     small = {"format": "n5", "name": "small", "levels": 1}
     request = parse_request({**OPEN, "mirrors": ["n5", gzip, "null", small, {"format": "n5"}]})
     assert isinstance(request, Open)
-    assert request.spec.mirrors == ("n5", "n5-2", "null", "small", "n5-3")
-    assert request.spec.mirror_settings == {"n5-2": gzip, "small": small, "n5-3": {"format": "n5"}}
+    assert request.spec.views == (
+        ViewSpec("n5"),
+        ViewSpec("n5", gzip, "n5-2"),
+        ViewSpec("null"),
+        ViewSpec("n5", small, "small"),
+        ViewSpec("n5", {"format": "n5"}, "n5-3"),
+    )
     assert not request.spec.default_mirrors
 
 

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from acqstream.mirrors.registry import VIEWS
-from acqstream.model.acquisition_spec import VIEW_NAMES
+from acqstream.mirrors.view_kinds import LOG_VIEWS
+from acqstream.model.view_spec import LOG_VIEW_KINDS
 from acqstream.views.feed import Lease
 from acqstream.views.null_view import NullView
 from tests.log.make_frames import image_of
@@ -66,4 +66,4 @@ def test_it_goes_on_from_its_state() -> None:
 
 
 def test_every_name_that_can_be_asked_for_can_be_made() -> None:
-    assert tuple(VIEWS) == VIEW_NAMES
+    assert tuple(LOG_VIEWS) == LOG_VIEW_KINDS
