@@ -134,14 +134,18 @@ class Acquisition:
         """Its producer wants a page of the axes that are stored, of all frames received by now."""
         self.keys_asked = (at, self.log.received)
 
-    def take_keys(self) -> StoredPage | None:
-        """The page that was asked for, once those frames are published. Raises StorageError or CorruptDataset."""
+    def take_key_request(self) -> int | None:
+        """Return the byte of the index whose page is due: requested, and all frames before the request published."""
         if self.keys_asked is None or self.session.state is AcquisitionState.OPENING:
             return None
         at, needed = self.keys_asked
         if self.log.cursors().published < needed:
             return None
         self.keys_asked = None
+        return at
+
+    def read_keys(self, at: int) -> StoredPage:
+        """Read a page of stored axes. Reads the disk: in a thread. Raises StorageError or CorruptDataset."""
         page = self.log.stored_keys(at)
         return StoredPage(self.dataset_id, page.keys, page.next)
 

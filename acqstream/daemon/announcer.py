@@ -77,16 +77,10 @@ class Announcer:
         for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_REPEATED_WARNINGS:]:
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
-    def notify_keys(self, acquisition: Acquisition) -> None:
-        """Send a page of stored axes if the producer waits for one."""
-        try:
-            page = acquisition.take_keys()
-        except AcqStreamError as error:
-            logger.warning("%s: cannot read the axes of its stored frames: %s", acquisition.name, error)
-            self.notify(acquisition, Error("io_error", str(error), acquisition.dataset_id))
-            return
-        if page is not None:
-            self.notify(acquisition, page)
+    def notify_unreadable_keys(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+        """Report that the axes of stored frames cannot be read."""
+        logger.warning("%s: cannot read the axes of its stored frames: %s", acquisition.name, error)
+        self.notify(acquisition, Error("io_error", str(error), acquisition.dataset_id))
 
     def notify_failure(self, acquisition: Acquisition, error: AcqStreamError) -> None:
         """Report a failed log to its producer, with the number of the first frame that is not stored."""

@@ -1,4 +1,4 @@
-"""Answers producers that ask how the mirrors of their datasets stand. Used by the loop only."""
+"""Answers producers that ask for the state of the mirrors of their datasets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
-from acqstream.daemon.data_directory import DataDirectory, check_name
+from acqstream.daemon.acquisition import Acquisition
+from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, ProtocolError
 from acqstream.log.state_file import DatasetState, read_state
@@ -19,30 +19,32 @@ from acqstream.protocol.requests import Mirrors
 MAX_REASON_CHARACTERS = 1000  # in a message, which has to hold all of them
 
 
-def mirrors_reply(
-    request: Mirrors, registry: AcquisitionRegistry, directory: DataDirectory, views: ViewProcess
-) -> MirrorsReply:
-    """How they stand: of a running acquisition as the daemon knows it, else as its folder and the daemon have it.
+def mirrors_of_running(acquisition: Acquisition, views: ViewProcess) -> MirrorsReply:
+    """Return the mirrors of a running acquisition, as the view process reports them."""
+    in_progress = _short(views.results(acquisition.log.folder).values())
+    return MirrorsReply(acquisition.dataset_id, acquisition.session.state, in_progress)
 
-    Raises AcquisitionRefused (bad_name), ProtocolError (unknown_ds) if the data directory has no such dataset.
+
+def read_stored_mirrors(request: Mirrors, directory: DataDirectory) -> tuple[str, MirrorsReply]:
+    """Read the mirrors that are recorded in a dataset's folder, and return the folder too. Reads the disk: in a thread.
+
+    request.name: checked. Raises ProtocolError (unknown_ds) if the data directory has no such dataset.
     """
-    acquisition = registry.by_id(request.dataset_id)
-    if acquisition is not None:
-        in_progress = _short(views.results(acquisition.log.folder).values())
-        return MirrorsReply(request.dataset_id, acquisition.session.state, in_progress)
-    check_name(request.name)
     folder = directory.find(request.name)
     state = _state_of(os.fspath(folder))
     if state is None or state.dataset_id != request.dataset_id:
         text = f"dataset {request.dataset_id!r} is not in this data directory as {request.name!r:.120}"
         raise ProtocolError(text, code="unknown_ds")
-    recent = views.results(os.fspath(folder))
-    mirrors = _short(_newer(one, recent) for one in mirror_results(folder, state))
-    return MirrorsReply(request.dataset_id, state.state, mirrors)
+    return os.fspath(folder), MirrorsReply(request.dataset_id, state.state, tuple(mirror_results(folder, state)))
+
+
+def with_recent(stored: MirrorsReply, recent: Mapping[str, MirrorResult]) -> MirrorsReply:
+    """Return stored results, replaced by the recent ones that the view process has reported since."""
+    return replace(stored, mirrors=_short(_newer(one, recent) for one in stored.mirrors))
 
 
 def _newer(stored: MirrorResult, recent: Mapping[str, MirrorResult]) -> MirrorResult:
-    """What the daemon knows goes before what the disk has: that may have refused the record."""
+    """Prefer what the daemon knows: the disk may have refused the record."""
     known = recent.get(stored.name)
     if known is None or known.state == stored.state or stored.complete:
         return stored

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.data_directory import DataDirectory
+from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
-from acqstream.daemon.mirror_inquiry import mirrors_reply
+from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
 from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shared_memory_server import offered_memory
@@ -23,7 +24,7 @@ from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol import requests
-from acqstream.protocol.replies import Closed, Error, StatusReply
+from acqstream.protocol.replies import Closed, Error, MirrorsReply, StatusReply
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
@@ -47,7 +48,7 @@ class RequestHandler:
         self._config = config
         self._directory = directory
         self._endpoints = endpoints
-        self._space, self._views = resources.space, resources.views
+        self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._registry = registry
         self._announcer = announcer
         self._daemon_status = daemon_status
@@ -74,8 +75,7 @@ class RequestHandler:
                 case requests.Stop():
                     self._stop(peer, request.name)
                 case requests.Mirrors():
-                    answer = mirrors_reply(request, self._registry, self._directory, self._views)
-                    self._announcer.send(peer, answer)
+                    self._mirrors(peer, request)
         except AcqStreamError as error:
             self._announcer.send_error(peer, getattr(request, "dataset_id", None), error)
 
@@ -208,6 +208,24 @@ class RequestHandler:
             acquisition.log.patch_summary(request.summary)
         if request.display is not None:
             acquisition.log.set_display(request.display)
+
+    def _mirrors(self, peer: Peer, request: requests.Mirrors) -> None:
+        acquisition = self._registry.by_id(request.dataset_id)
+        if acquisition is not None:
+            self._announcer.send(peer, mirrors_of_running(acquisition, self._views))
+            return
+        check_name(request.name)
+
+        def answer(found: tuple[str, MirrorsReply]) -> None:
+            folder, stored = found
+            self._announcer.send(peer, with_recent(stored, self._views.results(folder)))
+
+        self._reads.submit(
+            peer.identity,
+            partial(read_stored_mirrors, request, self._directory),
+            answer,
+            partial(self._announcer.send_error, peer, request.dataset_id),
+        )
 
     def _stop(self, peer: Peer, name: str) -> None:
         """End an acquisition for an operator, who gets its receipt when it is finished."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from acqstream.daemon.config import DaemonConfig
+from acqstream.daemon.disk_reads import DiskReads
 from acqstream.daemon.load_watch import LoadWatch
 from acqstream.daemon.space import Space
 from acqstream.daemon.view_process import ViewProcess
@@ -21,6 +22,7 @@ class Resources:
         self.wake = wake
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = Space(config, disk, wake)
+        self.reads = DiskReads(wake)
         self.load = LoadWatch(config.data)
         options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}
         self.views = ViewProcess(self.budget.memory, options=options, mirror_memory_mb=config.mirror_memory_mb)

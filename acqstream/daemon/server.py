@@ -149,6 +149,7 @@ class Server:
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()
+        self._resources.reads.close()
         self._resources.load.close()
         self._resources.space.close(is_disk_well=not self._registry)
         self.endpoints.close(FAREWELL_MS)

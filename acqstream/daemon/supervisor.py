@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from acqstream.daemon.acquisition import Acquisition
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.exit_status import ExitStatus, exit_status_of
 from acqstream.daemon.resources import Resources
+from acqstream.errors import StorageError
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
-from acqstream.protocol.replies import Closed, Error, StatusReply
+from acqstream.protocol.replies import Closed, Error, StatusReply, StoredPage
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
@@ -27,7 +29,7 @@ class Supervisor:
         self.exit_status = ExitStatus.SUCCESS
         self._registry = registry
         self._announcer = announcer
-        self._space, self._views = resources.space, resources.views
+        self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._status_at_s = 0.0
 
     def poll_ms(self, idle_ms: int) -> int:
@@ -41,6 +43,7 @@ class Supervisor:
             self._status_at_s = now_s
         running = tuple(self._registry)
         self._space.running = running
+        self._reads.look_after(now_s)
         for acquisition in running:
             self._look_after(acquisition, now_s, is_status_due=is_status_due)
         self._views.look_after(now_s, lambda: any(one.has_backlog for one in self._registry))
@@ -79,7 +82,7 @@ class Supervisor:
             self._announcer.publish(acquisition, {"t": "space", **acquisition.space_fields(self._space)})
         if session.state is not AcquisitionState.OPENING:  # a producer gets `opened` before anything else
             self._announcer.notify_warnings(acquisition)
-            self._announcer.notify_keys(acquisition)
+            self._read_keys(acquisition)
         if is_status_due or has_pause_changed:
             acquisition.measure_rate(now_s)
             status = StatusReply(acquisition.status(self._space))
@@ -90,6 +93,23 @@ class Supervisor:
             acquisition.end(Event.GRACE_OVER, "interrupted", reason)
         if is_finished:
             self._finish(acquisition)
+
+    def _read_keys(self, acquisition: Acquisition) -> None:
+        """Read and send a page of stored axes if the producer waits for one."""
+        at = acquisition.take_key_request()
+        if at is None:
+            return
+        asker = acquisition.peer.identity
+
+        def answer(page: StoredPage) -> None:
+            if acquisition.peer.identity == asker:  # else the acquisition was resumed by another one meanwhile
+                self._announcer.notify(acquisition, page)
+
+        refuse = partial(self._announcer.notify_unreadable_keys, acquisition)
+        try:
+            self._reads.submit(asker, partial(acquisition.read_keys, at), answer, refuse)
+        except StorageError as error:
+            refuse(error)
 
     def _report_opened(self, acquisition: Acquisition, now_s: float) -> None:
         folder = acquisition.log.folder

@@ -1,0 +1,83 @@
+"""A disk that stalls while the daemon reads for one client: the frames of others flow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import acqstream
+from tests.live.daemon_process import DaemonProcess
+from tests.live.stored import check_frames, image_of
+from tests.live.wire_client import WireClient, new_dataset_id
+from tests.waiting import until
+
+SHAPE = (128, 128)
+COUNT = 50
+# While the trigger exists, reads of the states and of the index stall; `reached` is made when one has begun to.
+STALLING_READS = """
+import time
+from pathlib import Path
+from acqstream.daemon import mirror_inquiry
+from acqstream.log import log
+
+trigger, reached = Path({trigger!r}), Path({reached!r})
+
+def stalling(read):
+    def wait_and_read(*arguments):
+        while trigger.exists():
+            (reached.parent / (reached.name + read.__name__)).touch()
+            time.sleep(0.005)
+        return read(*arguments)
+    return wait_and_read
+
+mirror_inquiry.read_state = stalling(mirror_inquiry.read_state)
+log.read_key_page = stalling(log.read_key_page)
+"""
+
+
+def test_frames_flow_while_reads_for_another_client_stall(tmp_path: Path) -> None:
+    trigger, reached = tmp_path / "stall", tmp_path / "reached-"
+    prelude = STALLING_READS.format(trigger=str(trigger), reached=str(reached))
+    with DaemonProcess(tmp_path / "data", prelude=prelude, grace_s=60) as daemon, WireClient(daemon.endpoint) as asker:
+        with acqstream.create("old", endpoint=daemon.endpoint) as old:
+            old.put(image_of(0, SHAPE), time=0)
+        assert old.receipt is not None
+        ds = new_dataset_id()
+        asker.open("asked", ds)
+        asker.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
+        trigger.touch()
+        asker.send("stored", ds=ds)
+        until(reached.with_name("reached-read_key_page").exists, "the read of the index stalls")
+        asker.send("mirrors", ds=old.receipt.dataset_id, name="old")
+        with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+            for number in range(COUNT):
+                run.put(image_of(number, SHAPE), time=number)
+            until(lambda: run.progress.published == COUNT, "all frames are published beside the stalled reads")
+        assert run.receipt is not None
+        assert run.receipt.complete
+        assert trigger.exists()
+        trigger.unlink()
+        page = asker.wait_for("stored")
+        assert page["keys"] == [{"time": 0}]
+        told = asker.wait_for("mirrors")
+        assert (told["ds"], told["state"], told["mirrors"]) == (old.receipt.dataset_id, "COMPLETE", [])
+    assert check_frames(run.path, lambda _: SHAPE) == COUNT
+
+
+def test_a_read_that_takes_too_long_is_refused(tmp_path: Path) -> None:
+    """The request is refused; the acquisition is not."""
+    trigger, reached = tmp_path / "stall", tmp_path / "reached-"
+    prelude = STALLING_READS.format(trigger=str(trigger), reached=str(reached))
+    prelude += "\nfrom acqstream.daemon import disk_reads\ndisk_reads.READ_S = 0.2\n"
+    with DaemonProcess(tmp_path / "data", prelude=prelude, grace_s=60) as daemon, WireClient(daemon.endpoint) as asker:
+        ds = new_dataset_id()
+        asker.open("asked", ds)
+        asker.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
+        trigger.touch()
+        asker.send("stored", ds=ds)
+        error = asker.wait_for("error")
+        assert (error["code"], error["fatal"], error["ds"]) == ("io_error", False, ds)
+        assert "did not answer within 0.2 s" in error["text"]
+        trigger.unlink()
+        asker.frame(ds, 1, image_of(1, SHAPE).tobytes(), SHAPE, {"time": 1})
+        asker.send("stored", ds=ds)
+        assert asker.wait_for("stored")["keys"] == [{"time": 0}, {"time": 1}]
