@@ -26,8 +26,8 @@ from acqstream.errors import (
     ProtocolError,
     StorageError,
 )
+from acqstream.log.followers import Followers
 from acqstream.log.log import Log
-from acqstream.log.log_views import LogViews
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.view_kinds import check_request, check_view
@@ -199,7 +199,7 @@ class OpenRequests:
                 on_change=self._resources.wake,
                 resume=resume,
                 free_reserve=self._resources.space.ballast.give_up,
-                views=LogViews(
+                followers=Followers(
                     views.table,
                     views.texts,
                     lambda dataset: views.mark(self._resources.disk, dataset, spec.dataset_id),

@@ -9,7 +9,7 @@ from acqstream.daemon.acquisition import Acquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
-from acqstream.log.slot import Slot
+from acqstream.log.intake import Slot
 from acqstream.model.frame_header import FrameHeader
 from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.requests import Frame

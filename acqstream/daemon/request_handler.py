@@ -186,7 +186,7 @@ class RequestHandler:
         if acquisition.session.on(Event.CLOSE, time.monotonic(), (status, request.reason)):
             acquisition.log.begin_close(status, request.reason, sent=request.number)
         elif status != "completed":
-            acquisition.log.give_up(status, request.reason)  # it closes already, and waits for space
+            acquisition.log.abandon(status, request.reason)  # it closes already, and waits for space
 
     def _skip(self, peer: Peer, request: requests.Skip) -> None:
         acquisition = self._registry.of_producer(peer, request.dataset_id)
@@ -239,4 +239,4 @@ class RequestHandler:
             acquisition.is_error_told = True
             self._announcer.notify(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
         else:
-            acquisition.log.give_up("canceled", reason)  # it closes already; perhaps it waits for space
+            acquisition.log.abandon("canceled", reason)  # it closes already; perhaps it waits for space

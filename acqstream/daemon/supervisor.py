@@ -52,7 +52,7 @@ class Supervisor:
         """Finish every acquisition with the frames received so far, so that it can be resumed."""
         self._views.stop()
         for acquisition in self._registry:
-            acquisition.log.give_up("interrupted", "the daemon was stopped")
+            acquisition.log.abandon("interrupted", "the daemon was stopped")
             if acquisition.end(Event.STOP, "interrupted", "the daemon was stopped"):
                 text = "the daemon was stopped; what it acknowledged is stored"
                 acquisition.is_error_told = True
@@ -89,7 +89,7 @@ class Supervisor:
             self._announcer.notify(acquisition, status)
         if session.is_grace_over(now_s):
             reason = "the producer was lost and did not come back"
-            log.give_up("interrupted", reason)
+            log.abandon("interrupted", reason)
             acquisition.end(Event.GRACE_OVER, "interrupted", reason)
         if is_finished:
             self._finish(acquisition)

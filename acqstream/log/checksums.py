@@ -10,6 +10,7 @@ import xxhash
 
 from acqstream.errors import FrameRefused
 from acqstream.log.group import Group
+from acqstream.log.threads import make_thread
 
 
 class ChecksumWorker:
@@ -23,7 +24,7 @@ class ChecksumWorker:
         self._condition = threading.Condition()
         self._stopped = False
         self._on_error = on_error
-        self._thread = threading.Thread(target=self._run, name=f"checksums-{name}", daemon=True)
+        self._thread = make_thread("checksums", name, self._run)
         self._thread.start()
 
     def submit(self, group: Group) -> None:

@@ -1,4 +1,4 @@
-"""How an acquisition ends: as it was asked to, unless an error or a full disk has the last word."""
+"""The end of an acquisition: as requested, unless an error or a full disk decides otherwise."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from acqstream.errors import AcqStreamError, DiskFull, FrameRefused
 from acqstream.model.receipt import Status
 
 
-@dataclass(slots=True)
-class Ending:
-    """What was asked for. sent is the producer's own count of frame numbers, None if it never said."""
+@dataclass(frozen=True, slots=True)
+class CloseRequest:
+    """The end that was requested. sent is the producer's own count of frame numbers, None if it never sent one.
+
+    abandoned was requested later: status and reason if frames have to be left out because the disk is full.
+    """
 
     status: Status = "completed"
     reason: str = ""
     sent: int | None = None
-    given_up: tuple[Status, str] | None = None  # asked for later: do not wait for space any more
+    abandoned: tuple[Status, str] | None = None
 
     def resolve(self, error: AcqStreamError | None, no_space: DiskFull | None) -> tuple[Status, str]:
-        """Status and reason in the end.
+        """Status and reason of the receipt.
 
-        error is what broke the acquisition: a frame that was refused leaves it interrupted, to be resumed. no_space is
-        why frames that had been received were left out after waiting for space was given up.
+        error is the first one of the acquisition: a refused frame leaves it interrupted, to be resumed. no_space is the
+        error for which received frames were left out.
         """
         if error is not None:
             return ("interrupted" if isinstance(error, FrameRefused) else "failed"), str(error)
@@ -29,5 +32,5 @@ class Ending:
             return self.status, self.reason
         status, reason = self.status, self.reason
         if status == "completed":
-            status, reason = self.given_up or ("error", "")
+            status, reason = self.abandoned or ("error", "")
         return status, f"{reason}; {no_space}" if reason else str(no_space)

@@ -8,24 +8,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acqstream.errors import FrameRefused, StorageError
-from acqstream.formats.base import FrameLayout, Pages
-from acqstream.formats.ndtiff.layout import index_pixel_type
+from acqstream.formats.base import Pages
+from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
 from acqstream.log.growing_journal import GrowingJournal
-from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stack, Stacks
+from acqstream.log.threads import make_thread
+from acqstream.log.unforced import UnforcedTail
 from acqstream.model.acquisition_spec import DurabilityMode
 from acqstream.storage.append_file import AppendFile
 
-_FORCE_AT_ENTRIES = MAX_UNFORCED_ENTRIES // 2  # the rest is for one batch
-_FORCE_AT_BYTES = MAX_UNFORCED_BYTES // 2
 PREPARE_AT_SHARE = 0.7  # of a stack file's limit
 
 
@@ -47,7 +45,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEvents:
-    """What a committer tells, from its own thread."""
+    """The events of a committer, called in its own thread."""
 
     published: Callable[[Sequence[Group | Gap], int], None]  # entries, next frame number
     durable: Callable[[int], None]  # next frame number
@@ -69,7 +67,7 @@ class Committer:
         *,
         files: tuple[GrowingJournal, AppendFile],
         stacks: Stacks,
-        layout: Callable[[], FrameLayout],
+        layout: Callable[[], NDTiffLayout],
         durability: DurabilityMode,
         stack_limit_bytes: int,
         gate: SpaceGate,
@@ -78,7 +76,6 @@ class Committer:
         self._journal, self._index = files
         self._stacks = stacks
         self._layout = layout
-        self._durability = durability
         self._prepare_at_bytes = int(PREPARE_AT_SHARE * stack_limit_bytes)
         self._gate = gate
         self._events = events
@@ -89,18 +86,16 @@ class Committer:
         self._stopping = False
         self.published = 0
         self._durable = 0
-        self._forced_at_s = time.monotonic()
-        self._has_unforced_gap = False  # in the journal
-        self._unforced_entries = self._unforced_bytes = 0  # of the index, and of the pixels of their frames
+        self._tail = UnforcedTail(durability)
         self.failed: tuple[Batch, StorageError] | None = None
-        self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
+        self._thread = make_thread("commit", name, self._run)
         self._thread.start()
 
     @property
     def is_idle(self) -> bool:
         return self._batch is None
 
-    def go_on_at(self, number: int, records: bytes) -> None:
+    def resume(self, number: int, records: bytes) -> None:
         """Before the first batch: everything below `number` was published and forced in an earlier run."""
         self.published = self._durable = number
         self.records_hash.update(records)
@@ -183,12 +178,12 @@ class Committer:
         if any(map(journal.needs_version_2, gaps)):
             self._gate.run(self._journal.upgrade)
         self._gate.run(lambda: self._journal.append(records))
-        self._has_unforced_gap |= bool(gaps)
+        self._tail.has_gap |= bool(gaps)
         if pages and batch.stack is not None:
             layout = self._layout()
             entries = b"".join(layout.index_entries(some, batch.stack.name) for some in pages)
             try:
-                if self._has_unforced_gap:
+                if self._tail.has_gap:
                     self._force_journal()
                 self._gate.run(lambda: self._index.append(entries))
             except StorageError:
@@ -198,10 +193,8 @@ class Committer:
         self.records_hash.update(records)
         self.published = batch.next_number
         self._events.published(batch.entries, batch.next_number)
-        self._unforced_entries += sum(map(len, pages))
-        self._unforced_bytes += sum(some.frames.payload_bytes for some in pages)
-        is_much = self._unforced_entries >= _FORCE_AT_ENTRIES or self._unforced_bytes >= _FORCE_AT_BYTES
-        if self._durability == "batch" or is_much:
+        self._tail.add(pages)
+        if self._tail.must_be_forced:
             self._force()
 
     def _finish(self, stack: Stack) -> None:
@@ -215,8 +208,7 @@ class Committer:
         published = self.published
         self._force_journal()
         self._index.sync()
-        self._unforced_entries = self._unforced_bytes = 0
-        self._forced_at_s = time.monotonic()
+        self._tail.reset()
         self._durable = published
         self._events.durable(published)
 
@@ -224,16 +216,14 @@ class Committer:
         """Before an entry behind a gap is in the index: in a power cut that kept it, and lost the gap, recovery would
         give its frame the number of the gap."""
         self._journal.sync()
-        self._has_unforced_gap = False
+        self._tail.has_gap = False
 
     def _is_force_due(self) -> bool:
         wait_s = self._force_in_s()
         return wait_s is not None and wait_s <= 0
 
     def _force_in_s(self) -> float | None:
-        if self._durable >= self.published or not isinstance(self._durability, int | float):
-            return None
-        return max(0.0, self._forced_at_s + self._durability - time.monotonic())
+        return self._tail.due_in_s() if self._durable < self.published else None
 
 
 def _wait_for_checksums(batch: Batch) -> FrameRefused | None:

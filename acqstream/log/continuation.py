@@ -23,9 +23,9 @@ from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.log import journal
 from acqstream.log.axis_kinds import AxisKinds
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.journal_file import read_journal
-from acqstream.log.receipt_counts import Tally
+from acqstream.log.receipt_counts import ReceiptCounts
 from acqstream.log.state_file import MAX_GAPS_NOTED
 from acqstream.model.receipt import MissingFrames
 from acqstream.storage.read_file import ReadFile
@@ -50,12 +50,12 @@ class Continuation:
     payload_bytes: int
     summary: dict[str, Any]
     stack_header: bytes
-    tally: Tally
+    counts: ReceiptCounts
     axis_kinds: AxisKinds
 
 
 def read_continuation(
-    folder: str, stack_folder: str, layout: NDTiffLayout, *, gaps: tuple[MissingFrames, ...], keys: KeySet | None
+    folder: str, stack_folder: str, layout: NDTiffLayout, *, gaps: tuple[MissingFrames, ...], keys: FrameKeys | None
 ) -> Continuation:
     """Read journal, index and first header of a dataset that is not being written; its axes go into `keys`.
 
@@ -87,20 +87,21 @@ def read_continuation(
         payload_bytes=int(records["length"].sum()),
         summary=summary,
         stack_header=header if is_frame.any() else b"",
-        tally=_tally(records, is_frame, gaps),
+        counts=_counts(records, is_frame, gaps),
         axis_kinds=kinds,
     )
 
 
-def _tally(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> Tally:
-    tally = Tally()
-    tally.stored = int(np.count_nonzero(is_frame))
-    tally.skipped = journal.next_number(records) - tally.stored
-    tally.payload_bytes = int(records["length"].sum())
-    tally.without_checksum = int(records["own_checksum"][is_frame].sum())
+def _counts(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> ReceiptCounts:
+    counts = ReceiptCounts()
+    counts.published = counts.durable = journal.next_number(records)
+    counts.stored = int(np.count_nonzero(is_frame))
+    counts.skipped = counts.published - counts.stored
+    counts.payload_bytes = int(records["length"].sum())
+    counts.without_checksum = int(records["own_checksum"][is_frame].sum())
     numbers = records["number"][is_frame].astype(np.int64)
-    tally.restore_gaps(list(itertools.islice(_gaps(numbers, journal.next_number(records), gaps), MAX_GAPS_NOTED)))
-    return tally
+    counts.restore_gaps(list(itertools.islice(_gaps(numbers, counts.published, gaps), MAX_GAPS_NOTED)))
+    return counts
 
 
 def _gaps(numbers: NDArray[np.int64], end: int, known: tuple[MissingFrames, ...]) -> Iterator[MissingFrames]:

@@ -10,7 +10,7 @@ from acqstream.errors import DatasetExists, StorageError
 from acqstream.formats.ndtiff.layout import INDEX_NAME, NDTiffLayout
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, next_stack_number, read_continuation
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.state_file import RECEIPT_NAME, DatasetState, remove_receipt, write_state
 from acqstream.model.metadata import dump_ascii
@@ -61,7 +61,7 @@ class DatasetFiles:
 
     @staticmethod
     def open(
-        disk: Disk, folder: str, state: DatasetState, layout: NDTiffLayout, keys: KeySet | None
+        disk: Disk, folder: str, state: DatasetState, layout: NDTiffLayout, keys: FrameKeys | None
     ) -> tuple[DatasetFiles, Continuation]:
         """The files of an interrupted dataset, to go on with it; its axes go into `keys`.
 

@@ -12,7 +12,7 @@ from acqstream.storage.disk import Disk
 
 
 class DisplayFile:
-    """attempt does what may fail, see `Closing`."""
+    """attempt does what may fail, see `Finalizer`."""
 
     def __init__(self, disk: Disk, folder: str, attempt: Callable[[Callable[[], None]], None]) -> None:
         self._disk = disk

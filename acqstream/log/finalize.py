@@ -7,29 +7,29 @@ from functools import partial
 
 from acqstream.errors import AcqStreamError, DiskFull, StorageError
 from acqstream.log.dataset_files import DatasetFiles
-from acqstream.log.notes import Notes
+from acqstream.log.notes import LogNotes
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stacks
 from acqstream.log.state_file import END_STATES
 from acqstream.model.receipt import MissingFrames, Receipt
 
 
-class Closing:
+class Finalizer:
     """What a dataset is whole without is attempted, trouble with it is a warning; the rest fails the acquisition."""
 
-    def __init__(self, gate: SpaceGate, notes: Notes, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, gate: SpaceGate, notes: LogNotes, fail: Callable[[BaseException], None]) -> None:
         self._gate = gate
         self._notes = notes
         self._fail = fail
 
-    def finish_stacks(self, stacks: Stacks, header_alone: bytes | None) -> None:
+    def finish_stacks(self, stacks: Stacks, header_alone: bytes) -> None:
         """Cut all stack files to their length; header_alone is of the one that a dataset without frames keeps.
 
         Readers take the summary from it. The frames are published: an uncut end loses nothing.
         """
         for stack in stacks.unfinished():
             self.attempt(partial(stacks.finish, stack))
-        if header_alone is not None:
+        if header_alone:
             self.attempt(lambda: stacks.finish(stacks.begin(header_alone)))
         self.attempt(stacks.discard_prepared)
 

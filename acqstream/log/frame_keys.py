@@ -13,7 +13,7 @@ _RECENT = 65536
 _MAX_ORDERS = 1024  # sets of axis names; a run has one or a few
 
 
-class KeySet:
+class FrameKeys:
     """A set of frame keys by their 64-bit hash, in any order of the axes.
 
     Recent hashes are a set; older ones sorted arrays that are merged when they reach equal size, so that adding

@@ -7,7 +7,8 @@ from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Pages, Placement
+from acqstream.formats.base import BLOCK_BYTES, Pages, Placement
+from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.log.ring import Span
 
 
@@ -68,7 +69,7 @@ class Group:
         length = self.end - self.start if self.outside is None else self.placements[0].pixels - self.start
         self.memory = self.span.memory[:length]
 
-    def fill(self, layout: FrameLayout) -> None:
+    def fill(self, layout: NDTiffLayout) -> None:
         """Write directories, metadata and gaps around the pixels."""
         self.pages = layout.close(self.placements)
         layout.fill(self.memory, self.placements, self.pages)
@@ -104,7 +105,7 @@ class Group:
             self.outside = memoryview(b"")  # a view would keep the producer's memory mapped
             let_go()
 
-    def move(self, stack: int, start: int, layout: FrameLayout) -> None:
+    def move(self, stack: int, start: int, layout: NDTiffLayout) -> None:
         """Lay the closed group out anew at offset `start` of another stack file."""
         shift = start - self.start
         self.stack = stack

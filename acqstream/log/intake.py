@@ -1,4 +1,4 @@
-"""The front of the log: gives every frame its place in memory and in the file, in order, within the window.
+"""The intake of the log: takes every frame in order, into its place in memory, within the window.
 
 No I/O. One lock guards all of it; the writer waits on its condition.
 """
@@ -6,88 +6,99 @@ No I/O. One lock guards all of it; the writer waits on its condition.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, FrameLayout, Placement, RollOver
+from acqstream.formats.base import BLOCK_BYTES, Placement, RollOver
 from acqstream.log.axis_kinds import AxisKinds
 from acqstream.log.continuation import Continuation
-from acqstream.log.frame_keys import KeySet
-from acqstream.log.group import Gap, Group, add_gap
+from acqstream.log.frame_keys import FrameKeys
+from acqstream.log.group import Gap, Group
+from acqstream.log.placing import Placing
 from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.log.ring import Ring
-from acqstream.log.slot import Slot
+from acqstream.log.window import Window
+from acqstream.log.write_queue import WriteQueue
 from acqstream.model.cursors import Limit
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
 from acqstream.model.frame_run import FrameRun
 
-MAX_FRAMES_IN_FLIGHT = 16384  # bounds what small frames cost in Python objects: about 1 KiB each
-_UNKNOWN_FRAME_SHARE = 0.5  # of the ring, granted before the first frame tells its real cost
-_BLIND_FRAME_BYTES = 4 * 2**20  # of the ring for each frame granted before: its metadata may be large
-_LEAST_BLIND_FRAMES = 8
-_COST_DECAY = 0.98  # how fast an expensive frame is forgotten, per frame
-_STOP_BESIDE = 1 / 4  # of the ring: with more beside it the window stays closed
-_MOST_BESIDE = 2  # rings: more than that is taken from nobody
-
 
 class Intake:
-    """Places frames. Thread-safe; one slot at a time.
+    """Takes frames. Thread-safe; one slot at a time.
 
-    layout: of the dataset; ring: the acquisition's memory; keys: the axes in use (None: axes may repeat, the later
-    frame wins); on_closed: takes every group when its last frame is there, still warm in the processor's cache; but for
-    those with pixels outside, which are checked when they were written; table, for views, takes all of them.
+    keys are the axes in use (None: axes may repeat, the later frame wins). on_closed gets every group when its last
+    frame was taken, still warm in the processor's cache, except those with pixels outside, which are checked after they
+    were written. table, for followers, gets all groups. received is the next frame number to come; received_frames
+    does not count skipped numbers.
     """
 
     def __init__(
         self,
-        layout: FrameLayout,
+        placing: Placing,
         ring: Ring,
         *,
-        keys: KeySet | None,
+        keys: FrameKeys | None,
         on_closed: Callable[[Group], None] = lambda _group: None,
         table: GroupTable | None = None,
     ) -> None:
         self.condition = threading.Condition()
-        self.layout = layout
-        self.closed: deque[Group | Gap] = deque()
+        self.placing = placing
+        self.ring = ring
+        self.window = Window(ring)
+        self.queue = WriteQueue(ring, table)
         self.received = 0
         self.received_payload_bytes = 0
-        self.received_frames = 0  # without the numbers that were skipped
-        self.closing = False
+        self.received_frames = 0
+        self.is_closing = False
         self._has_ended = False
-        self.is_held = False  # the window stays where it is: there is no space on the disk
-        self.axis_order: Sequence[str] = ()
-        self.stack_header = b""
-        self._ring = ring
         self._keys = keys
-        self._on_closed = on_closed
-        self._table = table
-        self._open: Group | None = None
-        self._end = 0
-        self._stack = 0
-        self._slot: Placement | None = None
-        self._outside: deque[Group] = deque()  # with pixels in memory of the producer's, not published yet
-        self._is_wanted = False  # the writer waits for the open group
-        self._released = 0
         self._kinds = AxisKinds()
-        self._cost_ratio = 0.0  # ring bytes per payload byte, from the last frames
-        self._frame_cost = 0.0  # ring bytes per frame, from the last frames
-        self._is_stopped = False
-        self.window_stops = 0  # times that the window was closed because too much memory lay beside the ring
-        self._last_span_bytes = 0
-        self._limit = Limit(0, 0)
+        self._on_closed = on_closed
+        self._open: Group | None = None
+        self._slot: Placement | None = None
+        self._is_wanted = False  # the writer waits for the open group
 
-    def go_on_from(self, continuation: Continuation) -> None:
-        """Before the first frame: go on behind the frames of an earlier run."""
+    # The life of the run.
+
+    def resume(self, continuation: Continuation) -> None:
+        """Before the first frame: continue after the frames of an earlier run."""
         with self.condition:
-            self.received = self._released = continuation.next_number
+            self.received = self.window.released = continuation.next_number
             self._kinds = continuation.axis_kinds
             self.received_payload_bytes = continuation.payload_bytes
-            self.received_frames = continuation.tally.stored
-            self.stack_header = continuation.stack_header
-            self._end = len(self.stack_header)
-            self._stack = continuation.next_stack
+            self.received_frames = continuation.counts.stored
+            self.placing.resume(continuation)
+
+    def patch_summary(self, summary: Mapping[str, Any]) -> None:
+        """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
+        with self.condition:
+            self.placing.patch_summary(summary)
+
+    def hold(self, read_reason: Callable[[], str]) -> tuple[str, bool]:
+        """Keep the window where it is while there is a reason; the reason, and whether it was kept before.
+
+        The reason is read under the lock: of two threads the later one must leave the later state.
+        """
+        with self.condition:
+            reason = read_reason()
+            was_held, self.window.is_held = self.window.is_held, bool(reason)
+            self.condition.notify_all()  # gaps waited
+            return reason, was_held
+
+    def begin_close(self) -> None:
+        """Take no more frames."""
+        with self.condition:
+            self.is_closing = True
+            self.condition.notify_all()
+
+    def wake(self) -> None:
+        """Wake the writer: a commit has ended."""
+        with self.condition:
+            self.condition.notify_all()
+
+    # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
         """The place for the next frame. Never blocks; the memory is there for frames within `limit`.
@@ -151,12 +162,12 @@ class Intake:
                 return  # filled too late: it counts as not received, as the receipt says
             first = not self.has_frames or self._is_wanted
             if group.let_go is not None:
-                self._outside.append(group)
+                self.queue.keep_outside(group)
             group.placements.append(placement)
             self.received += len(placement.frames)
             self.received_frames += len(placement.frames)
             self.received_payload_bytes += placement.frames.payload_bytes
-            self._note_cost(group, placement)
+            self.window.note_cost(group.span, placement)
             if not placement.packed:
                 self.close_group()
             elif first:
@@ -169,7 +180,7 @@ class Intake:
         """
         with self.condition:
             self._check_turn(frames.number)
-            if self._ring.beside_bytes > self._ring.size_bytes * _MOST_BESIDE:
+            if self.window.is_overfull:
                 return None
             try:
                 self._kinds.check_run(frames)
@@ -200,9 +211,10 @@ class Intake:
         group = self._open
         if group is not None and not group.placements:
             self._open = None
-            self._ring.release(group.span)
+            self.ring.release(group.span)
         self.condition.notify_all()
-        self._withdraw(frames)
+        if self._keys is not None:
+            self._keys.discard_run(frames)
 
     def skip(self, number: int, count: int, reason: str) -> None:
         """Frame numbers that will never come. Raises FrameRefused: gap if `number` is not the next, bad_header."""
@@ -212,21 +224,91 @@ class Intake:
                 text = f"skip of {count} numbers from {number} on: frame numbers end at {MAX_NUMBER}"
                 raise FrameRefused(text, code="bad_header", number=number)
             self.close_group()
-            add_gap(self.closed, Gap(number, count, reason))
+            self.queue.add_gap(Gap(number, count, reason))
             self.received += count
             self.condition.notify_all()
+
+    def limit(self) -> Limit:
+        """The window's right edge now; it never moves back."""
+        with self.condition:
+            return self.window.limit(self.received, self.received_payload_bytes)
+
+    # Places.
+
+    def _check(self, header: FrameHeader) -> None:
+        self._check_turn(header.number)
+        self._admit(header)
+
+    def _admit(self, header: FrameHeader) -> None:
+        """Whether this frame may be stored at all; notes its axes as taken. Raises FrameRefused."""
+        if self.window.is_overfull:
+            raise self.window.refusal(header.number)
+        self.placing.layout.check(header)
+        self._kinds.check(header.axes, header.number)
+        if self._keys is not None and not self._keys.add(header.axes):
+            text = f"frame {header.number}: a frame with axes {header.axes} is stored already"
+            raise FrameRefused(text, code="duplicate_axes", number=header.number)
+
+    def _check_turn(self, number: int) -> None:
+        if self._slot is not None:
+            raise RuntimeError("the last slot was neither committed nor abandoned")
+        if self.is_closing:
+            raise FrameRefused("the acquisition is closing", code="closing", number=number)
+        if number != self.received:
+            raise _gap(number, self.received)
+
+    def _place(self, frames: FrameRun) -> Placement:
+        placement = self.placing.place(frames, self._open.placements[-1] if self._open is not None else None)
+        if isinstance(placement, RollOver):
+            self.close_group()
+            placement = self.placing.place_in_next_stack(frames)
+        return placement
+
+    def _place_run(self, frames: FrameRun) -> Slot | None:
+        """All frames in one group, back to back; None, with the open group closed, if that does not go."""
+        self._place(frames.first(1))  # in the next stack file, where this one is full
+        placement = self.placing.place_run(frames, self._open.placements[-1] if self._open is not None else None)
+        if placement is not None and placement.position == 0:
+            self._begin_group(placement)
+        elif placement is None or not self._extend_group(placement):
+            self.close_group()
+            return None
+        assert self._open is not None
+        self._slot = placement
+        return Slot(self, self._open, placement)
+
+    def _extend_group(self, placement: Placement) -> bool:
+        group = self._open
+        return group is not None and self.ring.extend(group.span, placement.group_end - placement.group_start)
+
+    def _begin_group(self, placement: Placement) -> Group:
+        self.close_group()
+        return self._new_group(placement.group_end - placement.group_start)
+
+    def _new_group(self, length: int) -> Group:
+        span = self.ring.allocate(length)
+        try:
+            self._open = Group(self.placing.stack, span)
+        except BaseException:
+            self.ring.release(span)
+            raise
+        return self._open
+
+    # The writer's side.
 
     @property
     def has_frames(self) -> bool:
         """Frames wait in the open group or in closed ones. Under the lock."""
-        return self.has_closed or (self._open is not None and bool(self._open.placements))
+        return (self._open is not None and bool(self._open.placements)) or self.has_closed
 
     @property
     def has_closed(self) -> bool:
-        """Groups or gaps are to be written. Gaps alone wait while there is no space. Under the lock."""
-        if self.is_held and not self.closing:
-            return any(isinstance(entry, Group) for entry in self.closed)
-        return bool(self.closed)
+        """Groups or gaps are to be written. Gaps alone wait while the disk is full. Under the lock."""
+        return self.queue.is_ready(gaps_wait=self.window.is_held and not self.is_closing)
+
+    def pop_closed(self, max_bytes: int) -> list[Group | Gap]:
+        """Remove what is to be written, until it reaches max_bytes. Under the lock."""
+        return self.queue.pop(max_bytes, gaps_wait=self.window.is_held and not self.is_closing)
 
     def close_group(self) -> bool:
         """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""
@@ -238,155 +320,59 @@ class Intake:
             return False
         self._is_wanted = False
         group.close()
-        if self._table is not None:
-            self._table.add(self._stack, group)
-        self._end = group.end
+        self.placing.end = group.end
         self._open = None
         if group.outside is None:
             self._on_closed(group)
-        self.closed.append(group)
+        self.queue.add(group)
         self.condition.notify_all()
         return True
 
     def release(self, groups: Sequence[Group | Gap], next_number: int) -> None:
         """Published: their memory may be used again."""
         with self.condition:
-            if self._table is not None:
-                self._table.release(next_number)
-            for group in groups:
-                if isinstance(group, Group):
-                    self._ring.release(group.span)
-                    group.release_outside()
-            while self._outside and self._outside[0].let_go is None:
-                self._outside.popleft()
-            self._released = next_number
+            self.queue.release(groups, next_number)
+            self.window.released = next_number
             self.condition.notify_all()
 
     def release_outside(self) -> None:
-        """The log has ended: what was not published is given up."""
+        """The log has ended: frames that were not published are abandoned."""
         with self.condition:
             self._has_ended = True
-            while self._outside:
-                self._outside.popleft().release_outside()
+            self.queue.release_outside()
 
-    def limit(self) -> Limit:
-        """The window's right edge now; it never moves back."""
-        with self.condition:
-            frames, granted = self._grant()
-            number = min(self.received + frames, self._released + MAX_FRAMES_IN_FLIGHT)
-            payload = max(self._limit.payload_bytes, self.received_payload_bytes + granted)
-            self._limit = Limit(max(self._limit.number, number), payload)
-            return self._limit
 
-    def _grant(self) -> tuple[int, int]:
-        """Frames and payload bytes that may come besides those received."""
-        if self.is_held:
-            return 0, 0
-        ring = self._ring
-        was_stopped, self._is_stopped = self._is_stopped, ring.beside_bytes > ring.size_bytes * _STOP_BESIDE
-        if self._is_stopped:
-            self.window_stops += not was_stopped
-            return 0, 0
-        free = max(ring.size_bytes - ring.used_bytes - self._last_span_bytes, 0)
-        frames = int(free / self._frame_cost) if self._frame_cost else 0
-        payload = int(free / self._cost_ratio) if self._cost_ratio else 0
-        if self.received == self._released:  # all is free: whatever may come must find a way in
-            frames = max(frames, ring.size_bytes // _BLIND_FRAME_BYTES, _LEAST_BLIND_FRAMES)
-            payload = max(payload, int(ring.size_bytes * _UNKNOWN_FRAME_SHARE))
-        return frames, payload
+class Slot:
+    """The place of a frame, or of several small ones: fill `pixels` (payloads in C order, back to back), then `commit`
+    or `abandon` it.
 
-    def _check(self, header: FrameHeader) -> None:
-        self._check_turn(header.number)
-        self._admit(header)
+    Until then it holds back the publication of small frames before it, and no other slot is given.
+    """
 
-    def _admit(self, header: FrameHeader) -> None:
-        """Whether this frame may be stored at all; notes its axes as taken. Raises FrameRefused."""
-        if self._ring.beside_bytes > self._ring.size_bytes * _MOST_BESIDE:
-            raise _too_much(header, self._ring)
-        self.layout.check(header)
-        self._kinds.check(header.axes, header.number)
-        if self._keys is not None and not self._keys.add(header.axes):
-            text = f"frame {header.number}: a frame with axes {header.axes} is stored already"
-            raise FrameRefused(text, code="duplicate_axes", number=header.number)
+    __slots__ = ("_group", "_intake", "_placement", "pixels")
 
-    def _withdraw(self, frames: FrameRun) -> None:
-        """These were admitted, and are not stored."""
-        if self._keys is not None:
-            self._keys.discard_run(frames)
+    def __init__(self, intake: Intake, group: Group, placement: Placement) -> None:
+        self._intake = intake
+        self._group = group
+        self._placement = placement
+        self.pixels = group.pixels_of(placement)
 
-    def _check_turn(self, number: int) -> None:
-        if self._slot is not None:
-            raise RuntimeError("the last slot was neither committed nor abandoned")
-        if self.closing:
-            raise FrameRefused("the acquisition is closing", code="closing", number=number)
-        if number != self.received:
-            raise _gap(number, self.received)
-
-    def _place(self, frames: FrameRun) -> Placement:
-        if not self.stack_header:
-            self.axis_order = self.axis_order or tuple(frames.axes)
-            self.stack_header = self.layout.stack_header(self.axis_order)
-            self._end = len(self.stack_header)
-        placement = self.layout.place(frames, self._end, self._previous())
-        if isinstance(placement, RollOver):
-            self.close_group()
-            self._stack += 1
-            self._end = len(self.stack_header)
-            placement = self.layout.place(frames, self._end, None)
-            if isinstance(placement, RollOver):
-                raise FrameRefused("the frame fits no stack file", code="payload_size", number=frames.number)
-        return placement
-
-    def _place_run(self, frames: FrameRun) -> Slot | None:
-        """All frames in one group, back to back; None, with the open group closed, if that does not go."""
-        self._place(frames.first(1))  # in the next stack file, where this one is full
-        placement = self.layout.place_run(frames, self._end, self._previous())
-        if placement is not None and placement.position == 0:
-            self._begin_group(placement)
-        elif placement is None or not self._extend_group(placement):
-            self.close_group()
-            return None
-        assert self._open is not None
-        self._slot = placement
-        return Slot(self, self._open, placement)
-
-    def _previous(self) -> Placement | None:
-        return self._open.placements[-1] if self._open is not None else None
-
-    def _extend_group(self, placement: Placement) -> bool:
-        group = self._open
-        return group is not None and self._ring.extend(group.span, placement.group_end - placement.group_start)
-
-    def _begin_group(self, placement: Placement) -> Group:
-        self.close_group()
-        return self._new_group(placement.group_end - placement.group_start)
-
-    def _new_group(self, length: int) -> Group:
-        span = self._ring.allocate(length)
+    def fill(self, pixels: memoryview) -> None:
+        """Copy the pixels to their place and commit; where that fails the place is given back."""
         try:
-            self._open = Group(self._stack, span)
+            self.pixels[:] = pixels
         except BaseException:
-            self._ring.release(span)
+            self.abandon()
             raise
-        return self._open
+        self.commit()
 
-    def _note_cost(self, group: Group, placement: Placement) -> None:
-        payload = placement.frames.frame_bytes
-        if placement.packed:
-            cost = payload + 256 + max(map(len, placement.frames.metadata))
-        else:  # also outside: small frames, which are copied, may come next into the window that is granted now
-            cost = placement.group_end - placement.group_start
-        self._last_span_bytes = max(group.span.length, self._last_span_bytes // 2)
-        self._cost_ratio = max(cost / payload, self._cost_ratio * _COST_DECAY)
-        self._frame_cost = max(float(cost), self._frame_cost * _COST_DECAY)
+    def commit(self) -> None:
+        """The pixels are complete: the frames count as received and will be written."""
+        self._intake.commit(self._group, self._placement)
 
-
-def _too_much(header: FrameHeader, ring: Ring) -> FrameRefused:
-    text = (
-        f"frame {header.number}: frames with far more metadata than those before take {ring.beside_bytes} bytes beside "
-        f"{ring.size_bytes} of memory; send more slowly, or less metadata"
-    )
-    return FrameRefused(text, code="limit_exceeded", number=header.number)
+    def abandon(self) -> None:
+        """The pixels will not come; the frame numbers stay free."""
+        self._intake.abandon(self._placement)
 
 
 def _gap(number: int, expected: int) -> FrameRefused:

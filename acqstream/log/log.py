@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from acqstream.errors import AcqStreamError, AcquisitionFailed, WriterBehind
-from acqstream.formats.ndtiff import layout as ndtiff
-from acqstream.log.close_outcome import Ending
-from acqstream.log.log_views import NO_VIEWS, LogViews
+from acqstream.errors import AcqStreamError, WriterBehind
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
+from acqstream.log.close_outcome import CloseRequest
+from acqstream.log.followers import NO_FOLLOWERS, Followers
+from acqstream.log.intake import Slot
 from acqstream.log.notes import stall_text
 from acqstream.log.recording import Recording
-from acqstream.log.slot import Slot
 from acqstream.log.space_gate import RETRY_S
 from acqstream.log.state_file import DatasetState
 from acqstream.log.stored_keys import KeyPage, read_key_page
@@ -44,11 +44,11 @@ def _ignore() -> None:
 class Log:
     """One acquisition from its first frame to its receipt.
 
-    folder must not exist, it is made by the writing thread (`wait_until_open`); with resume, the state of an
-    interrupted dataset, it is that dataset's, and frames go on at its next number. memory is block-aligned and the
-    log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved, and must
-    only wake somebody. free_reserve gives up space kept for the end, see SpaceGate. views is what is done for them, by
-    default nothing. stack_limit_bytes is lowered in tests only.
+    The writing thread makes the folder, which must not exist (`wait_until_open`). With resume, the state of an
+    interrupted dataset, the folder is that dataset's and frames continue at its next number. memory is block-aligned
+    and the log's until `is_finished`. on_change is called from the log's threads whenever a cursor or the state moved,
+    and must only wake a thread. free_reserve releases space kept for the end, see SpaceGate. stack_limit_bytes is
+    lowered in tests only.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Log:
         memory: memoryview,
         disk: Disk | None = None,
         on_change: Callable[[], None] = _ignore,
-        stack_limit_bytes: int = ndtiff.STACK_LIMIT_BYTES,
+        stack_limit_bytes: int = STACK_LIMIT_BYTES,
         settings: Mapping[str, Any] | None = None,
         resume: DatasetState | None = None,
         free_reserve: Callable[[], None] = _ignore,
-        views: LogViews = NO_VIEWS,
+        followers: Followers = NO_FOLLOWERS,
     ) -> None:
         self.folder = os.fspath(folder)
         self.spec = spec
@@ -74,17 +74,19 @@ class Log:
             disk=disk or LocalDisk(),
             on_change=on_change,
             stack_limit_bytes=stack_limit_bytes,
-            state=resume or DatasetState.of(spec, settings or {}),
+            dataset=resume or DatasetState.of(spec, settings or {}),
             free_reserve=free_reserve,
-            views=views,
+            followers=followers,
         )
+        self.notes = recording.notes
         self._intake = recording.intake
         self._gate = recording.gate
-        self._changed = recording.changed
-        self.notes = recording.notes
-        recording.thread.start()
+        self._state = recording.state
+        self._counts = recording.counts
+        self._thread = recording.thread
+        self._thread.start()
 
-    # What a producer does.
+    # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
         """The place where the next frame's pixels will lie in the file image. Never blocks inside `limit()`.
@@ -116,10 +118,10 @@ class Log:
         """
         deadline = time.monotonic() + timeout_s
         self.wait_until_open(timeout_s)
-        with self._changed:
+        with self._state.changed:
             while not self._has_room(header):
                 self._raise_error()
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                if not self._state.changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     if self._gate.error is not None:
                         raise self._gate.error
                     raise WriterBehind(f"frame {header.number}: the disk took nothing for {timeout_s} s")
@@ -132,39 +134,28 @@ class Log:
 
     def patch_summary(self, summary: Mapping[str, Any]) -> None:
         """Merge into the summary metadata. Raises AcquisitionFailed once frame 0 has come."""
-        with self._intake.condition:
-            if self._intake.stack_header:
-                raise AcquisitionFailed("the summary is fixed: frame 0 has come", code="too_late")
-            self._recording.summary.update(summary)
-            self._intake.layout = self._recording.layout()
+        self._intake.patch_summary(summary)
 
     def set_display(self, settings: Mapping[str, Any]) -> None:
         """Replace the display settings beside the stacks, soon; trouble with them is a warning."""
         self._raise_error()
-        self._recording.display.set(settings)
-        if self._recording.committer is not None:
-            self._recording.committer.run_later(self._recording.display.write)
+        self._recording.set_display(settings)
 
     def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
         """No more frames: publish what was received, finish the files. `is_finished` tells when."""
-        with self._intake.condition:
-            if self._intake.closing:
-                return
-            self._recording.ending = Ending(status, reason, sent)
-            self._intake.closing = True
-            if self._recording.phase is AcquisitionState.RUNNING:
-                self._recording.phase = AcquisitionState.CLOSING
-            self._intake.condition.notify_all()
+        if not self._state.request_close(CloseRequest(status, reason, sent)):
+            return
+        self._intake.begin_close()
         if status != "completed":
-            self.give_up(status, reason)
+            self.abandon(status, reason)
 
-    def give_up(self, status: Status, reason: str) -> None:
-        """Where the disk is full: do not wait for space any more. What was to be completed then ends as `status`.
+    def abandon(self, status: Status, reason: str) -> None:
+        """Where the disk is full: do not wait for space any longer. What was to be completed then ends as `status`.
 
-        Frames that are not on the disk by now are left out; the receipt tells which.
+        Frames that are not on the disk yet are left out; the receipt names them.
         """
-        self._recording.ending.given_up = self._recording.ending.given_up or (status, reason)
-        self._gate.give_up()
+        self._state.abandon(status, reason)
+        self._gate.abandon()
 
     def close(
         self, status: Status = "completed", reason: str = "", *, sent: int | None = None, patience_s: float = 10.0
@@ -175,15 +166,15 @@ class Log:
         """
         self.begin_close(status, reason, sent=sent)
         waiting_since = time.monotonic()
-        while self._recording.thread.is_alive():
-            self._recording.thread.join(RETRY_S)
+        while self._thread.is_alive():
+            self._thread.join(RETRY_S)
             if self._gate.error is None:
                 waiting_since = time.monotonic()
             elif time.monotonic() - waiting_since > patience_s:
-                self.give_up("error", f"no space for {patience_s:g} s")
+                self.abandon("error", f"no space for {patience_s:g} s")
         self._raise_error()
-        if self._recording.no_space is not None:
-            raise self._recording.no_space
+        if self._state.no_space is not None:
+            raise self._state.no_space
         assert self.receipt is not None
         return self.receipt
 
@@ -199,27 +190,27 @@ class Log:
             self.begin_close("error", f"{type(value).__name__}: {value}")
             self.wait_until_finished()
 
-    # What anybody may ask.
+    # Questions, from any thread.
 
     @property
     def error(self) -> AcqStreamError | None:
         """What broke the acquisition; None while nothing did."""
-        return self._recording.error
+        return self._state.error
 
     @property
     def receipt(self) -> Receipt | None:
         """How it ended; None before."""
-        return self._recording.receipt
+        return self._state.receipt
 
     @property
     def state(self) -> AcquisitionState:
-        is_paused = self._recording.phase is AcquisitionState.RUNNING and self.paused_why
-        return AcquisitionState.PAUSED if is_paused else self._recording.phase
+        phase = self._state.phase
+        return AcquisitionState.PAUSED if phase is AcquisitionState.RUNNING and self.paused_why else phase
 
     @property
     def paused_why(self) -> str:
         """Why no frames are taken for want of space; empty while they are."""
-        return self._recording.paused_why
+        return self._gate.reason
 
     @property
     def stall(self) -> str:
@@ -239,9 +230,7 @@ class Log:
 
     def hold(self, why: str) -> None:
         """Give no more frames leave to come, for want of space; with an empty `why` go on."""
-        if why != self._recording.held_why:
-            self._recording.held_why = why
-            self._recording.note_space()
+        self._gate.hold(why)
 
     @property
     def is_finished(self) -> bool:
@@ -251,7 +240,7 @@ class Log:
     @property
     def io(self) -> str:
         """ "direct" or "buffered"; "" while the acquisition is opening."""
-        return self._recording.io
+        return self._recording.stacks.io
 
     @property
     def received(self) -> int:
@@ -277,19 +266,19 @@ class Log:
     @property
     def payload_bytes(self) -> int:
         """Pixel bytes published."""
-        return self._recording.tally.payload_bytes
+        return self._counts.payload_bytes
 
     @property
     def skipped(self) -> int:
         """Frame numbers declared as never coming."""
-        return self._recording.tally.skipped
+        return self._counts.skipped
 
     @property
     def memory_peak_bytes(self) -> int:
-        return self._recording.ring.peak_bytes + self._recording.ring.beside_peak_bytes
+        return self._intake.ring.peak_bytes + self._intake.ring.beside_peak_bytes
 
     def cursors(self) -> Cursors:
-        return Cursors(self._intake.received, self._recording.published, self._recording.durable)
+        return Cursors(self._intake.received, self._counts.published, self._counts.durable)
 
     def limit(self) -> Limit:
         """The window: which frames `reserve` will take without blocking."""
@@ -297,25 +286,25 @@ class Log:
 
     def queued(self) -> tuple[int, int]:
         """Frames and pixel bytes received but not published."""
-        frames = self._intake.received - self._recording.published
-        return frames, self._intake.received_payload_bytes - self._recording.tally.payload_bytes
+        frames = self._intake.received - self._counts.published
+        return frames, self._intake.received_payload_bytes - self._counts.payload_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
         """Until the dataset's files are there. Raises what kept them from being made."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._recording.phase is not AcquisitionState.OPENING, timeout_s)
+        with self._state.changed:
+            self._state.changed.wait_for(lambda: self._state.phase is not AcquisitionState.OPENING, timeout_s)
         self._raise_error()
 
     def wait_until_finished(self, timeout_s: float | None = None) -> bool:
         """Until the receipt is there and the log's threads have ended; False if that did not happen in time."""
-        self._recording.thread.join(timeout_s)
-        return not self._recording.thread.is_alive()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def wait_for_published(self, count: int, timeout_s: float = 30.0) -> bool:
         """Until `count` frames are published; False if that did not happen in time."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._recording.published >= count or self.is_finished, timeout_s)
-            return self._recording.published >= count
+        with self._state.changed:
+            self._state.changed.wait_for(lambda: self._counts.published >= count or self.is_finished, timeout_s)
+            return self._counts.published >= count
 
     def _raise_error(self) -> None:
         if self.error is not None:
@@ -324,5 +313,5 @@ class Log:
     def _has_room(self, header: FrameHeader) -> bool:
         limit = self._intake.limit()
         total = self._intake.received_payload_bytes + header.payload_bytes
-        is_empty = self._recording.published == self._intake.received
+        is_empty = self._counts.published == self._intake.received
         return is_empty or (header.number < limit.number and total <= limit.payload_bytes)

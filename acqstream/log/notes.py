@@ -12,7 +12,7 @@ from acqstream.storage.watched_disk import MAX_STALLS, SlowCall
 MAX_WARNINGS = 1000
 
 
-class Notes:
+class LogNotes:
     """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:

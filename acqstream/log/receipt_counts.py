@@ -1,4 +1,4 @@
-"""The tally: what was published, what was declared missing; the numbers of the receipt."""
+"""The counts of the receipt: published frames, and frames that were declared as missing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from acqstream.log.state_file import MAX_GAPS_NOTED, MAX_REASON_CHARACTERS_NOTED
 from acqstream.model.receipt import MissingFrames
 
 
-class Tally:
-    """Counts, kept by the committing thread and read by anybody."""
+class ReceiptCounts:
+    """Counts of one dataset. The committing thread is their only writer; any thread may read them.
+
+    published is the next frame number to be published, durable the one to be forced.
+    """
 
     def __init__(self) -> None:
+        self.published = 0
+        self.durable = 0
         self.stored = 0
         self.skipped = 0
         self.payload_bytes = 0
@@ -21,14 +26,18 @@ class Tally:
         self._reason = ""  # of the last gap, in full
         self._characters_left = MAX_REASON_CHARACTERS_NOTED
 
+    def resume(self, earlier: ReceiptCounts) -> None:
+        """Before the first frame: continue the counts of an earlier run."""
+        vars(self).update(vars(earlier))
+
     def restore_gaps(self, gaps: Sequence[MissingFrames]) -> None:
-        """Those of an earlier run of the dataset."""
+        """Take over the gaps of an earlier run of the dataset."""
         self.gaps = list(gaps)
         self._reason = gaps[-1].reason if gaps else ""
         self._characters_left = MAX_REASON_CHARACTERS_NOTED - sum(len(gap.reason) for gap in gaps)
 
     def add(self, entries: Sequence[Group | Gap]) -> None:
-        """These were published."""
+        """Count entries that were published, at least one."""
         for entry in entries:
             if isinstance(entry, Gap):
                 self.skipped += entry.count
@@ -37,6 +46,7 @@ class Tally:
                 self.stored += entry.next_number - entry.first_number
                 self.payload_bytes += entry.payload_bytes
                 self.without_checksum += sum(one.frames.checksums.count(None) for one in entry.placements)
+        self.published = entries[-1].next_number
 
     def _note(self, gap: Gap) -> None:
         last = self.gaps[-1] if self.gaps else None
@@ -48,7 +58,8 @@ class Tally:
             self._reason = gap.reason
             self.gaps.append(MissingFrames(gap.first_number, gap.count, reason))
 
-    def missing(self, published: int, end: int, reason: str) -> tuple[MissingFrames, ...]:
+    def missing(self, end: int, reason: str) -> tuple[MissingFrames, ...]:
         """All numbers below `end` without pixels: the declared ones, and those that were not published."""
-        rest = [MissingFrames(published, end - published, reason or "never arrived")] if end > published else []
-        return (*self.gaps, *rest)
+        count = end - self.published
+        unpublished = [MissingFrames(self.published, count, reason or "never arrived")] if count > 0 else []
+        return (*self.gaps, *unpublished)

@@ -1,4 +1,4 @@
-"""Where the log's threads wait while the disk is full, until there is space or the waiting is given up."""
+"""The place where the log's threads wait while the disk is full, until it has space or waiting is abandoned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 class SpaceGate:
     """Thread-safe. on_change is called when the disk has become full and when there is space again.
 
-    free_reserve gives up space that was kept for the end; it is called when waiting was given up and the last small
+    free_reserve gives up space that was kept for the end; it is called when waiting was abandoned and the last small
     writes still find none.
     """
 
@@ -25,16 +25,23 @@ class SpaceGate:
         self._free_reserve = free_reserve
         self._condition = threading.Condition()
         self._waiting: dict[int, DiskFull] = {}  # by thread: why it waits
-        self.is_given_up = False
+        self._held_why = ""
+        self.is_abandoned = False
 
     @property
     def error(self) -> DiskFull | None:
-        """Why writing stands still; None while it goes on."""
+        """The error for which writing waits; None while it does not."""
         return next(iter(self._waiting.copy().values()), None)
 
+    @property
+    def reason(self) -> str:
+        """The reason why no frames are taken for want of space; empty while they are."""
+        error = self.error
+        return str(error) if error is not None else self._held_why
+
     def wait(self, error: DiskFull) -> None:
-        """For a moment, before the caller tries again. Raises `error` once waiting was given up."""
-        if self.is_given_up:
+        """For a moment, before the caller tries again. Raises `error` once waiting was abandoned."""
+        if self.is_abandoned:
             self.passed()
             raise error
         self._pause(error)
@@ -58,7 +65,7 @@ class SpaceGate:
             try:
                 result = action()
             except DiskFull as error:
-                if not self.is_given_up:
+                if not self.is_abandoned:
                     self._pause(error)
                 elif has_freed:
                     self.passed()
@@ -70,10 +77,16 @@ class SpaceGate:
                 self.passed()
                 return result
 
-    def give_up(self) -> None:
+    def hold(self, why: str) -> None:
+        """Note that the disk was measured to be nearly full; an empty `why`: it has space again."""
+        if why != self._held_why:
+            self._held_why = why
+            self._on_change()
+
+    def abandon(self) -> None:
         """Wait no longer, now and later."""
         with self._condition:
-            self.is_given_up = True
+            self.is_abandoned = True
             self._condition.notify_all()
 
     def _pause(self, error: DiskFull) -> None:
@@ -83,4 +96,4 @@ class SpaceGate:
         if is_news:
             self._on_change()
         with self._condition:
-            self._condition.wait_for(lambda: self.is_given_up, RETRY_S)
+            self._condition.wait_for(lambda: self.is_abandoned, RETRY_S)

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from acqstream.errors import StorageError
-from acqstream.formats.base import FrameLayout, Page
+from acqstream.formats.base import Page
+from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.storage.disk import Disk
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.stack_file import StackFile
@@ -27,9 +28,12 @@ class Stack:
 
 
 class Stacks:
-    """Makes, begins and finishes stack files. `begin` is the writer's, `prepare` and `finish` the committer's."""
+    """Makes, begins and finishes stack files. `begin` is the writer's, `prepare` and `finish` the committer's.
 
-    def __init__(self, disk: Disk, folder: str, layout: Callable[[], FrameLayout], *, limit_bytes: int) -> None:
+    io is how the files are written, "direct" or "buffered"; "" until the first one is prepared.
+    """
+
+    def __init__(self, disk: Disk, folder: str, layout: Callable[[], NDTiffLayout], *, limit_bytes: int) -> None:
         self._disk = disk
         self._folder = folder
         self._layout = layout
@@ -38,6 +42,7 @@ class Stacks:
         self._prepared: StackFile | None = None
         self._unfinished: list[Stack] = []
         self._lock = threading.Lock()
+        self.io = ""
 
     def go_on_at(self, number: int) -> None:
         """Before the first file: its number, above every stack that exists."""
@@ -48,18 +53,13 @@ class Stacks:
         with self._lock:
             if self._prepared is None:
                 self._prepared = self._create()
+                self.io = self.io or self._prepared.io
 
     def follow(self, folder: str) -> None:
         """The folder was renamed; no file is prepared."""
         self._folder = folder
         for stack in self._unfinished:
             stack.file.path = os.path.join(folder, stack.name)
-
-    @property
-    def prepared_io(self) -> str:
-        """How the prepared file will be written, "direct" or "buffered"; "" where none is prepared."""
-        with self._lock:
-            return self._prepared.io if self._prepared is not None else ""
 
     @property
     def reserved_bytes(self) -> int:
@@ -88,6 +88,7 @@ class Stacks:
                     if self._prepared is None and self._next_number == number + 1:
                         self._next_number = number  # the name is free again
             raise
+        self.io = file.io
         stack = Stack(file, number, self._layout().stack_name(number))
         self._unfinished.append(stack)
         return stack

@@ -46,6 +46,7 @@ class Writer:
         table: GroupTable | None = None,
     ) -> None:
         self._intake = intake
+        self._placing = intake.placing
         self._check_late = check_late
         self._stacks = stacks
         self._committer = committer
@@ -83,12 +84,12 @@ class Writer:
                 if self._committer.failed is not None or self.stopped.is_set():
                     return []
                 if intake.has_closed:
-                    return _pop(intake)
+                    return intake.pop_closed(WRITE_BYTES)
                 if self._batch or intake.has_frames:
                     wait_s = self._wait_s()
                     if wait_s is not None and wait_s <= 0 and (intake.close_group() or self._batch):
-                        return _pop(intake)
-                elif intake.closing and self._committer.is_idle and self._committer.failed is None:
+                        return intake.pop_closed(WRITE_BYTES)
+                elif intake.is_closing and self._committer.is_idle and self._committer.failed is None:
                     return None  # asked in this order: a commit that fails says so before it is idle
                 else:
                     wait_s = None
@@ -98,12 +99,12 @@ class Writer:
         """Seconds until the batch is due; None while a commit runs (it wakes this thread when done)."""
         if not self._committer.is_idle:
             return None
-        return 0.0 if self._intake.closing else self._due_s - time.monotonic()
+        return 0.0 if self._intake.is_closing else self._due_s - time.monotonic()
 
     def _is_due(self) -> bool:
         if not self._batch:
             return False
-        return self._size >= self._batch_bytes or self._intake.closing or time.monotonic() >= self._due_s
+        return self._size >= self._batch_bytes or self._intake.is_closing or time.monotonic() >= self._due_s
 
     def _take(self, entry: Group | Gap) -> None:
         """Add an entry to the batch; a group of the next stack file first ends the batch of this one."""
@@ -113,7 +114,7 @@ class Writer:
                 self._logical_stack = entry.stack
                 if self.stack is not None and self.stack.number != entry.stack:
                     self._disown_table()
-            entry.fill(self._intake.layout)
+            entry.fill(self._placing.layout)
             self._batch.append(entry)
         else:
             add_gap(self._batch, entry)
@@ -134,7 +135,7 @@ class Writer:
         is_again = False
         while True:
             try:
-                stack = self._stacks.begin(self._intake.stack_header)
+                stack = self._stacks.begin(self._placing.stack_header)
             except DiskFull as error:
                 self._wait_for_space(error)
             except StorageError as error:
@@ -185,7 +186,7 @@ class Writer:
 
     def _write_groups(self) -> bool:
         """False where the rest was laid out for other files and does not fit into this one any more."""
-        stack, layout = self.stack, self._intake.layout
+        stack, layout = self.stack, self._placing.layout
         if stack is None:
             return True
         end = stack.file.end
@@ -274,14 +275,3 @@ class Writer:
 
 def _is_written(entry: Group | Gap) -> bool:
     return isinstance(entry, Gap) or entry.is_written
-
-
-def _pop(intake: Intake) -> list[Group | Gap]:
-    """Closed groups for about one write call."""
-    entries: list[Group | Gap] = []
-    size = 0
-    while intake.has_closed and size < WRITE_BYTES:
-        entry = intake.closed.popleft()
-        entries.append(entry)
-        size += entry.end - entry.start if isinstance(entry, Group) else 0
-    return entries

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull, FrameRefused
-from acqstream.log.close_outcome import Ending
+from acqstream.log.close_outcome import CloseRequest
 from acqstream.model.receipt import Status
 
 NO_SPACE = DiskFull(OSError(errno.ENOSPC, "No space left on device"), "a.tif", "cannot write")
@@ -18,18 +18,18 @@ REFUSED = FrameRefused("a wrong frame", code="checksum", number=3)
 @pytest.mark.parametrize(
     ("ending", "error", "no_space", "status", "reason"),
     [
-        (Ending(), None, None, "completed", ""),
-        (Ending("canceled", "by hand"), None, None, "canceled", "by hand"),
-        (Ending(), BROKEN, None, "failed", "a fault"),
-        (Ending("canceled", "by hand"), BROKEN, NO_SPACE, "failed", "a fault"),
-        (Ending(), REFUSED, None, "interrupted", "a wrong frame"),
-        (Ending(), None, NO_SPACE, "error", str(NO_SPACE)),
-        (Ending(given_up=("interrupted", "stopped")), None, NO_SPACE, "interrupted", f"stopped; {NO_SPACE}"),
-        (Ending("canceled", "by hand", given_up=("error", "")), None, NO_SPACE, "canceled", f"by hand; {NO_SPACE}"),
-        (Ending(given_up=("error", "no patience")), None, None, "completed", ""),  # nothing was left out after all
+        (CloseRequest(), None, None, "completed", ""),
+        (CloseRequest("canceled", "by hand"), None, None, "canceled", "by hand"),
+        (CloseRequest(), BROKEN, None, "failed", "a fault"),
+        (CloseRequest("canceled", "by hand"), BROKEN, NO_SPACE, "failed", "a fault"),
+        (CloseRequest(), REFUSED, None, "interrupted", "a wrong frame"),
+        (CloseRequest(), None, NO_SPACE, "error", str(NO_SPACE)),
+        (CloseRequest(abandoned=("interrupted", "stopped")), None, NO_SPACE, "interrupted", f"stopped; {NO_SPACE}"),
+        (CloseRequest("canceled", "me", abandoned=("error", "")), None, NO_SPACE, "canceled", f"me; {NO_SPACE}"),
+        (CloseRequest(abandoned=("error", "no patience")), None, None, "completed", ""),  # nothing was left out
     ],
 )
 def test_who_has_the_last_word(
-    ending: Ending, error: AcqStreamError | None, no_space: DiskFull | None, status: Status, reason: str
+    ending: CloseRequest, error: AcqStreamError | None, no_space: DiskFull | None, status: Status, reason: str
 ) -> None:
     assert ending.resolve(error, no_space) == (status, reason)

@@ -16,7 +16,7 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.integrity.recovery import recover
 from acqstream.log import journal
 from acqstream.log.continuation import Continuation, read_continuation
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, read_receipt, read_state
 from acqstream.model.receipt import MissingFrames
@@ -59,7 +59,7 @@ def go_on(folder: Path, steps: Sequence[Step], **more: Any) -> Log:
     return log
 
 
-def continuation_of(folder: Path, gaps: tuple[MissingFrames, ...] = (), keys: KeySet | None = None) -> Continuation:
+def continuation_of(folder: Path, gaps: tuple[MissingFrames, ...] = (), keys: FrameKeys | None = None) -> Continuation:
     return read_continuation(str(folder), str(folder), NDTiffLayout("cells", {}), gaps=gaps, keys=keys)
 
 
@@ -150,11 +150,11 @@ def test_gaps_whose_reasons_died_with_the_writer_are_found_in_the_journal(tmp_pa
     steps: list[Step] = [(1, "a"), frame_of(1), (2, "b"), frame_of(4), (1, "c")]
     folder = interrupt(tmp_path / "d", steps)
     lost = "skipped before the writer was interrupted"
-    without = continuation_of(folder).tally
+    without = continuation_of(folder).counts
     assert without.gaps == [MissingFrames(0, 1, lost), MissingFrames(2, 2, lost), MissingFrames(5, 1, lost)]
     assert (without.stored, without.skipped) == (2, 4)
     known = (MissingFrames(2, 2, "b"), MissingFrames(4, 1, "not so: there is a frame"), MissingFrames(5, 9, "too many"))
-    some = continuation_of(folder, known).tally
+    some = continuation_of(folder, known).counts
     assert some.gaps == [MissingFrames(0, 1, lost), MissingFrames(2, 2, "b"), MissingFrames(5, 1, lost)]
 
 

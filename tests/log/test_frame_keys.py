@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.log import frame_keys
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.model.axes import Axes
 
 axes = st.dictionaries(st.sampled_from("abcd"), st.integers(-2, 2) | st.sampled_from(["-1", "1", "x"]), max_size=3)
@@ -17,7 +17,7 @@ axes = st.dictionaries(st.sampled_from("abcd"), st.integers(-2, 2) | st.sampled_
 
 @given(st.lists(st.tuples(axes, st.booleans(), st.randoms(use_true_random=False)), max_size=60))
 def test_like_a_set(steps: list[tuple[Axes, bool, random.Random]]) -> None:
-    keys, model = KeySet(), set()
+    keys, model = FrameKeys(), set()
     for one, stored, shuffle in steps:
         items = list(one.items())
         shuffle.shuffle(items)
@@ -31,7 +31,7 @@ def test_like_a_set(steps: list[tuple[Axes, bool, random.Random]]) -> None:
 
 
 def test_many_keys_in_any_order_of_their_axes() -> None:
-    keys = KeySet()
+    keys = FrameKeys()
     count = 3 * frame_keys._RECENT // 2
     assert all(keys.add({"time": number, "z": -number}) for number in range(count))
     assert len(keys) == count
@@ -42,7 +42,7 @@ def test_many_keys_in_any_order_of_their_axes() -> None:
 
 def test_the_newest_key_can_always_be_taken_back(monkeypatch) -> None:
     monkeypatch.setattr(frame_keys, "_RECENT", 4)
-    keys = KeySet()
+    keys = FrameKeys()
     for number in range(30):
         assert keys.add({"time": number})
         keys.discard({"time": number})
@@ -53,7 +53,7 @@ def test_the_newest_key_can_always_be_taken_back(monkeypatch) -> None:
 
 def test_a_flood_of_axis_names_costs_bounded_memory(monkeypatch) -> None:
     monkeypatch.setattr(frame_keys, "_MAX_ORDERS", 8)
-    keys = KeySet()
+    keys = FrameKeys()
     names = [f"n{number}" for number in range(6)]
     for one in itertools.combinations(names, 3):
         assert keys.add(dict.fromkeys(one, 0))

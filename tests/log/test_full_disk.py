@@ -103,7 +103,7 @@ def test_giving_up_closes_the_dataset_whole(tmp_path: Path, status) -> None:
     log.begin_close(status, "the producer is gone", sent=9)
     if status == "completed":
         assert not log.wait_until_finished(0.5)  # the producer waits: so does the log
-        log.give_up("error", "out of patience")
+        log.abandon("error", "out of patience")
     assert log.wait_until_finished(20)
     receipt = log.receipt
     assert receipt is not None
@@ -156,7 +156,7 @@ def test_the_space_kept_for_the_end_is_given_up_last(tmp_path: Path, part: str) 
     log.begin_close()
     wait_for(log, lambda: bool(log.paused_why))
     assert not freed
-    log.give_up("error", "out of patience")
+    log.abandon("error", "out of patience")
     assert log.wait_until_finished(20)
     assert freed == [True]
     assert log.receipt is not None

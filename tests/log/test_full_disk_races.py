@@ -14,7 +14,7 @@ import pytest
 from acqstream.formats.ndtiff.layout import INDEX_NAME
 from acqstream.log import journal
 from acqstream.log.log import Log
-from acqstream.log.recording import Recording
+from acqstream.log.space_gate import SpaceGate
 from acqstream.log.state_file import read_state
 from acqstream.log.writer import Writer
 from acqstream.model.state import AcquisitionState
@@ -154,23 +154,23 @@ def test_the_loop_lets_go_while_the_gate_passes(tmp_path: Path, monkeypatch: pyt
     put(log, frames[2:3], publish=False)
     wait_for(log, lambda: is_paused(log))
     log.hold("the last bytes are kept")
-    read = Recording.__dict__["paused_why"].fget
+    read = SpaceGate.__dict__["reason"].fget
     asked, go = threading.Event(), threading.Event()
     loop = threading.Thread(target=log.hold, args=("",))
 
-    def paused_why(recording: Recording) -> str:
-        why: str = read(recording)
+    def reason(gate: SpaceGate) -> str:
+        why: str = read(gate)
         if threading.current_thread() is loop and not asked.is_set():
             asked.set()
             go.wait(1.0)  # another thread would have its turn here, if it could
         return why
 
-    monkeypatch.setattr(Recording, "paused_why", property(paused_why))
+    monkeypatch.setattr(SpaceGate, "reason", property(reason))
     loop.start()
     assert asked.wait(WAIT_S)
     disk.mend()
     loop.join(WAIT_S)
-    wait_for(log, lambda: not log._intake.is_held)  # the window moves again
+    wait_for(log, lambda: not log._intake.window.is_held)  # the window moves again
     put(log, frames[3:])
     log.close()
     check_dataset(tmp_path / "cells", frames)
@@ -186,7 +186,7 @@ def test_giving_up_with_journal_and_stack_both_out_of_space(tmp_path: Path) -> N
             writing.join(0.5)  # the writer has its turn before this thread has cleared its batch
 
     log = Log(tmp_path / "cells", spec_of(), memory=memory_of(), disk=disk, on_change=on_change)
-    writing = log._recording.thread
+    writing = log._thread
     put(log, frames[:3])
     disk.fail("pwritev", code=errno.ENOSPC, part=journal.JOURNAL_NAME, for_good=True)
     put(log, frames[3:4], publish=False)

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.layout import LARGE_FRAME_BYTES, PACKED_GROUP_BYTES, NDTiffLayout
-from acqstream.log.frame_keys import KeySet
+from acqstream.formats.ndtiff.layout import LARGE_FRAME_BYTES, PACKED_GROUP_BYTES
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
-from acqstream.log.intake import MAX_FRAMES_IN_FLIGHT, Intake
+from acqstream.log.intake import Intake
+from acqstream.log.placing import Placing
 from acqstream.log.ring import Ring
+from acqstream.log.window import MAX_FRAMES_IN_FLIGHT
 from acqstream.model.cursors import Limit
 from acqstream.storage.memory import PageMemory
 from tests.log.make_frames import LEAST_LIMIT_BYTES, MIB, Frame, frame_of
@@ -21,8 +23,8 @@ LARGE = (256, 512)  # exactly as many bytes as make a frame large
 
 
 def intake_of(memory_bytes: int = 2 * MIB, *, limit: int = 2**32, replace: bool = False) -> Intake:
-    layout = NDTiffLayout("cells", {}, stack_limit_bytes=limit)
-    return Intake(layout, Ring(PageMemory(memory_bytes).view), keys=None if replace else KeySet())
+    placing = Placing("cells", {}, stack_limit_bytes=limit)
+    return Intake(placing, Ring(PageMemory(memory_bytes).view), keys=None if replace else FrameKeys())
 
 
 def put(intake: Intake, frame: Frame) -> None:
@@ -36,8 +38,7 @@ def taken(intake: Intake) -> list[Group]:
     """What the writer would get now, the open group included."""
     with intake.condition:
         assert intake.close_group()
-        entries = list(intake.closed)
-        intake.closed.clear()
+        entries = intake.pop_closed(2**62)
     return [entry for entry in entries if isinstance(entry, Group)]
 
 
@@ -60,7 +61,7 @@ def test_large_frames_are_groups_of_their_own() -> None:
     intake, frames = intake_of(), [frame_of(number, LARGE) for number in range(3)]
     for frame in frames:
         put(intake, frame)
-        assert len(intake.closed) == frame.header.number + 1
+        assert len(intake.queue) == frame.header.number + 1
     groups = taken(intake)
     check_groups(groups, frames)
     assert [len(group.placements) for group in groups] == [1, 1, 1]
@@ -109,7 +110,7 @@ def test_a_group_ends_where_the_ring_has_no_room_behind_it() -> None:
             assert len(groups) <= 2
             check_pixels(groups, frames[number - 49 :])
             intake.release(groups, number + 1)
-    assert intake._ring.beside_peak_bytes == 0
+    assert intake.ring.beside_peak_bytes == 0
 
 
 def check_pixels(groups: list[Group], frames: list[Frame]) -> None:
@@ -124,9 +125,9 @@ def test_what_the_ring_cannot_hold_is_kept_beside() -> None:
     groups = taken(intake)
     check_groups(groups, frames)
     assert all(group.span.beside for group in groups)
-    assert intake._ring.beside_bytes > 2_400_000
+    assert intake.ring.beside_bytes > 2_400_000
     intake.release(groups, 2)
-    assert intake._ring.beside_bytes == 0
+    assert intake.ring.beside_bytes == 0
 
 
 @pytest.mark.parametrize("shape", [(16, 16), LARGE])
@@ -169,7 +170,7 @@ def test_numbers_come_without_holes() -> None:
     put(intake, frame_of(6))
     with intake.condition:
         intake.close_group()
-        kinds = [(type(entry), entry.first_number, entry.next_number) for entry in intake.closed]
+        kinds = [(type(entry), entry.first_number, entry.next_number) for entry in intake.queue._entries]
     assert kinds == [(Group, 0, 1), (Gap, 1, 6), (Group, 6, 7)]
     assert intake.received == 7
 
@@ -198,7 +199,7 @@ def test_a_frame_that_no_stack_holds_is_refused() -> None:
 
 def test_closing_refuses_what_comes_later() -> None:
     intake = intake_of()
-    intake.closing = True
+    intake.begin_close()
     for action in (lambda: intake.reserve(frame_of(0).header), lambda: intake.skip(0, 1, "")):
         with pytest.raises(FrameRefused) as caught:
             action()
@@ -230,8 +231,8 @@ def test_the_window_never_moves_back_and_its_frames_find_memory(data: st.DataObj
         assert limit.number <= after.number <= max(limit.number, released + MAX_FRAMES_IN_FLIGHT)
         assert after.payload_bytes >= limit.payload_bytes
         limit = after
-    assert intake._ring.beside_peak_bytes == 0 or frame_of(0, shape).image.nbytes < LARGE_FRAME_BYTES
-    assert intake._ring.beside_peak_bytes <= 4 * MIB
+    assert intake.ring.beside_peak_bytes == 0 or frame_of(0, shape).image.nbytes < LARGE_FRAME_BYTES
+    assert intake.ring.beside_peak_bytes <= 4 * MIB
     if not waiting:
         assert limit.payload_bytes > intake.received_payload_bytes  # never stuck
         assert limit.number > intake.received
@@ -257,7 +258,7 @@ def test_large_metadata_of_tiny_frames_stays_in_the_ring() -> None:
         if not put_what_the_window_allows(intake, shape=(8, 8), metadata=many, most=1000):
             break
     assert intake.received >= 8
-    assert intake._ring.beside_peak_bytes <= 4 * MIB
+    assert intake.ring.beside_peak_bytes <= 4 * MIB
     groups = taken(intake)
     intake.release(groups, intake.received)
     assert put_what_the_window_allows(intake, shape=(8, 8), metadata={}, most=10) == 10
@@ -274,10 +275,10 @@ def test_metadata_that_grows_closes_the_window_and_is_refused_in_the_end() -> No
         for number in range(1, granted):
             put(intake, frame_of(number, (8, 8), metadata=large))
     assert caught.value.code == "limit_exceeded"
-    assert intake._ring.beside_peak_bytes <= 2 * 4 * MIB + PACKED_GROUP_BYTES + 2 * MIB
+    assert intake.ring.beside_peak_bytes <= 2 * 4 * MIB + PACKED_GROUP_BYTES + 2 * MIB
     assert intake.limit().number == granted
     intake.limit()
-    assert intake.window_stops == 1
+    assert intake.window.stops == 1
 
 
 def test_a_large_frame_gets_in_after_a_tiny_one_with_much_metadata() -> None:

@@ -13,11 +13,12 @@ import pytest
 from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.log import intake
 from acqstream.log.axis_kinds import AxisKinds
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group
 from acqstream.log.intake import Intake
 from acqstream.log.log import Log
 from acqstream.log.ring import Ring
+from acqstream.log.window import Window
 from acqstream.model.frame_run import FrameRun
 from tests.log.make_frames import Frame, frame_of, log_threads, memory_of, start_log
 from tests.log.read_back import check_dataset
@@ -27,8 +28,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "columns": (FrameRun, "of"),
     "kinds": (AxisKinds, "check"),
     "kinds of many": (AxisKinds, "check_run"),
-    "key": (KeySet, "add"),
-    "keys of many": (KeySet, "add_run"),
+    "key": (FrameKeys, "add"),
+    "keys of many": (FrameKeys, "add_run"),
     "check": (NDTiffLayout, "check"),
     "header": (NDTiffLayout, "stack_header"),
     "place": (NDTiffLayout, "place"),
@@ -41,7 +42,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "slot": (intake, "Slot"),
     "address": (intake, "address_of"),
     "pixels": (Group, "pixels_of"),
-    "cost": (Intake, "_note_cost"),
+    "cost": (Window, "note_cost"),
 }
 
 
@@ -121,7 +122,7 @@ def check_run(
     assert log.error is None
     assert log.receipt is not None
     assert (log.receipt.stored, log.receipt.missing) == (len(stored), ())
-    assert log._recording.ring.used_bytes == log._recording.ring.beside_bytes == 0
+    assert log._intake.ring.used_bytes == log._intake.ring.beside_bytes == 0
     check_dataset(folder, stored, oracles=bool(stored))
 
 

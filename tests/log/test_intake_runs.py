@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acqstream.errors import FrameRefused
 from acqstream.log import frame_keys
-from acqstream.log.frame_keys import KeySet
+from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group
 from acqstream.log.intake import Intake
 from acqstream.model.frame_run import FrameRun
@@ -170,8 +170,8 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
             for frame in some:
                 put(intake, frame)
     assert intake.received == limit.number
-    assert intake.window_stops == 0
-    assert intake._ring.beside_peak_bytes <= MIB
+    assert intake.window.stops == 0
+    assert intake.ring.beside_peak_bytes <= MIB
 
 
 names = st.sampled_from([(), ("a",), ("b",), ("a", "b"), ("b", "a")])
@@ -184,7 +184,7 @@ def test_keys_of_runs_are_like_a_set(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[tuple[str, ...], list[tuple[int, int]], bool]]
 ) -> None:
     monkeypatch.setattr(frame_keys, "_RECENT", 7)
-    keys = KeySet()
+    keys = FrameKeys()
     model: set[frozenset[tuple[str, int | str]]] = set()
     for order, values, is_stored in steps:
         some: list[Axes] = [dict(zip(order, row, strict=False)) for row in values]

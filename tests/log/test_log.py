@@ -269,8 +269,8 @@ def test_durable_follows_published(tmp_path: Path, durability: str | float) -> N
         if durability == "close":
             assert log.cursors().durable == 0
         else:
-            with log._changed:
-                assert log._changed.wait_for(lambda: log.cursors().durable == 4, 20)
+            with log._state.changed:
+                assert log._state.changed.wait_for(lambda: log.cursors().durable == 4, 20)
     assert log.cursors().durable == 4
     check_dataset(tmp_path / "cells", frames)
 

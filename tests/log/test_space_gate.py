@@ -65,7 +65,7 @@ def test_it_waits_until_there_is_space_and_tells_both() -> None:
 
 def test_giving_up_frees_the_reserve_and_tries_once_more() -> None:
     scene = Scene()
-    scene.gate.give_up()
+    scene.gate.abandon()
     calls = []
 
     def action() -> str:
@@ -95,7 +95,7 @@ def test_giving_up_wakes_who_waits() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     assert scene.paused.wait(WAIT_S)
-    scene.gate.give_up()
+    scene.gate.abandon()
     thread.join(WAIT_S)
     assert len(errors) == 1
     assert scene.news == [True, False]

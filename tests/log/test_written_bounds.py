@@ -8,7 +8,7 @@ import pytest
 
 from acqstream.errors import ProtocolError
 from acqstream.log.group import Gap
-from acqstream.log.receipt_counts import Tally
+from acqstream.log.receipt_counts import ReceiptCounts
 from acqstream.log.state_file import MAX_GAPS_NOTED, MAX_REASON_CHARACTERS_NOTED
 from acqstream.model.metadata import MAX_DEPTH, frame_metadata
 from acqstream.model.receipt import MissingFrames
@@ -35,23 +35,23 @@ def test_metadata_that_readers_would_refuse_is_refused_when_it_comes() -> None:
 
 
 def test_the_reasons_of_many_gaps_are_cut() -> None:
-    tally = Tally()
+    counts = ReceiptCounts()
     reason = "[0.1, 0.2]," * 90
-    tally.add([Gap(3 * number, 2, f"{number} {reason}") for number in range(MAX_GAPS_NOTED)])
-    assert len(tally.gaps) == MAX_GAPS_NOTED
-    assert sum(len(gap.reason) for gap in tally.gaps) == MAX_REASON_CHARACTERS_NOTED
-    assert tally.gaps[0] == MissingFrames(0, 2, f"0 {reason}")
-    again = Tally()
-    again.restore_gaps(tally.gaps[:-1])
+    counts.add([Gap(3 * number, 2, f"{number} {reason}") for number in range(MAX_GAPS_NOTED)])
+    assert len(counts.gaps) == MAX_GAPS_NOTED
+    assert sum(len(gap.reason) for gap in counts.gaps) == MAX_REASON_CHARACTERS_NOTED
+    assert counts.gaps[0] == MissingFrames(0, 2, f"0 {reason}")
+    again = ReceiptCounts()
+    again.restore_gaps(counts.gaps[:-1])
     again.add([Gap(3 * MAX_GAPS_NOTED, 2, reason)])
     assert again.gaps[-1].reason == ""
 
 
 def test_gaps_that_follow_one_another_are_one_also_where_the_reason_was_cut() -> None:
-    tally = Tally()
-    tally.restore_gaps([MissingFrames(0, 1, "x" * MAX_REASON_CHARACTERS_NOTED)])
-    tally.add([Gap(2, 1, "camera"), Gap(3, 5, "camera")])
-    assert tally.gaps[1:] == [MissingFrames(2, 6, "")]
+    counts = ReceiptCounts()
+    counts.restore_gaps([MissingFrames(0, 1, "x" * MAX_REASON_CHARACTERS_NOTED)])
+    counts.add([Gap(2, 1, "camera"), Gap(3, 5, "camera")])
+    assert counts.gaps[1:] == [MissingFrames(2, 6, "")]
 
 
 def test_the_checkpoint_of_a_mirror_with_many_open_stacks_is_read(tmp_path: Path) -> None:

@@ -34,10 +34,8 @@ LARGE_CLASSES = frozenset(
         "NDTiffReader",
         "_Rebuild",
         "Verification",
-        "Committer",
         "Intake",
         "Log",
-        "Recording",
         "Assembly",
         "MirrorView",
         "PyramidTree",
@@ -51,12 +49,10 @@ SHARED_NAMES = frozenset(
         "Peer",
         "Acquisition",
         "Progress",
-        "Ending",
         "Session",
         "Level",
         "Space",
         "View",
-        "Notes",
         "Frames",
     )
 )

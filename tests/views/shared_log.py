@@ -10,8 +10,8 @@ from typing import Any
 
 from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.log.followers import Followers
 from acqstream.log.log import Log
-from acqstream.log.log_views import LogViews
 from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.handover import map_memory
@@ -68,7 +68,7 @@ def source_of(
     assert memory.descriptor is not None
     assert table.descriptor is not None
     recent = RecentGroups(map_memory(table.descriptor), map_memory(memory.descriptor))
-    log = Log(folder, spec or spec_of(), memory=memory.view, views=LogViews(table), **more)
+    log = Log(folder, spec or spec_of(), memory=memory.view, followers=Followers(table), **more)
     log.wait_until_open()
     source = Source(folder, log, table, recent)
     try:
