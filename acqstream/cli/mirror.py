@@ -167,7 +167,7 @@ def _make_run(
     runner: PartRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
-    from acqstream.mirrors.container import settings_to_go_on_with
+    from acqstream.mirrors.container import resume_settings
     from acqstream.mirrors.view_kinds import folder_of
     from acqstream.mirrors.view_maker import view_maker
     from acqstream.views.checkpoint import view_folder
@@ -184,7 +184,7 @@ def _make_run(
         threads = None if runner is None else runner.threads
         folder = folder_of(container_of(path), spec) if out is None else view_folder(out, "view")
         if not rebuild:
-            spec = replace(spec, settings=settings_to_go_on_with(folder, spec.mirror_settings))
+            spec = replace(spec, settings=resume_settings(folder, spec.mirror_settings))
         make = view_maker(spec, container=out, memory_mb=memory_mb, is_remade=rebuild, runner=runner, threads=threads)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error

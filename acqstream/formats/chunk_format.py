@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.model.finite_number import finite_number
-from acqstream.model.frame_space import Place, StageAxes
 from acqstream.storage.disk import Disk
-
-
-def read_places(note: Mapping[str, Any]) -> tuple[tuple[Place | None, ...], StageAxes]:
-    """`places` and `stage_axes` of a note in JSON (keys places_um, stage_axes); what is damaged is left out."""
-    given, axes = note.get("places_um"), note.get("stage_axes")
-    places: list[Place | None] = []
-    for entry in given if isinstance(given, list) else []:
-        numbers = [finite_number(value) for value in entry] if isinstance(entry, list) else []
-        z, y, x = numbers if len(numbers) == 3 else (None, None, None)
-        places.append(None if z is None or y is None or x is None else (z, y, x))
-    return tuple(places), "affine" if axes == "affine" else "parallel" if axes == "parallel" else ""
 
 
 class ChunkArrayReader(Protocol):

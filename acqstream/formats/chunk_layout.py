@@ -90,8 +90,11 @@ class ChunkLayout(ABC):
         """
 
     @abstractmethod
-    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
-        """The inverse of `encode`: a new array of the level's memory_shape. Raises CorruptDataset."""
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
+        """The inverse of `encode`: a new array of the level's memory_shape.
+
+        where names the object in errors. Raises CorruptDataset, UnsupportedFeature.
+        """
 
     @abstractmethod
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:

@@ -1,7 +1,7 @@
-"""The folder of a mirror, and what is noted of it in the view's own folder, before it is made.
+"""The container of a mirror, and the note about it in the view's own folder.
 
-`mirror.json` beside the checkpoint says which array was planned, so that a mirror that is gone on with is cut as it
-was, and that the container is ours to remove.
+`mirror.json` lies beside the checkpoint, and is written before the container. It keeps the planned array, so that a
+resumed mirror is cut in the same way; and it shows that the container is ours to remove.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOTE_NAME = "mirror.json"
 
 @dataclass(frozen=True, slots=True)
 class MirrorNote:
-    """container is the folder of the mirror; settings are the format and its options as they were asked for; plan is
-    None while the mirror is being removed: what is left of it is no mirror."""
+    """container is the folder of the mirror; settings are the format and its options as the user gave them; plan is
+    None while the mirror is being removed: the remainder is not a mirror."""
 
     dataset_id: str
     container: str
@@ -37,7 +37,7 @@ class MirrorNote:
     plan: ArrayPlan | None
 
     def is_of(self, container: Path) -> bool:
-        """Whether this is the folder of the mirror, by whatever path."""
+        """Compare with a folder that may be given by another path."""
         return Path(self.container).resolve() == container.resolve()
 
     def encode(self) -> bytes:
@@ -55,7 +55,7 @@ class MirrorNote:
 
 
 def read_note(folder: Path) -> MirrorNote | None:
-    """The note in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
+    """Read the note in a view's folder; None if it has none. Raises CorruptDataset, StorageError."""
     try:
         return read_document(folder / NOTE_NAME, "acqstream-mirror", _note_in)
     except FileMissing:
@@ -77,29 +77,28 @@ def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:
     replace_file(disk, os.fspath(folder / NOTE_NAME), note.encode())
 
 
-def settings_to_go_on_with(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the mirror of this view's folder was made with, where `asked` names its format and nothing else.
+def resume_settings(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an existing mirror, if `asked` has the same ones or its format only; else `asked`.
 
-    Raises ConfigError if other things are asked for than it was made with: it would be made again. StorageError.
+    Raises ConfigError if `asked` has others than the existing mirror, which would have to be rebuilt; StorageError.
     """
     try:
         note = read_note(folder)
     except CorruptDataset:
-        note = None  # the view reports it and restarts
-    if note is None or note.plan is None or not is_something(Path(note.container)):
+        note = None  # the view reports it and starts from the beginning
+    if note is None or note.plan is None or not is_nonempty(Path(note.container)):
         return dict(asked)
     made = {name: value for name, value in note.settings.items() if name != "name"}
     if asked != made and asked != {"format": made["format"]}:
-        told = json.dumps(made)
-        raise ConfigError(f"{note.container} is there, made with {told}; --rebuild replaces it")
+        raise ConfigError(f"{note.container} exists, made with {json.dumps(made)}; --rebuild replaces it")
     return dict(note.settings)
 
 
 def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, container: Path) -> None:
-    """Remove a mirror that the note says is ours, and the note. Raises DatasetError if there is another folder."""
+    """Remove a mirror that is ours by its note, and the note. Raises DatasetError for any other folder."""
     if note is not None and note.is_of(container):
         if container.exists():
-            write_note(disk, folder, replace(note, plan=None))  # who is killed meanwhile leaves a part of it
+            write_note(disk, folder, replace(note, plan=None))  # a killed process leaves a part of it
         remove_tree(disk, os.fspath(container))
         try:
             disk.unlink(os.fspath(folder / NOTE_NAME))
@@ -107,19 +106,19 @@ def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, containe
             raise StorageError.wrap(error, str(folder / NOTE_NAME), "cannot remove") from error
     elif container.exists():
         raise DatasetError(
-            f"{container} is there already, and is no mirror that was made here: remove it, or name another"
+            f"{container} already exists and is not a mirror made by acqstream: remove it, or choose another name"
         )
 
 
-def is_something(folder: Path) -> bool:
-    """Whether there is anything but an empty folder."""
+def is_nonempty(folder: Path) -> bool:
+    """Whether the place has anything but an empty folder."""
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
-def shapes_there(
+def existing_shapes(
     open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
 ) -> list[tuple[int, ...]]:
-    """The shapes that the container announces now: an earlier process may have been farther than its checkpoint."""
+    """The shapes that the container announces: an earlier process may have announced more than its checkpoint says."""
     readers = open_readers(container)
     try:
         found = [reader.spec.shape for reader in readers]

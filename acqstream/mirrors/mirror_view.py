@@ -16,10 +16,10 @@ from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, Cut, cut_array, options_of
 from acqstream.mirrors.container import (
     MirrorNote,
-    is_something,
+    existing_shapes,
+    is_nonempty,
     read_note,
     remove_container,
-    shapes_there,
     write_note,
 )
 from acqstream.mirrors.local_container import open_publisher
@@ -107,8 +107,8 @@ class MirrorView(View):
         note = self._note
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
             raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
-        if note is None and is_something(self.container):
-            raise DatasetError(f"{self.container} is there already, and is no mirror of {source.dataset.name}")
+        if note is None and is_nonempty(self.container):
+            raise DatasetError(f"{self.container} already exists and is not a mirror of {source.dataset.name}")
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
         if self._is_remade:
@@ -122,7 +122,7 @@ class MirrorView(View):
             raise CannotResume("it was made with other settings or in another folder")
         if note.plan is None:
             raise CannotResume("its removal was interrupted")
-        if cursor and not is_something(self._container):
+        if cursor and not is_nonempty(self._container):
             raise CannotResume("its files are missing")
         try:
             assembly, frames = self._begin(note.plan, cursor)
@@ -346,7 +346,7 @@ class MirrorView(View):
         order, slabs = self._format.byte_order, cut.need.slabs
         self._assembly = Assembly(cut.grids, self._writer, self._frames, self._workers, slabs=slabs, byte_order=order)
         self._plan = plan
-        self._grown = shapes_there(self._format.open, self._container, levels)
+        self._grown = existing_shapes(self._format.open, self._container, levels)
         return self._assembly, self._frames
 
     def _begin_parts(self, runner: PartRunner, cursor: int, count: int) -> Parts:

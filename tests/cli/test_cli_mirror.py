@@ -168,7 +168,7 @@ def test_a_mirror_that_was_made_in_another_way_is_replaced_by_rebuild_only(
     capsys.readouterr()
     assert run(str(cells), str(out), *others) == 2
     told = " ".join(capsys.readouterr().err.replace("│", "").split())
-    assert 'copy is there, made with {"format": "n5"}; --rebuild replaces it' in told
+    assert 'copy exists, made with {"format": "n5"}; --rebuild replaces it' in told
     assert contents(out) == before
     assert run(str(cells), str(out), *others, "--rebuild") == 0
     assert contents(out) != before

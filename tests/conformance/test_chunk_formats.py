@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetExists
+from acqstream.formats import registry
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS
 from acqstream.mirrors.local_container import open_publisher
 from tests.formats.blocks import in_blocks
+from tests.mirrors.npy_format import FORMAT as NPY
 from tests.storage.unforced_disk import UnforcedDisk
 
 
@@ -40,6 +43,7 @@ class Case:
 
 CASES = {
     "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
+    "npy": Case({"depth": 4}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
 
@@ -88,7 +92,17 @@ class Made:
         return open_publisher(self.format, self.folder, self.plan.with_levels(levels), self.options, UnforcedDisk())
 
 
-@pytest.fixture(params=CHUNK_FORMATS, ids=lambda entry: entry.name)
+@pytest.fixture(autouse=True)
+def _plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The format of another package is held to the same contract."""
+    entry = EntryPoint("npy", "tests.mirrors.npy_format:FORMAT", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [entry] if group == registry.ENTRY_POINTS else [])
+    registry.foreign_formats.cache_clear()
+    yield
+    registry.foreign_formats.cache_clear()
+
+
+@pytest.fixture(params=[*CHUNK_FORMATS, NPY], ids=lambda entry: entry.name)
 def made(request, tmp_path) -> Made:
     found: ChunkFormat[Any] = request.param
     case = CASES[found.name]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
+from acqstream.formats.layout_reader import check_container, open_readers
 from acqstream.formats.n5 import FORMAT as N5
+from acqstream.storage.local_store import LocalStore
+from acqstream.storage.store import Store
 from tests.formats.blocks import in_blocks
 from tests.mirrors.npy_format import FORMAT as NPY
+from tests.mirrors.npy_format import NpyLayout, read_layout
+from tests.storage.unforced_disk import UnforcedDisk
 
 AXES = ("time", "position", "channel", "z", "y", "x")
 CASES: list[tuple[ChunkFormat[Any], dict[str, object], tuple[int, ...]]] = [
@@ -73,7 +81,7 @@ def test_chunks_there_and_back(layout: ChunkLayout, kind: str, order: str) -> No
     chunk = in_blocks(items, spec.block_shape)
     position = (0,) * len(spec.axes)
     data = b"".join(own.encode(0, position, chunk))
-    again = own.decode(0, position, data)
+    again = own.decode(0, position, data, "chunk")
     assert again.dtype == np.dtype(kind)
     assert np.array_equal(again, chunk)
 
@@ -98,3 +106,47 @@ def test_members_of_a_plan() -> None:
     assert plan.member((1, 2, 0, 0)) == (2,)
     assert [*plan.members()] == [(0,), (1,), (2,)]
     assert [*Plan(levels=(spec,)).members()] == [()]
+
+
+def test_a_reader_by_layout_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    spec = ArraySpec(axes=("time", "z", "y", "x"), shape=(2, 4, 6, 7), dtype=np.dtype("u2"))
+    plan = NPY.plan(spec, 4)
+    layout = NpyLayout(plan)
+    store = LocalStore(tmp_path / "a.npys", UnforcedDisk())
+    chunk = np.arange(4 * 6 * 7, dtype="u2").reshape(1, 4, 6, 7)
+    for key, content in layout.documents(complete=True).items():
+        store.ensure(key, content)
+    for position in ((1, 0, 0, 0), (5, 0, 0, 0)):  # the second lies outside
+        store.put(layout.key(0, position), layout.encode(0, position, chunk))
+    (reader,) = pickle.loads(pickle.dumps(open_readers(tmp_path / "a.npys", read_layout)))  # noqa: S301
+    assert [*reader.stored()] == [(1, 0, 0, 0)]
+    assert np.array_equal(reader.read_chunk((1, 0, 0, 0)), chunk)
+    assert reader.read_chunk((0, 0, 0, 0)) is None
+    with pytest.raises(IndexError):
+        reader.read_chunk((5, 0, 0, 0))
+    report = CheckReport()
+    counts = check_container(tmp_path / "a.npys", read_layout, report)
+    assert (counts.chunks, counts.missing, report.problem_count, report.note_count) == (1, 1, 0, 1)
+
+
+class Blocks(NpyLayout):
+    """Chunks that are kept as blocks."""
+
+    def key(self, level: int, position: tuple[int, ...]) -> str:
+        return f"b{position[0]}.{position[1]}"
+
+
+def blocks_of(store: Store) -> tuple[ChunkLayout, bool]:
+    spec = ArraySpec(axes=("y", "x"), shape=(7, 10), dtype=np.dtype("u1"), chunk_shape=(4, 6), block_shape=(2, 3))
+    return Blocks(Plan(levels=(spec,))), True
+
+
+def test_chunks_of_blocks_are_read_as_one(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "a", UnforcedDisk())
+    layout, _ = blocks_of(store)
+    chunk = np.arange(24, dtype="u1").reshape(4, 6)
+    store.put(layout.key(0, (1, 1)), layout.encode(0, (1, 1), in_blocks(chunk, (2, 3))))
+    (reader,) = open_readers(tmp_path / "a", blocks_of)
+    found = reader.read_chunk((1, 1))
+    assert found is not None
+    assert np.array_equal(found, chunk[:3, :4])

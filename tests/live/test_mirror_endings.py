@@ -139,7 +139,7 @@ def test_a_mirror_that_fails_and_is_made_by_hand(daemon: DaemonProcess, capsys: 
         put(run)
     (result,) = run.wait_for_mirrors(WAIT_S)
     assert result.state == "failed"
-    assert "is no mirror of cells" in result.reason
+    assert "is not a mirror of cells" in result.reason
     assert verb("wait", str(dataset)) == ExitCode.INCOMPLETE
     assert f"n5  failed, 0 of {COUNT} frames: {result.reason}" in " ".join(capsys.readouterr().out.split("\n"))
     proof = verify(dataset)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
-from acqstream.formats.base import CheckReport
-from acqstream.formats.chunk_format import ChunkCounts, ChunkFormat
+from acqstream.errors import ConfigError, CorruptDataset, DatasetExists, FileMissing
+from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
+from acqstream.formats.layout_reader import check_container, open_readers
+from acqstream.storage.store import Store
 
 NOTE = "npy-array.json"
 
@@ -37,9 +37,8 @@ def plan(array: ArraySpec, depth: int) -> Plan:
     return Plan(levels=(replace(array, chunk_shape=shape),))
 
 
-@dataclass(frozen=True)
 class NpyLayout(ChunkLayout):
-    """A file for each chunk, and one document."""
+    """Where chunks lie, how they become bytes, and the document that describes them."""
 
     def key(self, level: int, position: Position) -> str:
         return ".".join(map(str, position)) + ".npy"
@@ -53,8 +52,12 @@ class NpyLayout(ChunkLayout):
         np.save(buffer, chunk.astype(chunk.dtype.newbyteorder("<")))
         return [buffer.getvalue()]
 
-    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
-        return decode(data, self.key(level, position)).astype(self.plan.full.dtype)
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
+        try:
+            chunk: NDArray[np.generic] = np.load(io.BytesIO(data))
+        except (ValueError, EOFError) as error:
+            raise CorruptDataset(str(error), path=where) from error
+        return chunk.astype(self.plan.full.dtype)
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         spec = self.plan.full
@@ -62,63 +65,33 @@ class NpyLayout(ChunkLayout):
         return {NOTE: json.dumps({**note, "complete": complete}).encode()}
 
     def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
-        note, spec = json.loads(documents[NOTE]), self.plan.full
-        if (note["axes"], note["chunk"], note["dtype"]) != ([*spec.axes], [*spec.chunk_shape], spec.dtype.str):
+        (found,), complete = parse_note(documents[NOTE])
+        (own,) = self.plan.levels
+        if (found.axes, found.chunk_shape, found.dtype) != (own.axes, own.chunk_shape, own.dtype):
             raise DatasetExists(f"{where} holds another array")
-        shape = tuple(note["shape"] if note["complete"] else map(max, note["shape"], spec.shape))
-        return replace(self, plan=self.plan.with_shapes([shape])), note["complete"]
+        shape = found.shape if complete else tuple(map(max, found.shape, own.shape))
+        return self.with_levels([replace(own, shape=shape)]), complete
 
 
-def decode(data: bytes, where: str) -> NDArray[np.generic]:
-    try:
-        chunk: NDArray[np.generic] = np.load(io.BytesIO(data))
-    except (ValueError, EOFError) as error:
-        raise CorruptDataset(str(error), path=where) from error
-    return chunk
+def parse_note(content: bytes) -> tuple[tuple[ArraySpec, ...], bool]:
+    """The levels in the document, and whether they are complete."""
+    note = json.loads(content)
+    spec = ArraySpec(
+        axes=tuple(note["axes"]),
+        shape=tuple(note["shape"]),
+        dtype=np.dtype(note["dtype"]),
+        chunk_shape=tuple(note["chunk"]),
+    )
+    return (spec,), note["complete"]
 
 
-class NpyReader:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder
-        self.refresh()
-
-    def refresh(self) -> None:
-        note = json.loads((self.path / NOTE).read_bytes())
-        self.complete = bool(note["complete"])
-        self.spec = ArraySpec(
-            axes=tuple(note["axes"]),
-            shape=tuple(note["shape"]),
-            dtype=np.dtype(note["dtype"]),
-            chunk_shape=tuple(note["chunk"]),
-        )
-
-    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        path = self.path / (".".join(map(str, position)) + ".npy")
-        try:
-            chunk = decode(path.read_bytes(), str(path)).astype(self.spec.dtype)
-        except FileNotFoundError:
-            return None
-        return chunk[tuple(slice(0, part.stop - part.start) for part in self.spec.region(position))]
-
-    def stored(self) -> Iterator[Position]:
-        for path in self.path.glob("*.npy"):
-            yield tuple(map(int, path.name.removesuffix(".npy").split(".")))
-
-    def close(self) -> None:
-        pass
-
-
-def check(folder: Path, report: CheckReport) -> ChunkCounts:
-    """Read every chunk."""
-    reader, count, size = NpyReader(folder), 0, 0
-    for position in reader.stored():
-        try:
-            chunk = reader.read_chunk(position)
-        except CorruptDataset as error:
-            report.add_error(error)
-            continue
-        count, size = count + 1, size + (0 if chunk is None else chunk.nbytes)
-    return ChunkCounts(1, count, int(np.prod(reader.spec.grid_shape)) - count, size)
+def read_layout(store: Store) -> tuple[NpyLayout, bool]:
+    """The layout of an existing container."""
+    content = store.get(NOTE)
+    if content is None:
+        raise FileMissing(FileNotFoundError(), f"{store.url}/{NOTE}", "read")
+    levels, complete = parse_note(content)
+    return NpyLayout(Plan(levels=levels)), complete
 
 
 FORMAT: ChunkFormat[int] = ChunkFormat(
@@ -129,10 +102,10 @@ FORMAT: ChunkFormat[int] = ChunkFormat(
     grows=True,
     detect=lambda path: (path / NOTE).is_file(),
     folder=lambda path: path,
-    open=lambda path: [NpyReader(path)],
+    open=lambda path: open_readers(path, read_layout),
     parse_options=parse_options,
     plan=plan,
     layout=lambda plan, _: NpyLayout(plan),
     max_encode_memory=lambda spec, _: 2 * spec.chunk_bytes,
-    check=check,
+    check=lambda path, report: check_container(path, read_layout, report),
 )

@@ -226,7 +226,7 @@ def test_what_another_program_has_put_there_is_left_alone(tmp_path: Path) -> Non
     write_log(tmp_path / "cells", frames_at([{"time": 0}]))
     (tmp_path / "cells.n5").mkdir()
     (tmp_path / "cells.n5" / "mine").write_text("mine")
-    with pytest.raises(DatasetError, match="is there already"):
+    with pytest.raises(DatasetError, match="already exists"):
         finish(run_of(tmp_path / "cells", is_remade=True))
     assert (tmp_path / "cells.n5" / "mine").read_text() == "mine"
 

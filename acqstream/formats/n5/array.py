@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
-from acqstream.formats.n5.attributes import (
-    DatasetAttributes,
-    attributes_path,
-    is_dataset,
-    parse_dataset,
-    read_attributes,
-)
+from acqstream.formats.n5.attributes import DatasetAttributes, is_dataset, parse_dataset
 from acqstream.formats.n5.codec import BlockHeader, decode_block, max_file_bytes, parse_header
-from acqstream.formats.n5.folders import below, container_of, readable_attributes, upwards
+from acqstream.formats.n5.folders import (
+    attributes_path,
+    below,
+    container_of,
+    read_attributes,
+    readable_attributes,
+    upwards,
+)
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, centres, read_space
 from acqstream.storage.boundary import Boundary, links_asked_for

@@ -9,21 +9,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from acqstream.errors import CorruptDataset, FileMissing, UnsupportedFeature
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.n5.compression import TYPES
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import parse_json, read_json_object
+from acqstream.storage.json_file import parse_json
 
 ATTRIBUTES_NAME = "attributes.json"
 VERSION_KEY, VERSION = "n5", "4.0.0"
 MAX_BLOCK_BYTES = 2**31 - 1  # not compressed
 
-_MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_ATTRIBUTES_BYTES = 16 * 1024 * 1024
 _MAX_DIMENSIONS = 32
 _MANDATORY = ("dimensions", "blockSize", "dataType")
 _DTYPES = {
@@ -62,19 +61,6 @@ class DatasetAttributes:
     def chunk_shape(self) -> tuple[int, ...]:
         """Slowest axis first."""
         return self.block_size[::-1]
-
-
-def read_attributes(folder: Path) -> dict[str, Any] | None:
-    """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is no JSON object."""
-    try:
-        return read_json_object(folder / ATTRIBUTES_NAME, _MAX_FILE_BYTES)
-    except FileMissing:
-        return None
-
-
-def attributes_path(folder: Path) -> str:
-    """The file of a folder's attributes, for errors."""
-    return str(folder / ATTRIBUTES_NAME)
 
 
 def parse_attributes(content: bytes, path: str) -> dict[str, Any]:

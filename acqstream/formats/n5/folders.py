@@ -7,12 +7,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import DatasetError, StorageError
-from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, VERSION_KEY, is_dataset, read_attributes
+from acqstream.errors import DatasetError, FileMissing, StorageError
+from acqstream.formats.n5.attributes import ATTRIBUTES_NAME, MAX_ATTRIBUTES_BYTES, VERSION_KEY, is_dataset
+from acqstream.storage.json_file import read_json_object
 
 SUFFIX = ".n5"
 _MAX_DEPTH = 32
 _MAX_CHILDREN = 1000  # looked at to tell a container that does not say so
+
+
+def read_attributes(folder: Path) -> dict[str, Any] | None:
+    """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is no JSON object."""
+    try:
+        return read_json_object(folder / ATTRIBUTES_NAME, MAX_ATTRIBUTES_BYTES)
+    except FileMissing:
+        return None
+
+
+def attributes_path(folder: Path) -> str:
+    """The file of a folder's attributes, for errors."""
+    return str(folder / ATTRIBUTES_NAME)
 
 
 def container_of(folder: Path) -> Path:

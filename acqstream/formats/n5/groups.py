@@ -14,8 +14,15 @@ from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
-from acqstream.formats.n5.attributes import is_dataset, read_attributes
-from acqstream.formats.n5.folders import below, container_of, find_datasets, list_folders, readable_attributes
+from acqstream.formats.n5.attributes import is_dataset
+from acqstream.formats.n5.folders import (
+    below,
+    container_of,
+    find_datasets,
+    list_folders,
+    read_attributes,
+    readable_attributes,
+)
 from acqstream.formats.n5.members import AXES_BY_PREFIX, folder_axes, group_folder, level_folder, members
 from acqstream.formats.n5.notes import Notes, parse_notes
 

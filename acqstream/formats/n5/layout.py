@@ -86,7 +86,7 @@ class N5Layout(ChunkLayout):
         header = make_header(spec.chunk_shape[len(self.plan.member_axes) :])
         return header, memoryview(self.options.compression.encode(encode_items(chunk), spec.dtype.itemsize))
 
-    def decode(self, level: int, position: Position, data: bytes) -> NDArray[np.generic]:
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
         """See ChunkLayout."""
         spec, leading = self.plan.levels[level], len(self.plan.member_axes)
         attributes = DatasetAttributes(
@@ -95,7 +95,7 @@ class N5Layout(ChunkLayout):
             dtype=spec.dtype,
             compression=self.options.compression.type,
         )
-        block = decode_block(data, attributes, spec.chunk_shape[leading:], self.key(level, position))
+        block = decode_block(data, attributes, spec.chunk_shape[leading:], where)
         return block.reshape(spec.chunk_shape)
 
     def check_growth(self, shape: Sequence[int]) -> None:

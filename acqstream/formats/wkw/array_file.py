@@ -18,7 +18,7 @@ import numpy as np
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import read_places
+from acqstream.formats.place_note import read_places
 from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_mean import reduced_size

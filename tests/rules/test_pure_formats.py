@@ -1,0 +1,101 @@
+"""Layouts of chunk formats, and the engine of mirrors, see no file system: stores alone open files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PURE = ("layout", "documents", "codec")
+FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/documents.py"))
+MODULES = {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "mmap"}
+STORES = {"acqstream.storage.store", "acqstream.storage.json_file"}  # a protocol, and parsing of JSON texts
+CALLS = {
+    "exists",
+    "iterdir",
+    "is_dir",
+    "is_file",
+    "stat",
+    "read_bytes",
+    "write_bytes",
+    "read_text",
+    "write_text",
+    "unlink",
+}
+CALLS |= {"mkdir", "rmdir", "glob", "rglob", "resolve", "rename", "touch"}
+EDGES = {  # modules of mirrors that may name a path, and why
+    "chunk_plan": "counts processors",
+    "comparison": "opens the dataset and the mirror that a user compares",
+    "container": "keeps mirror.json in the view's own folder, and removes a mirror",
+    "dataset_end": "watches a dataset's folder until its end",
+    "local_container": "makes the store of a folder",
+    "mirror_results": "looks for the mirrors beside a dataset",
+    "mirror_task": "opens the dataset in another process",
+    "mirror_view": "gets the folders of a view from its source",
+    "process_pool": "ends a process",
+    "slab_comparison": "counts processors",
+    "view_kinds": "names the folder of a mirror",
+    "view_worker": "is a process of its own",
+}
+
+
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def file_system_uses(path: Path) -> list[str]:
+    """Imports of modules that reach the file system, and calls that do."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [name for name in imports_of(tree) if name.partition(".")[0] in MODULES]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Name) and function.id == "open":
+                found.append("open()")
+            if isinstance(function, ast.Attribute) and function.attr in CALLS:
+                found.append(f".{function.attr}()")
+    return found
+
+
+def closure(start: Path) -> set[Path]:
+    """A module and all modules of acqstream.formats that it imports."""
+    found, todo = set(), [start]
+    while todo:
+        path = todo.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+            other = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith("acqstream.formats.") and other.exists():
+                todo.append(other)
+    return found
+
+
+def test_layouts_documents_and_codecs_are_pure() -> None:
+    assert FORMATS
+    for folder in FORMATS:
+        for name in PURE:
+            for module in closure(folder / f"{name}.py"):
+                assert not file_system_uses(module), module
+                storage = {
+                    one for one in imports_of(ast.parse(module.read_text())) if one.startswith("acqstream.storage")
+                }
+                assert storage <= STORES, (module, storage)
+
+
+def test_every_chunk_format_with_a_layout_has_the_same_names() -> None:
+    for folder in FORMATS:
+        names = {path.stem for path in folder.glob("*.py")}
+        assert {*PURE, "opening", "check", "options"} <= names, folder
+
+
+def test_the_engine_of_mirrors_sees_stores_only() -> None:
+    modules = {path.stem: path for path in (ROOT / "acqstream" / "mirrors").glob("*.py")}
+    used = {name: uses for name, path in modules.items() if (uses := file_system_uses(path))}
+    assert used.keys() == EDGES.keys(), used
