@@ -1,1 +1,1 @@
-"""What `acqstream bench` measures."""
+"""Benchmarks of `acqstream bench`."""

@@ -1,16 +1,9 @@
-"""What stands beside mirrors, in a process of its own: `python -m acqstream.bench.block_peer WHAT FOLDER WORKLOAD HOW`.
-
-WHAT is "tensorstore": whole blocks of the frames, out of memory, into N5; HOW is JSON: "blocks" (z, y, x) and
-"compression" as N5 says it. Or "lz4": `lz4.block.compress` of the same frames in blocks of WKW, a thread for each
-processor; HOW is not used, and nothing is stored. Prints a measurement.
-"""
+"""Baselines for mirror benchmarks: tensorstore writing complete N5 blocks, and LZ4 compression that stores nothing."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -23,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, latency_of
-from acqstream.bench.peer_process import force
-from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
-from acqstream.bench.workload import Workload, print_measurement
+from acqstream.bench.peers import force
+from acqstream.bench.usage import UsageMeter, reset_peak_memory
+from acqstream.bench.workload import Workload
 
 ROLE = "peer"
 LZ4_SIDE = 32  # of a block of WKW, in voxels
@@ -110,12 +103,4 @@ def _measurement(workload: Workload, started: float, meter: UsageMeter) -> Measu
         seconds=seconds,
         latency=latency_of([int(seconds * 1e9)]),
         processes={ROLE: meter.cost()},
-    )
-
-
-if __name__ == "__main__":
-    _what, _folder, _workload, _how = sys.argv[1:]
-    _wanted = Workload.from_argument(_workload)
-    print_measurement(
-        compress_blocks(_wanted) if _what == "lz4" else write_blocks(Path(_folder), _wanted, **json.loads(_how))
     )

@@ -1,4 +1,4 @@
-"""Runs the rows against the limit, in turn, and reports medians of pairs."""
+"""Compares acqstream over each transport with other writers: `acqstream bench`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
+from acqstream.bench.child_process import run_measured
+from acqstream.bench.daemon import TRANSPORTS, serving, transport_absent
 from acqstream.bench.interruption import temporary_folder
 from acqstream.bench.limit import measure_limit
-from acqstream.bench.machine import machine_of, versions
+from acqstream.bench.measurement import Measurement
 from acqstream.bench.peers import PEERS
 from acqstream.bench.report import (
     LIMIT,
@@ -24,11 +27,70 @@ from acqstream.bench.report import (
     Table,
     absent_row,
     limit_row,
+    machine_of,
     measured_row,
+    versions,
 )
-from acqstream.bench.row import ROWS, USUAL_ROWS, Row
+from acqstream.bench.usage import UsageMeter
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
+from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
+
+PEER = "ndstorage"
+DATASET = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way of writing. run writes a workload into an empty directory; absent says why it cannot, or is empty.
+
+    is_extra: only measured when it is asked for.
+    """
+
+    name: str
+    run: Callable[[Path, Workload, int | None], Measurement]
+    absent: Callable[[], str]
+    is_extra: bool = False
+
+
+def _run_peer(name: str, directory: Path, workload: Workload, memory_mb: int | None) -> Measurement:
+    del memory_mb  # it has no daemon
+    return run_measured("peer", workload.payload_bytes, name=name, folder=directory, workload=workload)
+
+
+def _run_daemon(
+    transport: str,
+    directory: Path,
+    workload: Workload,
+    memory_mb: int | None,
+    durability: DurabilityMode = DEFAULT_DURABILITY_S,
+) -> Measurement:
+    with serving(transport, directory, memory_mb) as daemon:
+        meter = UsageMeter(daemon.pid)
+        how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "durability": durability}
+        sent = run_measured("producer", workload.payload_bytes, workload=workload, **how)
+        return replace(sent, processes={**sent.processes, "daemon": meter.cost()})
+
+
+def _usual(transport: str) -> Row:
+    return Row(transport, partial(_run_daemon, transport), partial(transport_absent, transport))
+
+
+def _forced(durability: DurabilityMode) -> Row:
+    run = partial(_run_daemon, "ipc", durability=durability)
+    return Row(f"ipc-{durability}", run, partial(transport_absent, "ipc"), is_extra=True)
+
+
+ROWS = {
+    row.name: row
+    for row in (
+        *(Row(name, partial(_run_peer, name), peer.absent) for name, peer in PEERS.items()),
+        *(_usual(transport) for transport in TRANSPORTS),
+        *(_forced(durability) for durability in ("close", "batch")),
+    )
+}
+USUAL_ROWS = tuple(row.name for row in ROWS.values() if not row.is_extra)
+
 
 SITUATIONS = (((2048, 2048), "uint16"), ((256, 256), "uint16"), ((64, 64), "uint16"))
 MOST_FRAMES = 250_000  # of one run: the rate of tiny frames is one of frames, and the slow writers take 300 us each
@@ -41,7 +103,7 @@ Observer = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """What to run. payload_bytes are pixels of one run, less if it had more than most_frames.
+    """Settings of a benchmark. payload_bytes are pixels of one run, less if it had more than most_frames.
 
     daemon_memory_mb None is the daemon's own default.
     """
@@ -96,7 +158,7 @@ def run_folder(folder: Path, name: str) -> Iterator[Path]:
 def bench_report(
     settings: BenchSettings, *, situations: Sequence[SituationReport] = (), tables: Sequence[Table] = ()
 ) -> BenchReport:
-    """What was found, with what is to be known of the machine and the moment."""
+    """Combine situations and tables with the machine, the versions and the time."""
     from acqstream import __version__
 
     return BenchReport(

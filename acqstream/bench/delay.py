@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.daemon import serving, transport_absent, transports_of
 from acqstream.bench.measurement import latency_of
-from acqstream.bench.paced_producer import PacedTimes
+from acqstream.bench.producers import PacedTimes
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.row import DATASET
-from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload
 
 TARGET_MS = 80.0  # for 99 of 100 frames
@@ -54,11 +53,11 @@ def _delays_ns(
 ) -> Sequence[int]:
     timeout_s = timeout_for(workload.payload_bytes) + plan.seconds
     with serving(transport, place, memory_mb) as daemon:
-        sending = [daemon.endpoint, DATASET, workload.as_argument(), transport, str(plan.frames_per_s)]
-        reading = [str(daemon.data / DATASET), str(workload.frames)]
-        with started_child("acqstream.bench.paced_producer", sending, timeout_s=timeout_s) as producer:
+        how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "frames_per_s": plan.frames_per_s}
+        reading = {"dataset": daemon.data / DATASET, "frames": workload.frames}
+        with started_child("paced producer", timeout_s=timeout_s, workload=workload, **how) as producer:
             producer.wait_until_ready()
-            with started_child("acqstream.bench.follower", reading, timeout_s=timeout_s) as follower:
+            with started_child("follower", timeout_s=timeout_s, **reading) as follower:
                 follower.wait_until_ready()
                 producer.go()
                 follower.go()

@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
 from acqstream.bench.measurement import Measurement, measurement_from
-from acqstream.bench.process_usage import UsageMeter
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.transport import Served, serving, transport_absent, transports_of
+from acqstream.bench.usage import UsageMeter
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
 
 ON_PAPER_FRAMES = 100_000_000
-_PRODUCER = "acqstream.bench.producer"
-_DURABILITY = "1.0"
 _WARM_FRAMES, _WARM_BYTES = 20_000, 256 * 2**20  # what a daemon loads and allocates once is not counted per frame
 
 Row = dict[str, str | float | None]
@@ -29,7 +28,7 @@ Row = dict[str, str | float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthPlan:
-    """What grows: the number of frames of `small` shape, the shapes (Y, X) of frames, the number of producers.
+    """Varied quantities: the number of frames of `small` shape, the shapes (Y, X) of frames, the number of producers.
 
     All uint16. Each producer has an acquisition of its own, with frames of `usual` shape.
     """
@@ -133,7 +132,7 @@ class _Growth:
         ):
             most = min(_WARM_FRAMES, workload.frames)
             warm = workload_of(workload.shape, workload.dtype, _WARM_BYTES, most)
-            run_measured(_PRODUCER, _arguments(daemon, "warm", warm, self._transport), warm.payload_bytes)
+            run_measured("producer", warm.payload_bytes, **_arguments(daemon, "warm", warm, self._transport))
             return self._measured(daemon, workload, producers)
 
     def _measured(self, daemon: Served, workload: Workload, producers: int) -> _Cost:
@@ -158,16 +157,17 @@ class _Growth:
         )
 
 
-def _arguments(daemon: Served, name: str, workload: Workload, transport: str) -> list[str]:
-    return [daemon.endpoint, name, workload.as_argument(), _DURABILITY, transport]
+def _arguments(daemon: Served, name: str, workload: Workload, transport: str) -> dict[str, Any]:
+    return {"endpoint": daemon.endpoint, "name": name, "workload": workload, "transport": transport}
 
 
-def _at_once(arguments: Sequence[Sequence[str]], workload: Workload) -> list[Measurement]:
+def _at_once(arguments: Sequence[dict[str, Any]], workload: Workload) -> list[Measurement]:
     """Producers that begin together when all are prepared."""
     timeout_s = timeout_for(workload.payload_bytes * len(arguments))
     with ExitStack() as stack:
         children = [
-            stack.enter_context(started_child(_PRODUCER, [*each, "hold"], timeout_s=timeout_s)) for each in arguments
+            stack.enter_context(started_child("producer", timeout_s=timeout_s, is_held=True, **each))
+            for each in arguments
         ]
         for child in children:
             child.wait_until_ready()

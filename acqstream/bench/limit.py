@@ -1,10 +1,12 @@
-"""The limit: what this disk takes from a program that does nothing but write.
+"""Limits of this disk: programs that do nothing but write, read or copy.
 
-Aligned direct writes of 8 MiB from prefaulted memory into a reserved fresh file, one or two in flight, one fdatasync.
+Aligned direct calls of 8 MiB with prefaulted memory, one or two in flight; writes and copies go to a reserved fresh
+file and end with one fdatasync.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -15,7 +17,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from acqstream.bench.measurement import Measurement, ProcessCost, latency_of
+from acqstream.storage.block_file import BlockFile
 from acqstream.storage.disk import LocalDisk, write_all
 from acqstream.storage.memory import PageMemory
 
@@ -27,7 +32,7 @@ _POOL_WRITES = 8  # as many frames as the writers' own pools hold
 def measure_limit(directory: Path, payload_bytes: int) -> Measurement:
     """The better of one and two writes in flight; its latency is that of single writes. Files are deleted again."""
     memory = _prefaulted_memory()
-    runs = [_measure(directory / f"limit-{depth}", payload_bytes, depth, memory) for depth in (1, 2)]
+    runs = [_measure_writes(directory / f"limit-{depth}", payload_bytes, depth, memory) for depth in (1, 2)]
     return max(runs, key=lambda run: run.bytes_per_s)
 
 
@@ -98,7 +103,7 @@ def fresh_file(path: Path, payload_bytes: int, memory: Sequence[memoryview]) -> 
         disk.unlink(str(path))
 
 
-def _measure(path: Path, payload_bytes: int, depth: int, memory: Sequence[memoryview]) -> Measurement:
+def _measure_writes(path: Path, payload_bytes: int, depth: int, memory: Sequence[memoryview]) -> Measurement:
     with fresh_file(path, payload_bytes, memory) as (target, how):
         cpu_started_s, started = time.process_time(), time.perf_counter()
         durations_ns = _write(target, depth)
@@ -164,3 +169,95 @@ def _counter(step: int) -> Callable[[], int]:
         return value
 
     return take
+
+
+READ_BYTES = 8 * 2**20
+
+
+def measure_direct_reads(paths: Sequence[Path]) -> Measurement:
+    """All bytes of these files, in order: the better of one and two reads in flight."""
+    runs = [_measure_reads(paths, depth) for depth in (1, 2)]
+    return max(runs, key=lambda run: run.bytes_per_s)
+
+
+def _measure_reads(paths: Sequence[Path], depth: int) -> Measurement:
+    memory = [PageMemory(READ_BYTES).view for _ in range(depth)]
+    for path in paths:
+        forget(path)
+    files = [BlockFile(path) for path in paths]
+    places = [(file, offset) for file in files for offset in range(0, file.size(), READ_BYTES)]
+
+    def read(worker: int) -> tuple[int, array[int]]:
+        total, durations_ns = 0, array("q")
+        for file, offset in places[worker::depth]:
+            before_ns = time.perf_counter_ns()
+            total += file.read_blocks(offset, memory[worker])
+            durations_ns.append(time.perf_counter_ns() - before_ns)
+        return total, durations_ns
+
+    cpu_started_s, started = time.process_time(), time.perf_counter()
+    with ThreadPoolExecutor(depth, thread_name_prefix="direct-reads") as pool:
+        results = list(pool.map(read, range(depth)))
+    seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started_s
+    durations = np.concatenate([np.frombuffer(durations_ns, np.int64) for _, durations_ns in results])
+    return Measurement(
+        payload_bytes=sum(total for total, _ in results),
+        frames=len(places),
+        seconds=seconds,
+        latency=latency_of(durations.tolist()),
+        processes={"reader": ProcessCost(cpu_s, None)},
+        note=f"{depth} in flight",
+    )
+
+
+def forget(path: Path) -> None:
+    """Take a file out of the page cache, where the system can; what is not yet on the disk stays."""
+    if hasattr(os, "posix_fadvise"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def measure_copy(sources: Sequence[Path], directory: Path) -> Measurement:
+    """The better of one thread and two; its latency is that of a piece. The copy is deleted again."""
+    runs = [_measure_copy(sources, directory / f"copy-{depth}", depth) for depth in (1, 2)]
+    return max(runs, key=lambda run: run.bytes_per_s)
+
+
+def _measure_copy(sources: Sequence[Path], path: Path, depth: int) -> Measurement:
+    memory = [PageMemory(READ_BYTES).view for _ in range(depth)]
+    for source in sources:
+        forget(source)
+    files = [BlockFile(source) for source in sources]
+    sizes = [file.size() // BLOCK_BYTES * BLOCK_BYTES for file in files]
+    starts = itertools.accumulate(sizes[:-1], initial=0)
+    pieces = [
+        (file, offset, start + offset, min(READ_BYTES, size - offset))
+        for file, size, start in zip(files, sizes, starts, strict=True)
+        for offset in range(0, size, READ_BYTES)
+    ]
+    with fresh_file(path, sum(sizes), memory) as (target, how):
+
+        def copy(worker: int) -> list[int]:
+            durations_ns = []
+            for file, source, place, length in pieces[worker::depth]:
+                before_ns = time.perf_counter_ns()
+                part = memory[worker][:length]
+                file.read_blocks(source, part)
+                write_all(target.disk, target.fd, [part], place, step=BLOCK_BYTES)
+                durations_ns.append(time.perf_counter_ns() - before_ns)
+            return durations_ns
+
+        cpu_started_s, started = time.process_time(), time.perf_counter()
+        with ThreadPoolExecutor(depth, thread_name_prefix="copy") as pool:
+            durations = array("q", itertools.chain.from_iterable(pool.map(copy, range(depth))))
+        target.disk.fdatasync(target.fd)
+        seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started_s
+    return Measurement(
+        payload_bytes=sum(sizes),
+        frames=len(pieces),
+        seconds=seconds,
+        latency=latency_of(durations),
+        processes={"peer": ProcessCost(cpu_s, None)},
+        note=f"{how}, {depth} in flight",
+    )

@@ -1,4 +1,4 @@
-"""What one run of one row gave."""
+"""Measurements of single runs, and their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """What a process spent in a run; peak_bytes is its largest resident size ever, None where the system hides it."""
+    """Cost of a process in a run; peak_bytes is its largest resident size, None where the system does not report it."""
 
     cpu_s: float
     peak_bytes: int | None

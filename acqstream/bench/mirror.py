@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
 from acqstream.bench.limit import measure_limit
 from acqstream.bench.measurement import GIGA, spread_of
-from acqstream.bench.memory_watch import watched_children
 from acqstream.bench.mirror_alone import ALONE_ROWS, AloneBench, AloneRow
-from acqstream.bench.mirrored_producer import MirroredPlan, MirroredRun
-from acqstream.bench.process_usage import children_cpu_seconds, cpu_seconds
+from acqstream.bench.producers import MirroredRun
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.row import DATASET
-from acqstream.bench.transport import Served, serving, transport_absent, transports_of
+from acqstream.bench.usage import children_cpu_seconds, cpu_seconds, watched_children
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 
@@ -179,12 +177,17 @@ class _Bench:
     def _send(
         self, endpoint: str, workload: Workload, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None
     ) -> MirroredRun:
-        plan = MirroredPlan(
-            z=min(Z, workload.frames), mirrors=tuple(mirrors), transport=self._transport, frames_per_s=frames_per_s
-        )
-        arguments = [endpoint, DATASET, workload.as_argument(), plan.as_argument()]
-        timeout_s = timeout_for(_MOST_COPIES * workload.payload_bytes)
-        with started_child("acqstream.bench.mirrored_producer", arguments, timeout_s=timeout_s) as producer:
+        with started_child(
+            "mirrored producer",
+            timeout_s=timeout_for(_MOST_COPIES * workload.payload_bytes),
+            endpoint=endpoint,
+            name=DATASET,
+            workload=workload,
+            transport=self._transport,
+            z=min(Z, workload.frames),
+            mirrors=mirrors,
+            frames_per_s=frames_per_s,
+        ) as producer:
             return MirroredRun.from_document(producer.result())
 
     @contextmanager

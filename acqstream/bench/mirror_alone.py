@@ -1,24 +1,98 @@
-"""Mirrors of a dataset that is there already, each in turn with what stands beside it."""
+"""Mirrors of a finished dataset, as `acqstream mirror` makes them, in turn with their baselines."""
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from acqstream.bench import block_peer
 from acqstream.bench.block_peer import ROLE
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import run_folder
-from acqstream.bench.copy_limit import measure_copy
-from acqstream.bench.measurement import GIGA, Measurement, spread_of
-from acqstream.bench.mirror_process import AloneRun
+from acqstream.bench.limit import forget, measure_copy
+from acqstream.bench.measurement import GIGA, Measurement, ProcessCost, latency_of, measurement_from, spread_of
 from acqstream.bench.report import Table
+from acqstream.bench.usage import UsageMeter, reset_peak_memory
 from acqstream.bench.workload import Workload
+from acqstream.errors import AcquisitionFailed
+from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.mirrors.comparison import compare
+from acqstream.mirrors.mirror_view import KEPT_BYTES
+from acqstream.mirrors.view_maker import view_maker
+from acqstream.model.view_spec import ViewSpec
+from acqstream.storage.allocator import keep_large_blocks
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.view import ViewRun
+from acqstream.views.view_progress import ViewState
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRun:
+    """mirror: until all of it is durable, role "mirror"; the peak is beyond what the process had before. check_s: for
+    comparing every frame after, with check_cpu_s of processor time. memory_bytes: what it had computed to take."""
+
+    mirror: Measurement
+    check_s: float
+    check_cpu_s: float
+    memory_bytes: int
+
+    @staticmethod
+    def from_document(values: Mapping[str, Any]) -> AloneRun:
+        return AloneRun(**{**values, "mirror": measurement_from(values["mirror"])})
+
+
+def measure_mirror(dataset: Path, out: Path, settings: Mapping[str, Any], memory_mb: float) -> AloneRun:
+    """Mirror a dataset that is not in the page cache, in this process.
+
+    Raises AcquisitionFailed if a frame of the mirror is not that of the dataset.
+    """
+    keep_large_blocks(KEPT_BYTES)
+    reader, *_ = open_readers(dataset)
+    count, frame_bytes = len(reader), reader.stored_frame(0)[1].payload_bytes
+    reader.close()
+    for stack in dataset.glob("*.tif"):
+        forget(stack)
+    name = str(settings["format"])
+    make = view_maker(ViewSpec(name, settings), container=out, memory_mb=memory_mb)
+    reset_peak_memory()
+    before = psutil.Process().memory_info().rss
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    run = ViewRun(dataset, name, make, folder=view_folder(out, "view"))
+    _finish(run)
+    seconds, cost = time.perf_counter() - started, meter.cost()
+    peak = None if cost.peak_bytes is None else max(0, cost.peak_bytes - before)
+    measured = Measurement(
+        payload_bytes=count * frame_bytes,
+        frames=count,
+        seconds=seconds,
+        latency=latency_of([int(seconds * 1e9)]),
+        processes={"mirror": ProcessCost(cost.cpu_s, peak)},
+    )
+    meter, started = UsageMeter(os.getpid()), time.perf_counter()
+    found = compare(dataset, run.folder, count)
+    if found.different or found.frames != count:
+        raise AcquisitionFailed(f"{out}: of {count} frames {found.frames} were compared, {found.text}")
+    check_s, check_cpu_s = time.perf_counter() - started, meter.cost().cpu_s
+    return AloneRun(measured, check_s, check_cpu_s, int(run.view.summary()["memory_bytes"]))
+
+
+def _finish(run: ViewRun) -> None:
+    try:
+        while (wait_s := run.step()) is not None:
+            time.sleep(wait_s)
+        if run.progress().state is not ViewState.COMPLETE:
+            raise AcquisitionFailed(f"{run.folder}: is {run.progress().state} {run.reason}")
+    finally:
+        run.close()
+
 
 MEMORY_MB = 1024  # the default of `acqstream mirror`
 TENSORSTORE, COPY, LZ4 = "tensorstore", "direct copy", "lz4.block"
@@ -87,10 +161,10 @@ class AloneBench:
         return Table(title=title, rows=tuple(rows), note=note)
 
     def _mirror(self, row: AloneRow, place: Path) -> AloneRun:
-        how = json.dumps({"settings": row.settings, "memory_mb": MEMORY_MB})
-        arguments = [str(self._dataset), str(place / "mirror"), how]
+        places = {"dataset": self._dataset, "out": place / "mirror"}
         timeout_s = timeout_for(2 * self._workload.payload_bytes)
-        with started_child("acqstream.bench.mirror_process", arguments, timeout_s=timeout_s) as child:
+        how = {"settings": row.settings, "memory_mb": MEMORY_MB}
+        with started_child("mirror", timeout_s=timeout_s, **places, **how) as child:
             return AloneRun.from_document(child.result())
 
     def _beside(self, row: AloneRow, place: Path) -> Measurement | None:
@@ -100,10 +174,11 @@ class AloneBench:
             return None
         sides = (self._workload.frames, *self._workload.shape)
         blocks = [min(pair) for pair in zip(row.settings.get("blocks", ()), sides, strict=False)]
+        size = self._workload.payload_bytes
+        if row.beside == LZ4:
+            return run_measured("lz4 blocks", size, workload=self._workload)
         how = {"blocks": blocks, "compression": row.settings["compression"]}
-        what = "lz4" if row.beside == LZ4 else "tensorstore"
-        arguments = [what, str(place), self._workload.as_argument(), json.dumps(how)]
-        return run_measured("acqstream.bench.block_peer", arguments, self._workload.payload_bytes)
+        return run_measured("tensorstore blocks", size, folder=place, workload=self._workload, **how)
 
     def _figures(self, row: AloneRow) -> dict[str, str | float | None]:
         pairs = self._pairs[row.name]

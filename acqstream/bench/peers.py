@@ -1,11 +1,12 @@
-"""Other writers, as their users call them: each takes frames one by one and knows when it has written all of them.
+"""Other writers, as their users call them: each takes frames one by one and reports when it has written all of them.
 
-Their files are not forced to the disk here: that is the same for all of them, see `peer_process`.
+Every file and folder of a peer is forced to the disk at the end, by the same code.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.bench.workload import Workload
+from acqstream.bench.measurement import Measurement
+from acqstream.bench.workload import Workload, run_workload
 
 _CHUNK_BYTES = 8 * 2**20  # of tensorstore: small frames share chunks of this size, a larger frame is a chunk
 _SHARD_BYTES, _SHARD_FRAMES = 128 * 2**20, 256  # whichever is reached first
@@ -155,3 +157,31 @@ PEERS = {
     "tensorstore": Peer("tensorstore", "tensorstore", _open_tensorstore),
 }
 """By the name of their row."""
+
+
+def write_frames(name: str, folder: Path, workload: Workload) -> Measurement:
+    """Write the workload; the time ends when every file and folder that the peer made is on the disk."""
+    writer = PEERS[name].open(folder, workload)
+
+    def finish() -> None:
+        writer.finish()
+        force(folder)
+
+    return run_workload(workload, writer.put, finish, role="producer")
+
+
+def force(folder: Path) -> None:
+    """fsync of every file below `folder`, of every folder there, and of itself."""
+    for parent, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            _sync(os.path.join(parent, name), os.O_RDWR)
+        if os.name == "posix":  # elsewhere folders cannot be opened
+            _sync(parent, os.O_RDONLY)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acqstream.bench.child_process import started_child, timeout_for
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.daemon import serving, transport_absent, transports_of
 from acqstream.bench.measurement import GIGA, measurement_from
-from acqstream.bench.process_usage import children_cpu_seconds, cpu_seconds
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.row import DATASET
-from acqstream.bench.transport import serving, transport_absent, transports_of
+from acqstream.bench.usage import children_cpu_seconds, cpu_seconds
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import ConfigError
@@ -75,9 +74,10 @@ def _measure(place: Path, transport: str, workload: Workload, plan: PyramidPlan,
     levels, memory_mb = how
     with serving(transport, place, memory_mb) as daemon:
         before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
-        arguments = [daemon.endpoint, DATASET, workload.as_argument(), str(plan.side), levels, transport]
+        tiles = {"side": plan.side, "levels": levels if levels == WITH else int(levels)}
+        to = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport}
         timeout_s = timeout_for(workload.payload_bytes)
-        with started_child("acqstream.bench.tiled_producer", arguments, timeout_s=timeout_s) as producer:
+        with started_child("tiled producer", timeout_s=timeout_s, workload=workload, **to, **tiles) as producer:
             found = producer.result()
         views_s = children_cpu_seconds(daemon.pid) - views_before_s
         daemon_s = cpu_seconds(daemon.pid) - before_s - views_s

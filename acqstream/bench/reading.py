@@ -11,11 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from acqstream.bench.child_process import run_measured
-from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
+from acqstream.bench.comparison import (
+    DATASET,
+    PEER,
+    ROWS,
+    BenchSettings,
+    Observer,
+    bench_folder,
+    bench_report,
+    run_folder,
+)
 from acqstream.bench.measurement import Measurement
-from acqstream.bench.reading_process import FIRST_AXES
+from acqstream.bench.readers import FIRST_AXES
 from acqstream.bench.report import LIMIT, BenchReport, RowReport, SituationReport, absent_row, rate_ratio, row_report
-from acqstream.bench.row import DATASET, PEER, ROWS
 from acqstream.bench.workload import workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.layout import NDTiffLayout
@@ -84,7 +92,7 @@ class _Reading:
         for turn in range(self._settings.pairs):
             for what in measures if turn % 2 == 0 else measures[::-1]:  # whoever is first may find a rested disk
                 self._tell(f"{title}: {what}")
-                runs[what].append(run_measured("acqstream.bench.reading_process", [what, str(path)], size))
+                runs[what].append(run_measured("reader", size, what=what, dataset=path))
         return runs
 
     def _tell(self, text: str) -> None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import (
+    DATASET,
+    ROWS,
     BenchSettings,
     Observer,
     bench_folder,
@@ -20,12 +22,11 @@ from acqstream.bench.comparison import (
     check_space,
     run_folder,
 )
+from acqstream.bench.daemon import serving, transport_absent, transports_of
 from acqstream.bench.limit import measure_paced_limit
 from acqstream.bench.measurement import latency_of
-from acqstream.bench.paced_producer import PacedTimes
+from acqstream.bench.producers import PacedTimes
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.row import DATASET, ROWS
-from acqstream.bench.transport import serving, transport_absent, transports_of
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.journal import JOURNAL_NAME
@@ -118,8 +119,8 @@ class _Steady:
         """The times of all frames, and the number of the stack file of each."""
         timeout_s = timeout_for(workload.payload_bytes) + self._plan.seconds
         with serving(transport, place, self._settings.daemon_memory_mb) as daemon:
-            arguments = [daemon.endpoint, DATASET, workload.as_argument(), transport, str(frames_per_s)]
-            with started_child("acqstream.bench.paced_producer", arguments, timeout_s=timeout_s) as producer:
+            how = {"endpoint": daemon.endpoint, "name": DATASET, "transport": transport, "frames_per_s": frames_per_s}
+            with started_child("paced producer", timeout_s=timeout_s, workload=workload, **how) as producer:
                 producer.wait_until_ready()
                 producer.go()
                 times = PacedTimes.from_document(producer.result())
@@ -147,7 +148,7 @@ def put_figures(times: PacedTimes) -> dict[str, float]:
 
 
 def roll_over_figures(times: PacedTimes, stacks: NDArray[Any]) -> dict[str, float | None]:
-    """What happened in the second after each new stack file, and in other seconds. stacks: the file of each frame."""
+    """Figures of the second after each new stack file, and of other seconds. stacks: the file of each frame."""
     began = np.array(times.began_ns)
     put = np.array(times.ended_ns) - began
     published = np.array([np.nan if seen_ns is None else seen_ns for seen_ns in times.published_ns])

@@ -1,21 +1,20 @@
-"""What a writer has to write in a benchmark: so many frames of one shape, through one `put` after the other."""
+"""Workload of a benchmark: a number of frames of one shape, written by one `put` after the other."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement, latency_of
-from acqstream.bench.process_usage import UsageMeter, reset_peak_memory
+from acqstream.bench.usage import UsageMeter, reset_peak_memory
 from acqstream.simulate.camera_frames import camera_frames
 
 POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
@@ -44,12 +43,9 @@ class Workload:
     def payload_bytes(self) -> int:
         return self.frames * self.frame_bytes
 
-    def as_argument(self) -> str:
-        return json.dumps(asdict(self))
-
     @staticmethod
-    def from_argument(text: str) -> Workload:
-        values = json.loads(text)
+    def of(values: Mapping[str, Any]) -> Workload:
+        """The inverse of `dataclasses.asdict`."""
         return Workload(**{**values, "shape": tuple(values["shape"])})
 
     def pool(self) -> list[NDArray[Any]]:
@@ -98,8 +94,3 @@ def run_workload(
         latency=latency_of(durations_ns),
         processes={role: meter.cost()},
     )
-
-
-def print_measurement(measurement: Measurement) -> None:
-    """One JSON line on stdout, for the process that started this one."""
-    print(json.dumps(asdict(measurement)), flush=True)

@@ -59,9 +59,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
 
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
-    from acqstream.bench.comparison import MOST_FRAMES, BenchSettings
+    from acqstream.bench.comparison import MOST_FRAMES, ROWS, USUAL_ROWS, BenchSettings
     from acqstream.bench.interruption import cleaned_up_if_interrupted
-    from acqstream.bench.row import ROWS, USUAL_ROWS
 
     names = "--reading, --latency, --steady, --growth, --pyramid, --mirror and --plot"
     _check_one(names, reading, latency, steady, growth, pyramid, mirror, plot)

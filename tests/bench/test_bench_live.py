@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acqstream.bench.comparison import BenchSettings, run_benchmark
+from acqstream.bench.comparison import ROWS, BenchSettings, run_benchmark
 from acqstream.bench.peers import PEERS
-from acqstream.bench.row import ROWS
 
 
 @pytest.mark.slow

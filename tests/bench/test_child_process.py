@@ -1,21 +1,47 @@
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from acqstream.bench.child_process import run_measured, started_child
-from acqstream.bench.process_usage import UsageMeter, children_cpu_seconds, cpu_seconds, peak_memory_bytes
+from acqstream.bench.child import RUNS
+from acqstream.bench.child_process import Child, run_measured, started_process
+from acqstream.bench.usage import UsageMeter, children_cpu_seconds, cpu_seconds, peak_memory_bytes
+from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed
 
 
+def run_program(module: str, *arguments: str, timeout_s: float = 60.0) -> AbstractContextManager[Child]:
+    return started_process(module, [sys.executable, "-m", module, *arguments], timeout_s=timeout_s)
+
+
 def test_a_failing_child_says_why() -> None:
-    with pytest.raises(AcquisitionFailed, match=r"nosuchmodule ended with code 1: .*nosuchmodule"):
-        run_measured("nosuchmodule", [], 0)
+    with (
+        pytest.raises(AcquisitionFailed, match=r"nosuchmodule ended with code 1: .*nosuchmodule"),
+        run_program("nosuchmodule") as child,
+    ):
+        child.result()
+
+
+def test_a_plan_names_what_is_run_and_its_arguments(tmp_path: Path) -> None:
+    workload = Workload((32, 40), "uint16", 4)
+    reserved = run_measured("lz4 blocks", 0, workload=workload)
+    assert (reserved.frames, reserved.payload_bytes) == (4, workload.payload_bytes)
+    with pytest.raises(AcquisitionFailed, match="nothing of the kind ended with code 1: KeyError"):
+        run_measured("nothing of the kind", 0, folder=tmp_path)
+
+
+def test_all_that_can_be_run_exists() -> None:
+    for place in RUNS.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(importlib.import_module(f"acqstream.bench.{module}"), name)), place
 
 
 def test_usage_of_this_process() -> None:
@@ -56,7 +82,7 @@ def test_children_that_have_ended_are_counted(monkeypatch: pytest.MonkeyPatch) -
 def test_a_hanging_child_is_ended() -> None:
     with (
         pytest.raises(AcquisitionFailed, match="timeit did not end within 1 s"),
-        started_child("timeit", ["-n", "1", "input()"], timeout_s=1) as child,
+        run_program("timeit", "-n", "1", "input()", timeout_s=1) as child,
     ):
         child.wait_until_ready()
 
@@ -70,7 +96,7 @@ def test_a_hanging_child_is_told_though_its_timer_has_not_ended_yet(monkeypatch:
         told.wait(50)
 
     monkeypatch.setattr(subprocess.Popen, "kill", kill_and_stay)
-    with started_child("timeit", ["-n", "1", "input()"], timeout_s=0.1) as child:
+    with run_program("timeit", "-n", "1", "input()", timeout_s=0.1) as child:
         with pytest.raises(AcquisitionFailed, match="timeit did not end within 0 s"):
             child.wait_until_ready()
         told.set()
@@ -79,7 +105,7 @@ def test_a_hanging_child_is_told_though_its_timer_has_not_ended_yet(monkeypatch:
 def test_one_that_ends_before_it_is_ready_says_why() -> None:
     with (
         pytest.raises(AcquisitionFailed, match="nosuchmodule ended with code 1"),
-        started_child("nosuchmodule", [], timeout_s=60) as child,
+        run_program("nosuchmodule") as child,
     ):
         child.wait_until_ready()
 
@@ -96,7 +122,7 @@ def test_an_interrupt_as_soon_as_a_child_runs_is_not_held_up_by_its_time_limit()
 
 
 def test_children_do_not_outlive_their_block() -> None:
-    with started_child("timeit", ["-n", "1", "-r", "1", "input()"], timeout_s=60) as child:
+    with run_program("timeit", "-n", "1", "-r", "1", "input()", timeout_s=60) as child:
         process = child._process
         assert process.poll() is None
     assert process.poll() is not None

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from acqstream.bench import comparison
-from acqstream.bench.comparison import BenchSettings, run_benchmark
-from acqstream.bench.machine import file_system_of
+from acqstream.bench.comparison import BenchSettings, Row, run_benchmark
 from acqstream.bench.measurement import Latency, Measurement, ProcessCost
-from acqstream.bench.row import Row
+from acqstream.bench.report import file_system_of
 from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed, ConfigError
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.bench import block_peer, copy_limit
+from acqstream.bench import block_peer, limit
 from acqstream.bench.block_peer import compress_blocks, write_blocks
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.copy_limit import measure_copy
+from acqstream.bench.limit import measure_copy
 from acqstream.bench.mirror import LIVE_ROWS, MirrorPlan, run_mirror_benchmark, stacks_of
 from acqstream.bench.mirror_alone import ALONE_ROWS
 from acqstream.bench.workload import Workload
@@ -52,7 +52,7 @@ def test_lz4_compresses_as_many_bytes_as_there_are(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_copy_has_all_whole_blocks_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_limit, "READ_BYTES", 8192)
+    monkeypatch.setattr(limit, "READ_BYTES", 8192)
     sources = [tmp_path / "a", tmp_path / "b"]
     for n, source in enumerate(sources):
         source.write_bytes(bytes([n + 1]) * (5 * 4096 + n))
@@ -62,7 +62,7 @@ def test_a_copy_has_all_whole_blocks_and_goes(tmp_path: Path, monkeypatch: pytes
         written[fd, offset] = bytes(buffers[0])
         return write_all(disk, fd, buffers, offset, step=step)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("acqstream.bench.copy_limit.write_all", note)
+    monkeypatch.setattr("acqstream.bench.limit.write_all", note)
     measured = measure_copy(sources, tmp_path)
     assert measured.payload_bytes == 10 * 4096
     assert sorted(tmp_path.iterdir()) == sources

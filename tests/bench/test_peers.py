@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acqstream.bench import peer_process, peers
+from acqstream.bench import peers
 from acqstream.bench.peers import PEERS, Peer, frames_per_chunk
 from acqstream.bench.workload import Workload
 
@@ -56,9 +56,9 @@ def test_a_peer_stores_every_frame_and_is_forced(name: str, tmp_path: Path, monk
     if reason := PEERS[name].absent():
         pytest.skip(reason)
     forced: list[str] = []
-    monkeypatch.setattr(peer_process, "_sync", lambda path, flags: forced.append(os.fspath(path)))
+    monkeypatch.setattr(peers, "_sync", lambda path, flags: forced.append(os.fspath(path)))
     workload = Workload((32, 48), "uint16", FRAMES)
-    measured = peer_process.measure(name, tmp_path, workload)
+    measured = peers.write_frames(name, tmp_path, workload)
     assert measured.frames == FRAMES
     assert {Path(path) for path in forced} == {tmp_path, *tmp_path.rglob("*")}
     np.testing.assert_array_equal(READERS[name](tmp_path), images(workload))

@@ -87,6 +87,6 @@ def test_refuses_before_anything_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_else_loads_matplotlib() -> None:
-    modules = "acqstream.cli.main, acqstream.bench.plot, acqstream.bench.row"
+    modules = "acqstream.cli.main, acqstream.bench.plot, acqstream.bench.comparison"
     code = f"import sys, {modules}; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=50).returncode == 0

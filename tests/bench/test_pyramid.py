@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
+from acqstream.bench.producers import wait_for_view
 from acqstream.bench.pyramid import PyramidPlan, run_pyramid_benchmark
-from acqstream.bench.tiled_producer import wait_for_levels
 from acqstream.errors import AcquisitionFailed
+from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.disk import LocalDisk
 from acqstream.views.checkpoint import Checkpoint, view_folder, write_checkpoint
 
@@ -18,9 +19,9 @@ def test_levels_that_fail_end_it(tmp_path: Path) -> None:
     folder.mkdir()
     write_checkpoint(LocalDisk(), folder, Checkpoint("pyramid", "", 4, None, False, {}, "after 4 frames: no such luck"))
     with pytest.raises(AcquisitionFailed, match="failed after 4 frames: no such luck"):
-        wait_for_levels(tmp_path / "cells")
+        wait_for_view(tmp_path / "cells", ViewSpec("pyramid"))
     write_checkpoint(LocalDisk(), folder, Checkpoint("pyramid", "", 4, None, True, {}))
-    wait_for_levels(tmp_path / "cells")
+    wait_for_view(tmp_path / "cells", ViewSpec("pyramid"))
 
 
 @pytest.mark.slow

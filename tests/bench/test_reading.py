@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import acqstream
-from acqstream.bench import direct_reads, reading_process
+from acqstream.bench import limit, readers
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.direct_reads import measure_direct_reads
+from acqstream.bench.limit import measure_direct_reads
 from acqstream.bench.reading import run_reading_benchmark, write_large_index
 from acqstream.errors import ConfigError
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
@@ -56,7 +56,7 @@ def test_the_dataset_to_open_is_one(tmp_path: Path) -> None:
         assert ds.shape == (3, 4, 25, 32, 32)
         assert not ds.read_frame(time=2, channel="Brightfield", z=24).any()
         assert len(list(ds.frames())) == 300
-    measured = reading_process.measure_opening(path)
+    measured = readers.measure_opening(path)
     assert measured.frames == 300
     assert measured.note.endswith("bytes per frame")
 
@@ -66,13 +66,13 @@ def test_frames_and_bare_reads_take_the_same_bytes(tmp_path: Path) -> None:
     for t in range(5):
         folder.add({"time": t}, image(t))
     for what in ("frames", "read_frame", "pread"):
-        measured = reading_process.MEASURES[what](folder.path)
+        measured = readers.measure(what, folder.path)
         assert measured.payload_bytes == measured.frames * 24
         assert measured.frames % 5 == 0
 
 
 def test_direct_reads_take_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_reads, "READ_BYTES", 8192)
+    monkeypatch.setattr(limit, "READ_BYTES", 8192)
     (tmp_path / "a").write_bytes(bytes(30_000))
     (tmp_path / "b").write_bytes(bytes(8192))
     measured = measure_direct_reads([tmp_path / "a", tmp_path / "b"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from acqstream.bench.comparison import BenchSettings
-from acqstream.bench.paced_producer import PacedTimes
+from acqstream.bench.producers import PacedTimes
 from acqstream.bench.steady import SteadyPlan, _Steady, put_figures, roll_over_figures, run_steady_benchmark
 
 SECOND = 10**9

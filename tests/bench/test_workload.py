@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ def test_frames_fill_the_bytes() -> None:
 
 def test_goes_through_the_command_line() -> None:
     workload = Workload((16, 32), "uint8", 3, pool_bytes=5)
-    assert Workload.from_argument(workload.as_argument()) == workload
+    assert Workload.of(json.loads(json.dumps(asdict(workload)))) == workload
 
 
 def test_puts_every_frame_then_finishes() -> None:

@@ -368,8 +368,8 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
     [
         (signal.SIGTERM, ""),  # while the limit of the disk is measured
         (signal.SIGTERM, "serve"),
-        (signal.SIGTERM, "acqstream.bench.producer"),
-        (signal.SIGINT, "acqstream.bench.producer"),
+        (signal.SIGTERM, '"run": "producer"'),
+        (signal.SIGINT, '"run": "producer"'),
     ],
 )
 def test_a_benchmark_that_is_interrupted(
@@ -413,7 +413,7 @@ def test_the_daemon_of_a_benchmark_that_is_killed_ends(tmp_path: Path, monkeypat
     def is_sending() -> bool:
         assert bench.poll() is None
         of_it[:] = psutil.Process(bench.pid).children(recursive=True)
-        return any("acqstream.bench.producer" in command_of(one) for one in of_it)
+        return any('"run": "producer"' in command_of(one) for one in of_it)
 
     try:
         until(is_sending, "frames are sent", 40.0, every_s=0.02)

@@ -1,11 +1,13 @@
-"""CPU time and peak memory of processes."""
+"""Processor time and memory of processes."""
 
 from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ def reset_peak_memory() -> None:
 
 
 class UsageMeter:
-    """What a process spends from here on."""
+    """Processor time and peak memory of a process from here on."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -71,3 +73,40 @@ class UsageMeter:
     def cost(self) -> ProcessCost:
         """CPU since the start, and the peak memory since the last reset."""
         return ProcessCost(cpu_seconds(self._pid) - self._start_s, peak_memory_bytes(self._pid))
+
+
+_POLL_S = 0.1
+
+
+class MemoryWatch:
+    """peak_bytes: resident memory that is not shared with others, all children of a process together."""
+
+    def __init__(self, pid: int) -> None:
+        self.peak_bytes = 0
+        self._process = psutil.Process(pid)
+
+    def look(self) -> None:
+        total = 0
+        for child in self._process.children():
+            with suppress(psutil.NoSuchProcess):
+                found = child.memory_info()
+                total += found.rss - getattr(found, "shared", 0)  # where the system does not tell: all of it
+        self.peak_bytes = max(self.peak_bytes, total)
+
+
+@contextmanager
+def watched_children(pid: int) -> Iterator[MemoryWatch]:
+    """While the block runs."""
+    watch, ended = MemoryWatch(pid), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_POLL_S):
+            watch.look()
+
+    thread = threading.Thread(target=look, name="memory of the views", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()

@@ -1,13 +1,9 @@
-"""One measurement of reading, in its own process: `python -m acqstream.bench.reading_process WHAT DATASET`.
-
-WHAT is a key of MEASURES. Prints a measurement.
-"""
+"""Readers of the benchmarks, each in a child process: opening, all frames, single frames, following."""
 
 from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from array import array
 from collections.abc import Callable
@@ -16,11 +12,12 @@ from typing import Any
 
 import psutil
 
-from acqstream.bench.direct_reads import forget, measure_direct_reads
+from acqstream.bench.child_process import hold
+from acqstream.bench.limit import forget, measure_direct_reads
 from acqstream.bench.measurement import Measurement, latency_of
-from acqstream.bench.process_usage import UsageMeter
-from acqstream.bench.workload import print_measurement
+from acqstream.bench.usage import UsageMeter
 from acqstream.dataset.dataset import open_dataset
+from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.reader import open_readers
 
@@ -147,7 +144,7 @@ def _measurement(payload_bytes: int, durations_ns: array[int], seconds: float, m
     )
 
 
-MEASURES: dict[str, Callable[[Path], Measurement]] = {
+_MEASURES: dict[str, Callable[[Path], Measurement]] = {
     "open": measure_opening,
     "open-ndstorage": measure_opening_ndstorage,
     "limit": measure_limit,
@@ -156,5 +153,25 @@ MEASURES: dict[str, Callable[[Path], Measurement]] = {
     "pread": measure_pread,
 }
 
-if __name__ == "__main__":
-    print_measurement(MEASURES[sys.argv[1]](Path(sys.argv[2])))
+
+_TIMEOUT_S = 30.0
+
+
+def measure(what: str, dataset: Path) -> Measurement:
+    """One of the measurements of a finished dataset, by its name."""
+    return _MEASURES[what](dataset)
+
+
+def follow(dataset: Path, frames: int) -> list[int]:
+    """Read every frame as soon as it is published; the moments, by the frame's place on the time axis."""
+    read_ns = [0] * frames
+    count = 0
+    with open_dataset(dataset) as growing:
+        hold()
+        for key in growing.follow(timeout_s=_TIMEOUT_S):
+            growing.read_frame(key)
+            read_ns[int(key["time"])] = time.monotonic_ns()
+            count += 1
+    if count != frames:
+        raise AcquisitionFailed(f"the follower saw {count} of {frames} frames")
+    return read_ns
