@@ -33,7 +33,7 @@ class ClientAccess:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], server_key: Path, client_keys: Path) -> None:
         if not client_keys.is_dir():
             raise ConfigError(
-                f"client_keys: {client_keys} is no folder; put the clients' public key files (*.key) there"
+                f"client_keys: {client_keys} is not a folder; put the clients' public key files (*.key) there"
             )
         self._public, self._secret = _load_server_key(server_key)
         self._authenticator = _Authenticator(client_keys, context)

@@ -122,7 +122,7 @@ class DaemonConfig(BaseModel):
         for endpoint in remote:
             found = _REMOTE.fullmatch(endpoint)
             if found is None or (found["port"] != "*" and int(found["port"]) > MAX_PORT):
-                raise ValueError(f"{endpoint} is no tcp endpoint; expected for example tcp://0.0.0.0:5272")
+                raise ValueError(f"{endpoint} is not a TCP endpoint (example: tcp://0.0.0.0:5272)")
         return remote
 
     @field_validator("mirrors")

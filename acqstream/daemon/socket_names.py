@@ -22,7 +22,7 @@ def take_over(path: Path) -> None:
         return  # nobody can be asked here
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise ConfigError(f"cannot listen on {path}: there is a file, which is no socket")
+            raise ConfigError(f"cannot listen on {path}: a file exists there that is not a socket")
         if _is_listened_at(path):
             raise ConfigError(f"cannot listen on {path}: another process does; is another daemon running there?")
         path.unlink(missing_ok=True)

@@ -211,7 +211,7 @@ class ViewProcess:
         if self._worker is None:
             return True
         try:
-            self._worker.order({**order, "fds": len(descriptors)}, *descriptors)
+            self._worker.order(order, *descriptors)
         except OSError as error:
             logger.warning("views read no frames from memory (%s): %s", order["t"], error)
             return False

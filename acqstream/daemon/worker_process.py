@@ -12,11 +12,11 @@ import os
 import socket
 import subprocess
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import acqstream
+from acqstream.storage.handover import OrderSender
 
 _READ_BYTES = 65536
 _MAX_READS = 16  # in one call of `reports`
@@ -33,9 +33,8 @@ class WorkerProcess:
         """Start `command` with the numbers of the socket and of this process added. Raises OSError."""
         self.is_ending = False
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._orders: deque[tuple[bytes, list[int]]] = deque()
+        self._orders = OrderSender(self._connection)
         self._pending = b""
-        self._blocked_since_s: float | None = None
         with theirs:
             arguments = [*command, str(theirs.fileno()), str(os.getpid())]
             try:
@@ -60,40 +59,19 @@ class WorkerProcess:
     @property
     def blocked_s(self) -> float:
         """Seconds for which the worker has not read an order that waits to be sent."""
-        return 0.0 if self._blocked_since_s is None else time.monotonic() - self._blocked_since_s
+        since_s = self._orders.blocked_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     def order(self, order: dict[str, Any], *descriptors: int) -> None:
         """Queue an order. Descriptors are duplicated, as theirs may be closed before it is sent. Raises OSError."""
         if self.is_ending:
             return
-        copies: list[int] = []
-        try:
-            for descriptor in descriptors:
-                copies.append(os.dup(descriptor))
-        except OSError:
-            for copy in copies:
-                os.close(copy)
-            raise
-        self._orders.append((json.dumps(order).encode() + b"\n", copies))
+        self._orders.add(order, *descriptors)
 
     def send(self) -> None:
         """Send the queued orders, as far as the socket takes them now."""
-        while self._orders:
-            line, descriptors = self._orders[0]
-            try:
-                count = socket.send_fds(self._connection, [line], descriptors)
-            except BlockingIOError:
-                self._blocked_since_s = self._blocked_since_s or time.monotonic()
-                return
-            except OSError:
-                return  # the worker is dying: `exit_code` tells
-            self._blocked_since_s = None
-            for descriptor in descriptors:
-                os.close(descriptor)
-            if count < len(line):
-                self._orders[0] = (line[count:], [])
-                return
-            self._orders.popleft()
+        with contextlib.suppress(OSError):  # the worker is dying: `exit_code` tells
+            self._orders.send()
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """Yield the reports that have arrived. Raises InvalidReport."""
@@ -142,10 +120,7 @@ class WorkerProcess:
     def release(self) -> None:
         """Close the socket and the descriptors of orders that were not sent."""
         self._connection.close()
-        for _, descriptors in self._orders:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._orders.clear()
+        self._orders.close()
 
 
 def _environment() -> dict[str, str]:

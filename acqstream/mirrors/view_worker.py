@@ -40,7 +40,7 @@ from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.allocator import keep_large_blocks
-from acqstream.storage.handover import map_memory
+from acqstream.storage.handover import receive_orders
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewProgress, ViewState
@@ -51,7 +51,6 @@ REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 NICENESS = 10
 OOM_SCORE = 500  # of 1000: killed before the daemon when memory runs out
-_MAX_DESCRIPTORS = 16  # in one call
 _PR_SET_PDEATHSIG = 1
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
@@ -111,24 +110,10 @@ class ViewWorker:
                 self._end(job)
 
     def _listen(self) -> None:
-        pending, descriptors = b"", deque[int]()
-        while True:
-            try:
-                data, new, _, _ = socket.recv_fds(self._connection, 65536, _MAX_DESCRIPTORS)
-            except ConnectionResetError:
-                return
-            descriptors += new
-            if not data:
-                return
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                order = json.loads(line)
-                self._obey(order, [descriptors.popleft() for _ in range(order.get("fds", 0))])
+        for order, maps in receive_orders(self._connection):
+            self._obey(order, maps)
 
-    def _obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
-        maps = [map_memory(descriptor) for descriptor in descriptors]
-        for descriptor in descriptors:
-            os.close(descriptor)
+    def _obey(self, order: dict[str, Any], maps: list[memoryview]) -> None:
         if order["t"] == "memory":
             self._memory, self._board = maps[0], maps[1].cast("q")
             return

@@ -1,1 +1,1 @@
-"""Image streams that other programs send already, recorded through the client."""
+"""Records image streams that other programs send, through the client."""

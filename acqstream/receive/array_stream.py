@@ -1,4 +1,4 @@
-"""Headers of image streams of other programs: `array-1.0`, and the numpy recipe of pyzmq's documentation.
+"""Parses the headers of image streams of other programs: `array-1.0`, and the numpy recipe of pyzmq's documentation.
 
 Both are two parts, a JSON header and the raw pixels. Source: docs/streams.md, "The messages".
 """
@@ -35,7 +35,7 @@ _SEARCHED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayHeader:
-    """What one message of a stream says of its pixels.
+    """The pixels of one message of a stream, as its header describes them.
 
     dtype is a numpy type string with its byte order; shape counts slowest first. frame is the sender's counter, None
     where it has none. encoding names a compression, empty for raw pixels. broken: not JSON, only the needed fields
@@ -51,7 +51,7 @@ class ArrayHeader:
 
     @property
     def payload_bytes(self) -> int:
-        """How long raw pixels are."""
+        """Length of raw pixels in bytes."""
         size = np.dtype(self.dtype).itemsize
         for side in self.shape:
             size *= side
@@ -59,7 +59,7 @@ class ArrayHeader:
 
 
 def parse_array_header(raw: bytes) -> ArrayHeader:
-    """The header in the first part of a message. Raises ProtocolError where type or shape cannot be told."""
+    """Parse the first part of a message. Raises ProtocolError if type or shape is missing or invalid."""
     if len(raw) > MAX_HEADER_BYTES:
         raise ProtocolError(f"stream header of {len(raw)} bytes; at most {MAX_HEADER_BYTES} are allowed")
     try:
@@ -77,7 +77,7 @@ def parse_array_header(raw: bytes) -> ArrayHeader:
 
 
 def _searched(text: str) -> dict[str, Any]:
-    """The needed fields in a header that is not JSON; those before the attributes count first."""
+    """Find the required fields in a header that is not JSON; those before the attributes take precedence."""
     head, _, tail = text.partition(f'"{_ATTRIBUTES_KEY}"')
     fields: dict[str, Any] = {}
     for name, pattern in _SEARCHED.items():
@@ -144,7 +144,7 @@ def _frame(value: object) -> int | None:
 
 
 def _integer(text: str) -> int | float:
-    """A float for what does not fit 64 bits: no header can send that on as an integer."""
+    """Return integers beyond 64 bits as floats: no header can carry them as integers."""
     value = int(text)
     return value if -MAX_INTEGER <= value <= MAX_INTEGER else float(text)
 

@@ -1,4 +1,4 @@
-"""Compressed byte strings of DECTRIS streams: LZ4 and bitshuffle with LZ4, both in the framing of their HDF5 filters.
+"""Decompresses byte strings of DECTRIS streams: LZ4 and bitshuffle with LZ4, both in the framing of their HDF5 filters.
 
 Source: docs/streams.md, "DECTRIS Stream V2". Framing: size of the result (8 bytes), size of a block (4 bytes), then
 the blocks, each behind its compressed size (4 bytes); all big-endian.
@@ -15,17 +15,17 @@ from acqstream.errors import ProtocolError
 
 _FRAMING = struct.Struct(">QI")
 _BLOCK_SIZE = struct.Struct(">I")
-_MOST_RATIO = 256  # LZ4 cannot do better than 255: a promise above that is a lie
+_MAX_RATIO = 256  # LZ4 cannot do better than 255: a promise above that is a lie
 
 
 def decompressed(algorithm: object, element_bytes: object, data: object, *, expected: int) -> bytes:
-    """The `expected` bytes in a compressed byte string. Raises ProtocolError; never makes more bytes than expected."""
+    """Return the `expected` bytes of a compressed byte string. Raises ProtocolError; never allocates more than that."""
     if not isinstance(data, bytes) or len(data) < _FRAMING.size:
         raise ProtocolError("compressed pixels must be a byte string that begins with its framing of 12 bytes")
     total, block = _FRAMING.unpack_from(data)
     if total != expected:
         raise ProtocolError(f"compressed pixels of {total} bytes; the shape has {expected}", code="payload_size")
-    if total > _MOST_RATIO * len(data):
+    if total > _MAX_RATIO * len(data):
         raise ProtocolError(f"{len(data)} compressed bytes cannot hold {total}", code="payload_size")
     if algorithm == "lz4":
         return _lz4(data, total, block)
@@ -50,7 +50,7 @@ def _lz4(data: bytes, total: int, block: int) -> bytes:
 
 
 def _bslz4(data: bytes, total: int, block: int, element_bytes: int) -> bytes:
-    """Blocks of shuffled bits; the last one is shorter, and up to 7 elements at the end are stored as they are."""
+    """Decode blocks of shuffled bits; the last one is shorter, and up to 7 elements at the end are stored plain."""
     step = 8 * element_bytes
     if not block or block % step or total % element_bytes:
         raise ProtocolError(f"bslz4: blocks of {block} bytes; expected a multiple of {step}")
@@ -89,7 +89,7 @@ def _block(stored: bytes, size: int) -> bytes:
 
 
 def _unshuffled(block: bytes, element_bytes: int) -> bytes:
-    """From rows of bits (row j * 8 + b holds bit b of byte j of every element, first element lowest) to elements."""
+    """Turn rows of bits (row j * 8 + b has bit b of byte j of every element, first element lowest) into elements."""
     rows = np.frombuffer(block, np.uint8).reshape(8 * element_bytes, -1)
     bits = np.unpackbits(rows, axis=1, bitorder="little")
     return np.packbits(bits.T, axis=1, bitorder="little").tobytes()

@@ -1,4 +1,4 @@
-"""From the series of a DECTRIS detector to datasets: one each, from its start message to its end message."""
+"""Records each series of a DECTRIS detector as one dataset, from its start message to its end message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acqstream.receive.dectris_stream import (
     parse_dectris,
 )
 from acqstream.receive.recorder import UNACKNOWLEDGED, Recorder
-from acqstream.receive.stream_counter import MOST_LOST
+from acqstream.receive.stream_counter import MAX_LOST
 
 
 class DectrisRecorder(Recorder):
@@ -31,7 +31,7 @@ class DectrisRecorder(Recorder):
     _next_image = 0
 
     def take(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Store one message, or count it as refused. Raises what ends the recording: the run's error."""
+        """Store one message, or count it as refused. Raises the run's error, which ends the recording."""
         try:
             if len(parts) != 1:
                 raise ProtocolError(f"a message of {len(parts)} parts; expected one")
@@ -59,7 +59,7 @@ class DectrisRecorder(Recorder):
             self._start, self._series, self._channels, self._next_image = None, message.series, (), 0
             self.tally.warn("no_start", f"series {message.series}: its start message did not arrive")
         lost = message.image - self._next_image
-        if not 0 <= lost <= MOST_LOST:
+        if not 0 <= lost <= MAX_LOST:
             raise ProtocolError(f"image_id {message.image}; {self._next_image} is next in series {message.series}")
         channels = self._channels or tuple(message.data)
         try:
@@ -96,7 +96,7 @@ class DectrisRecorder(Recorder):
             raise ProtocolError(f"series {series} ends, but series {self._series} is open")
         start = self._start
         if self._run is not None and start is not None and start.images is not None:
-            stop = min(start.images, self._next_image + MOST_LOST)
+            stop = min(start.images, self._next_image + MAX_LOST)
             self._declare_images(self._next_image, stop, "did not arrive before the end of the series")
         self.end(f"series {series} ended")
         self._start = self._series = None
@@ -118,7 +118,7 @@ class DectrisRecorder(Recorder):
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
 
     def _declare_images(self, first: int, stop: int, what: str) -> None:
-        """Images first <= image_id < stop never came."""
+        """Declare images first <= image_id < stop as lost."""
         if stop <= first or self._run is None:
             return
         numbers = f"{first} to {stop - 1}" if stop - first > 1 else f"{first}"

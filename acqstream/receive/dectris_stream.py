@@ -1,4 +1,4 @@
-"""Messages of DECTRIS Stream V2: one CBOR map each, of `type` start, image or end.
+"""Parses messages of DECTRIS Stream V2: one CBOR map each, of `type` start, image or end.
 
 Needs cbor2, the extra `dectris`. Source: docs/streams.md, "DECTRIS Stream V2".
 """
@@ -27,16 +27,16 @@ _DTYPES = {64: "|u1", 65: ">u2", 66: ">u4", 67: ">u8", 68: "|u1", 69: "<u2", 70:
 }  # fmt: skip
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799: only says that CBOR follows; detectors begin every message with it
 _TAGS = frozenset({0, 1, _ARRAY_TAG, _COMPRESSION_TAG, *range(64, 88)})  # others make objects that nothing here needs
-_MOST_ITEMS = 100_000  # of one message; pixels are one item
-_MOST_PIXEL_BYTES = 2**30
-_MOST_CHANNELS = 64
-_MOST_TEXT = 64 * 1024  # characters of plain fields, as JSON
-_MOST_DEPTH = 16
+_MAX_ITEMS = 100_000  # of one message; pixels are one item
+_MAX_PIXEL_BYTES = 2**30
+_MAX_CHANNELS = 64
+_MAX_TEXT = 64 * 1024  # characters of plain fields, as JSON
+_MAX_DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesStart:
-    """A series begins. kind is ((Y, X), dtype) where the message tells; metadata are its plain fields."""
+    """The start of a series. kind is ((Y, X), dtype) if the message has it; metadata are its plain fields."""
 
     series: int
     channels: tuple[str, ...]
@@ -61,7 +61,7 @@ class SeriesEnd:
 
 
 def require_cbor() -> None:
-    """Raises ConfigError that says how to get cbor2 where it is missing."""
+    """Raise ConfigError, which says how to install cbor2, if that is missing."""
     try:
         import cbor2  # noqa: F401 - only whether it is there
     except ImportError as error:
@@ -69,7 +69,7 @@ def require_cbor() -> None:
 
 
 def parse_dectris(raw: bytes) -> SeriesStart | SeriesImage | SeriesEnd:
-    """The message in `raw`. Raises ProtocolError; pixels are not looked at yet."""
+    """Parse a message without decoding its pixels. Raises ProtocolError."""
     fields = _decoded(raw)
     kind = fields.get("type")
     series = _counter(fields, "series_id")
@@ -92,7 +92,7 @@ def parse_dectris(raw: bytes) -> SeriesStart | SeriesImage | SeriesEnd:
 
 
 def channel_image(value: object) -> NDArray[Any]:
-    """The pixels (Y, X) of one channel, uint8 or uint16. Raises ProtocolError where they cannot be stored."""
+    """Decode the pixels (Y, X) of one channel, uint8 or uint16. Raises ProtocolError if they cannot be stored."""
     content = _tagged(value, _ARRAY_TAG)
     if not isinstance(content, list | tuple) or len(content) != 2 or not isinstance(content[0], list | tuple):
         raise ProtocolError("DECTRIS image: a channel must be a row-major array (tag 40) of sides and pixels")
@@ -102,8 +102,8 @@ def channel_image(value: object) -> NDArray[Any]:
         raise ProtocolError(f"DECTRIS image: pixels must be a typed array (RFC 8746), not {content[1]!r:.60}")
     _check_kind(shape, dtype)
     expected = int(np.dtype(dtype).itemsize) * shape[0] * shape[1]
-    if expected > _MOST_PIXEL_BYTES:
-        raise ProtocolError(f"DECTRIS image: shape {list(shape)} has {expected} bytes; at most {_MOST_PIXEL_BYTES}")
+    if expected > _MAX_PIXEL_BYTES:
+        raise ProtocolError(f"DECTRIS image: shape {list(shape)} has {expected} bytes; at most {_MAX_PIXEL_BYTES}")
     pixels = content[1].value
     if getattr(pixels, "tag", None) == _COMPRESSION_TAG:
         parts = pixels.value
@@ -117,7 +117,7 @@ def channel_image(value: object) -> NDArray[Any]:
 
 
 def check_start(start: SeriesStart) -> None:
-    """Raises ProtocolError where the images that are announced cannot be stored."""
+    """Raise ProtocolError if the announced images cannot be stored."""
     if start.kind is not None:
         _check_kind(*start.kind)
 
@@ -146,7 +146,7 @@ def _decoded(raw: bytes) -> dict[str, Any]:
 
 
 def _scan(raw: bytes) -> None:
-    """Refuse what would cost much to decode: many items, lengths beyond the message, tags that make other objects."""
+    """Refuse expensive messages: many items, lengths beyond the message, tags that make other objects."""
     offset, items, end = 0, 0, len(raw)
     while offset < end:
         major, info = raw[offset] >> 5, raw[offset] & 31
@@ -154,8 +154,8 @@ def _scan(raw: bytes) -> None:
         value = int.from_bytes(raw[offset + 1 : offset + 1 + size]) if size else info
         offset += 1 + size
         items += 1
-        if items > _MOST_ITEMS:
-            raise ProtocolError(f"DECTRIS message of more than {_MOST_ITEMS} items")
+        if items > _MAX_ITEMS:
+            raise ProtocolError(f"DECTRIS message of more than {_MAX_ITEMS} items")
         if major in (2, 3, 4, 5) and info == 31:
             continue  # of indefinite length: its pieces follow
         if major in (2, 3):
@@ -172,7 +172,7 @@ def _tagged(value: object, tag: int) -> Any:
 
 def _are_names(names: list[Any] | tuple[Any, ...]) -> bool:
     return (
-        len(names) <= _MOST_CHANNELS
+        len(names) <= _MAX_CHANNELS
         and all(isinstance(name, str) and 0 < len(name) <= 100 for name in names)
         and len(set(names)) == len(names)
     )
@@ -196,9 +196,9 @@ def _kind(fields: Mapping[str, Any]) -> tuple[tuple[int, int], str] | None:
 
 
 def _plain_fields(fields: Mapping[Any, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that JSON can hold; tables are left out, and all that would make them too long."""
+    """Return the fields that JSON can represent, without tables, as many as the length limit allows."""
     kept: dict[str, Any] = {}
-    left = _MOST_TEXT
+    left = _MAX_TEXT
     for name, value in fields.items():
         if not isinstance(name, str) or name in without or not _is_plain(value):
             continue
@@ -211,7 +211,7 @@ def _plain_fields(fields: Mapping[Any, Any], *, without: tuple[str, ...]) -> dic
 
 
 def _is_plain(value: object, depth: int = 0) -> bool:
-    if depth > _MOST_DEPTH:
+    if depth > _MAX_DEPTH:
         return False
     if isinstance(value, dict):
         return all(isinstance(name, str) and _is_plain(inner, depth + 1) for name, inner in value.items())

@@ -1,4 +1,4 @@
-"""The loop: messages out of the socket, into the recorder, until told to stop."""
+"""Passes messages from the socket to the recorder until it is stopped."""
 
 from __future__ import annotations
 

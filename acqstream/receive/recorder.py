@@ -1,4 +1,4 @@
-"""From messages of a stream to datasets: one run after the other, ended by reset, change or silence."""
+"""Records a stream as datasets, one run after the other; a reset, a change or silence ends each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StreamTally:
-    """What a stream brought. frames were recorded; lost ones never came, by the sender's counter; refused messages
+    """Counts of a stream. frames were recorded; lost ones never came, by the sender's counter; refused messages
     could not be stored; broken headers were not JSON, their frames are recorded."""
 
     frames: int = 0
@@ -69,7 +69,7 @@ class Recorder:
         return self._run is not None
 
     def take(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Store one message, or count it as refused. Raises what ends the recording: the run's error."""
+        """Store one message, or count it as refused. Raises the run's error, which ends the recording."""
         header: ArrayHeader | None = None
         try:
             if len(parts) != 2:
@@ -93,7 +93,7 @@ class Recorder:
         self._counter.advance(header.frame)
 
     def _run_for(self, header: ArrayHeader, image: NDArray[Any]) -> Run:
-        """The run that this frame belongs into, frames that never came declared, and all is ready for it."""
+        """Return the run that this frame belongs to, with the lost frames before it declared."""
         lost = self._counter.lost_before(header.frame)
         kind = (image.shape, image.dtype.newbyteorder("<").str)
         if self._run is not None and lost is None:
@@ -155,7 +155,7 @@ class Recorder:
         self._run.skip(1, reason=f"stream frame {'?' if frame is None else frame} was refused: {text}")
 
     def end(self, why: str) -> None:
-        """Close the open dataset, if there is one. The receipt's reason says what nobody can know."""
+        """Close the open dataset, if any. The receipt's reason says what cannot be known."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -181,7 +181,7 @@ class Recorder:
 
 
 def _image(header: ArrayHeader, payload: bytes | memoryview) -> NDArray[Any]:
-    """The pixels as an array over the message. Raises ProtocolError where they cannot be stored."""
+    """Return the pixels as an array that shares the message's memory. Raises ProtocolError if they cannot be stored."""
     if header.encoding:
         raise ProtocolError(f"encoding {header.encoding!r} is not supported; let the sender send raw pixels")
     dtype = np.dtype(header.dtype)

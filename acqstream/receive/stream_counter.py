@@ -1,8 +1,8 @@
-"""The sender's frame counter: what lies between two messages."""
+"""Counts the frames that are missing between two messages, by the sender's counter."""
 
 from __future__ import annotations
 
-MOST_LOST = 1_000_000  # a wider jump is another counter, not a loss
+MAX_LOST = 1_000_000  # a wider jump is another counter, not a loss
 
 
 class StreamCounter:
@@ -12,12 +12,12 @@ class StreamCounter:
         self.last: int | None = None
 
     def lost_before(self, frame: int | None) -> int | None:
-        """How many frames are missing between the last one and this; None where the counter began anew."""
+        """Return the number of frames missing between the last one and this; None if the counter restarted."""
         if frame is None or self.last is None:
             return 0
         lost = frame - self.last - 1
-        return lost if 0 <= lost <= MOST_LOST else None
+        return lost if 0 <= lost <= MAX_LOST else None
 
     def advance(self, frame: int | None) -> None:
-        """This one has been dealt with. Without a counter (None) nothing can be said of the next one."""
+        """Note a handled frame. After one without a counter (None) no loss can be detected for the next."""
         self.last = frame

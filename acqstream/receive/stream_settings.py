@@ -1,4 +1,4 @@
-"""What to receive, how to get it, and when one dataset ends."""
+"""Settings of `acqstream receive`: the stream, the daemon, and when a dataset ends."""
 
 from __future__ import annotations
 

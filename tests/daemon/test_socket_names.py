@@ -62,7 +62,7 @@ def test_what_the_living_have_stays(tmp_path: Path, stack: ExitStack, kind: int,
 def test_a_file_of_somebody_s_stays(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is not a socket"):
         socket_names.take_over(path)
     assert path.read_text() == "mine"
 
@@ -70,7 +70,7 @@ def test_a_file_of_somebody_s_stays(tmp_path: Path) -> None:
 def test_a_link_is_not_followed(tmp_path: Path, stack: ExitStack) -> None:
     stack.enter_context(listen(tmp_path / "a.sock"))
     (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
-    with pytest.raises(ConfigError, match="is no socket"):
+    with pytest.raises(ConfigError, match="is not a socket"):
         socket_names.take_over(tmp_path / "link.sock")
 
 

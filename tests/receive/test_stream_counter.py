@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.receive.stream_counter import MOST_LOST, StreamCounter
+from acqstream.receive.stream_counter import MAX_LOST, StreamCounter
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from acqstream.receive.stream_counter import MOST_LOST, StreamCounter
         (4, 4, None),
         (4, 0, None),
         (4, None, 0),
-        (4, 5 + MOST_LOST, MOST_LOST),
-        (4, 6 + MOST_LOST, None),
+        (4, 5 + MAX_LOST, MAX_LOST),
+        (4, 6 + MAX_LOST, None),
     ],
 )
 def test_lost_frames_and_new_beginnings(last, frame, lost):
