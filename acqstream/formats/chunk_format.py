@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
-from acqstream.storage.disk import Disk
 
 
 class ChunkArrayReader(Protocol):
@@ -51,7 +50,7 @@ class ChunkArrayReader(Protocol):
 
 
 class ChunkWriter(Protocol):
-    """Publishes the chunks of a container: `acqstream.mirrors.publisher.Publisher`, or a format's own writer."""
+    """Publishes the chunks of a container: `Publisher` and `WatermarkPublisher` of acqstream.mirrors."""
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded: ...
     def store(self, level: int, position: Position, encoded: Encoded) -> None: ...
@@ -91,10 +90,9 @@ class ChunkFormat(Generic[OptionsT]):
     open: Callable[[Path], Sequence[ChunkArrayReader]]
     parse_options: Callable[[Mapping[str, object]], OptionsT]
     plan: Callable[[ArraySpec, OptionsT], Plan]
+    layout: Callable[[Plan, OptionsT], ChunkLayout]
     max_encode_memory: Callable[[ArraySpec, OptionsT], int]
     check: Callable[[Path, CheckReport], ChunkCounts]
-    layout: Callable[[Plan, OptionsT], ChunkLayout] | None = None
-    create: Callable[[Path, Sequence[ArraySpec], OptionsT, Disk], ChunkWriter] | None = None  # in place of layout
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
 
 

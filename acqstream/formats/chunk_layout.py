@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.storage.store import Capability
+from acqstream.storage.store import Capability, Run
 
 Encoded = Sequence[bytes | memoryview]
 """The bytes of a chunk in pieces, in their order."""
 
 BESIDE = "../"
+
+
+class InPlace(NamedTuple):
+    """Arguments of `Store.write`: runs of bytes, and how a missing object begins and how long it is."""
+
+    runs: Iterable[Run]
+    head: Encoded
+    length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +73,10 @@ class ChunkLayout(ABC):
 
     plan: Plan
 
-    needs: ClassVar[Capability] = "whole"
-    """What the layout asks of a store."""
+    @property
+    def needs(self) -> Capability:
+        """What the layout asks of a store."""
+        return "whole"
 
     def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
         """The same container with other shapes, space, labels or attributes."""
@@ -88,6 +98,10 @@ class ChunkLayout(ABC):
         beyond the array are zeros. The result may refer to the memory of `chunk`, which stays valid until it is stored.
         Raises ValueError for another shape.
         """
+
+    def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
+        """How an encoded chunk is written into the object at its `key`, for a layout that needs "in_place"."""
+        raise NotImplementedError(f"{type(self).__name__} puts complete objects")
 
     @abstractmethod
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:

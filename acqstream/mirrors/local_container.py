@@ -7,20 +7,25 @@ from typing import Any
 
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.watermark_layout import WatermarkLayout
 from acqstream.mirrors.publisher import Publisher
+from acqstream.mirrors.watermark_publisher import WatermarkPublisher
 from acqstream.storage.disk import Disk
 from acqstream.storage.local_store import LocalStore
 
 
-def open_publisher(found: ChunkFormat[Any], container: Path, plan: Plan, options: Any, disk: Disk) -> ChunkWriter:
-    """Create or resume a container. plan is that of the format.
+def open_publisher(
+    found: ChunkFormat[Any], container: Path, plan: Plan, options: Any, disk: Disk, *, announces: bool = True
+) -> ChunkWriter:
+    """Create or resume a container. plan is that of the format; announces is False for one of several processes.
 
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
-    if found.create is not None:
-        return found.create(container, plan.levels, options, disk)
-    assert found.layout is not None
-    beside = LocalStore(container.parent, disk, makes_root=False)
-    publisher = Publisher(found.layout(plan, options), LocalStore(container, disk), beside, container.name)
+    layout, store = found.layout(plan, options), LocalStore(container, disk)
+    publisher: Publisher | WatermarkPublisher
+    if isinstance(layout, WatermarkLayout):
+        publisher = WatermarkPublisher(layout, store, container.name, announces=announces)
+    else:
+        publisher = Publisher(layout, store, LocalStore(container.parent, disk, makes_root=False), container.name)
     publisher.begin()
     return publisher

@@ -112,7 +112,8 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
     frames.taken = job.rows
     spaced = MirrorSpace(reader, frames.places).look(cut.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
-    writer = open_publisher(found, Path(job.container), cut.plan.with_levels(levels), options, OwnNamesDisk())
+    plan = cut.plan.with_levels(levels)
+    writer = open_publisher(found, Path(job.container), plan, options, OwnNamesDisk(), announces=False)
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
         assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
-from acqstream.storage.json_file import MAX_FILE_BYTES
+from acqstream.mirrors.existing_container import resume_layout
 from acqstream.storage.store import Store, require
 
 _LISTING_DELAY = (
@@ -53,7 +52,9 @@ class Publisher:
         needs.
         """
         require(self._store, self._layout.needs, self._container_name)
-        self._is_settled = self._resume()
+        found = resume_layout(self._layout, self._store)
+        if found is not None:
+            self._layout, self._is_settled = found
         plan = self._layout.plan
         for member in plan.members():
             keys = [*self._layout.member_documents(member)]
@@ -126,24 +127,6 @@ class Publisher:
         with self._lock:
             self._announce(final, complete=True)
         self.sync()
-
-    def _resume(self) -> bool:
-        """Continue an existing container; whether it is complete."""
-        first, *others = self._layout.resume_keys()
-        note = self._read(first)
-        if note is None:
-            if any(True for _ in self._store.children()):
-                raise DatasetExists(f"{self._store.url} exists and is not a container of acqstream: it has no {first}")
-            return False
-        documents = {key: content for key in others if (content := self._read(key)) is not None}
-        self._layout, is_complete = self._layout.resume({first: note, **documents}, self._store.url)
-        return is_complete
-
-    def _read(self, key: str) -> bytes | None:
-        content = self._store.get(key, 0, MAX_FILE_BYTES + 1)
-        if content is not None and len(content) > MAX_FILE_BYTES:
-            raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=f"{self._store.url}/{key}")
-        return content
 
     def _ensure_member(self, member: Position) -> None:
         """When this returns, the documents of a member exist."""

@@ -86,8 +86,12 @@ def read_json_object(
 ) -> dict[str, Any]:
     """The JSON object in a file. Raises as `read_small_file`, and CorruptDataset for what is no object."""
     value = parse_json(read_small_file(path, max_bytes), str(path), is_ours=is_ours, max_items=max_items)
+    return _object_in(value, str(path))
+
+
+def _object_in(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=str(path))
+        raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=path)
     return value
 
 
@@ -96,7 +100,13 @@ def read_fields(path: Path, *, max_integer: int = MAX_INTEGER) -> Fields:
 
     Raises as `read_json_object`.
     """
-    return Fields(read_json_object(path), error=partial(CorruptDataset, path=str(path)), max_integer=max_integer)
+    return parse_fields(read_small_file(path), str(path), max_integer=max_integer)
+
+
+def parse_fields(content: bytes, path: str, *, max_integer: int = MAX_INTEGER) -> Fields:
+    """As `read_fields`, of the content of the file `path`."""
+    value = _object_in(parse_json(content, path), path)
+    return Fields(value, error=partial(CorruptDataset, path=path), max_integer=max_integer)
 
 
 def read_document(path: Path, kind: str, parse: Callable[[Fields], _T], *, max_items: int = MAX_ITEMS) -> _T:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.check import check_container
+from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
 from acqstream.formats.wkw.opening import container_of, is_wkw
-from acqstream.formats.wkw.options import WkwOptions, max_encode_memory, parse_options, plan
+from acqstream.formats.wkw.options import WkwOptions, parse_options
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.formats.wkw.writer import create_writer
 
 FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     name="wkw",
@@ -28,7 +28,7 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     parse_options=parse_options,
     plan=plan,
     max_encode_memory=max_encode_memory,
-    create=create_writer,
+    layout=create_layout,
     check=check_container,
     needs_distances=lambda _options: True,  # datasource-properties.json
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.base import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
-from acqstream.formats.wkw.axis_roles import Place
+from acqstream.formats.wkw.axes import Place
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.cube_paths import Cube, cube_path
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header

@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.wkw.block_order import BlockOrder, block_order, scatter_blocks
-from acqstream.formats.wkw.cube_paths import Cube, cube_path, find_cubes
+from acqstream.formats.wkw.codec import decompress
+from acqstream.formats.wkw.cube_paths import Cube, cube_path
+from acqstream.formats.wkw.document_files import find_cubes
 from acqstream.formats.wkw.header import (
     HEADER_BYTES,
     HEADER_NAME,
@@ -136,21 +137,10 @@ def _read_compressed(file: ReadFile, header: Header, order: BlockOrder) -> NDArr
         bounds = positions[first - lowest : first - lowest + count + 1].tolist()
         stored = memoryview(file.read(bounds[0], bounds[-1] - bounds[0]))
         for start, stop in itertools.pairwise(bounds):
-            block = _decompress(stored[start - bounds[0] : stop - bounds[0]], header, path, start)
+            block = decompress(stored[start - bounds[0] : stop - bounds[0]], header, path, start)
             view[taken : taken + len(block)] = block
             taken += len(block)
     return _as_blocks(memory, header)
-
-
-def _decompress(stored: memoryview, header: Header, path: str, offset: int) -> bytes:
-    try:
-        block: bytes = lz4.block.decompress(stored, uncompressed_size=header.block_bytes)
-    except (lz4.block.LZ4BlockError, ValueError) as error:
-        raise CorruptDataset(f"an LZ4 block cannot be decoded: {error}", path=path, offset=offset) from error
-    if len(block) != header.block_bytes:
-        text = f"an LZ4 block of {len(block)} bytes, expected {header.block_bytes}"
-        raise CorruptDataset(text, path=path, offset=offset)
-    return block
 
 
 def _as_blocks(memory: bytearray, header: Header) -> NDArray[np.generic]:

@@ -7,18 +7,14 @@ nothing need not be there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-
-from acqstream.errors import StorageError
 
 Cube = tuple[int, int, int]
 """(z, y, x) number of a cube file along each axis."""
 
 _NUMBER = "(0|[1-9][0-9]{0,9})"
-_Z = re.compile(f"z{_NUMBER}")
-_Y = re.compile(f"y{_NUMBER}")
-_X = re.compile(rf"x{_NUMBER}\.wkw")
+Z_NAME = re.compile(f"z{_NUMBER}")
+Y_NAME = re.compile(f"y{_NUMBER}")
+X_NAME = re.compile(rf"x{_NUMBER}\.wkw")
 
 
 def cube_path(cube: Cube) -> str:
@@ -27,21 +23,7 @@ def cube_path(cube: Cube) -> str:
     return f"z{z}/y{y}/x{x}.wkw"
 
 
-def find_cubes(folder: Path) -> Iterator[Cube]:
-    """The cube files of a folder; temporary files and whatever else lies there are passed over. In any order."""
-    for z, z_folder in _numbered(folder, _Z):
-        for y, y_folder in _numbered(z_folder, _Y):
-            for x, _ in _numbered(y_folder, _X):
-                yield z, y, x
-
-
-def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
-    try:
-        names = [entry.name for entry in folder.iterdir()]
-    except NotADirectoryError:
-        return
-    except OSError as error:
-        raise StorageError.wrap(error, str(folder), "list the folder") from error
-    for name in names:
-        if found := pattern.fullmatch(name):
-            yield int(found[1]), folder / name
+def parse_cube_path(path: str) -> Cube | None:
+    """The inverse of `cube_path`; None for any other path."""
+    found = re.fullmatch(f"{Z_NAME.pattern}/{Y_NAME.pattern}/{X_NAME.pattern}", path)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))

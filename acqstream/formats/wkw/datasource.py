@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.formats.wkw.header import MAX_VOXELS
 from acqstream.formats.wkw.magnification import Magnification, is_power_of_two, magnification_name
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import read_fields
+from acqstream.storage.json_file import parse_fields
 
 OWN_UNIT = "nanometer"  # webKNOSSOS takes numbers without a unit for it
 PROPERTIES_NAME = "datasource-properties.json"
@@ -120,12 +119,12 @@ def _layer_value(layer: LayerProperties) -> dict[str, object]:
     }
 
 
-def read_properties(path: Path) -> DatasourceProperties:
+def parse_properties(content: bytes, path: str) -> DatasourceProperties:
     """The WKW layers of a dataset; layers of other formats are left out.
 
-    Raises CorruptDataset that names the field, UnsupportedFeature for magnifications that lie elsewhere, StorageError.
+    Raises CorruptDataset that names `path` and the field, UnsupportedFeature for magnifications that lie elsewhere.
     """
-    fields = read_fields(path, max_integer=MAX_VOXELS)
+    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
     name = fields.child("id").text("name", "") if "id" in fields else ""
     voxel_size, unit = _scale(fields)
     layers = [
@@ -145,7 +144,7 @@ def _scale(fields: Fields) -> tuple[tuple[float, float, float], str]:
     return (x, y, z), scale.text("unit", OWN_UNIT)
 
 
-def _layer(fields: Fields, path: Path) -> LayerProperties:
+def _layer(fields: Fields, path: str) -> LayerProperties:
     box = fields.child("boundingBox")
     left, top, front = box.integers("topLeft", 3)
     if "mags" in fields:
@@ -168,7 +167,7 @@ def _layer(fields: Fields, path: Path) -> LayerProperties:
     )
 
 
-def _magnification(fields: Fields, name: str, path: Path) -> LayerMagnification:
+def _magnification(fields: Fields, name: str, path: str) -> LayerMagnification:
     if isinstance(fields.values.get(name), int):
         x = y = z = fields.integer(name)
     else:
@@ -176,7 +175,7 @@ def _magnification(fields: Fields, name: str, path: Path) -> LayerMagnification:
     if not all(is_power_of_two(side) for side in (x, y, z)):
         raise fields.wrong(name, "powers of two")
     folder = fields.text("path", "")
-    parts = Path(folder).parts
+    parts = folder.replace("\\", "/").split("/")
     if "://" in folder or folder.startswith(("/", "~")) or ".." in parts or "\0" in folder:
         raise UnsupportedFeature(f"{path}: a magnification at {folder!r}; only folders below this one are read")
     return LayerMagnification((x, y, z), folder, fields.integer("cubeLength", 0))

@@ -14,22 +14,21 @@ from pathlib import Path
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
-from acqstream.formats.wkw.array_file import ARRAY_NAME, StoredArray, read_array
-from acqstream.formats.wkw.axis_roles import CHANNEL, COMPONENT
+from acqstream.formats.wkw.axes import CHANNEL, COMPONENT
 from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.cube_paths import find_cubes
-from acqstream.formats.wkw.datasets import cube_folder
 from acqstream.formats.wkw.datasource import (
     PROPERTIES_NAME,
     DatasourceProperties,
     LayerMagnification,
     LayerProperties,
-    read_properties,
     unit_symbol,
 )
+from acqstream.formats.wkw.document_files import find_cubes, read_array, read_depths, read_properties
+from acqstream.formats.wkw.documents import cube_folder
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
-from acqstream.formats.wkw.watermark import STORED_NAME, read_depths
+from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray
+from acqstream.formats.wkw.progress import STORED_NAME
 from acqstream.storage.read_file import ReadFile
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetError
-from acqstream.formats.wkw.axis_roles import Place, axis_roles
+from acqstream.formats.wkw.axes import Place, axis_roles
 from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube
 from acqstream.formats.wkw.header import HEADER_NAME

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.wkw import encoding
+from acqstream.formats.wkw import codec
 from acqstream.formats.wkw.block_order import block_order, scatter_blocks
+from acqstream.formats.wkw.codec import encode_compressed, encode_raw, largest_compressed_bytes, raw_runs
 from acqstream.formats.wkw.cube_folder import CubeFolder
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, largest_compressed_bytes, raw_runs
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
 from tests.formats.blocks import in_blocks
@@ -93,7 +93,7 @@ def test_blocks_go_out_and_come_back_to_their_places(first, counts, beyond, chan
     header = Header(2, 16, BlockType.RAW, U2, math.prod(channels))
     box = tuple(count + more for count, more in zip(counts, beyond, strict=True))
     voxels = noise((*(2 * count for count in box), *channels), np.uint16)
-    with mock.patch.object(encoding, "_MOST_PIECES", most):
+    with mock.patch.object(codec, "_MOST_PIECES", most):
         runs = list(raw_runs(encode_raw(in_blocks(voxels, header.block_shape)), box, header, order))
     assert max(len(pieces) for _, pieces in runs) <= most
     file = bytearray(header.raw_file_bytes)

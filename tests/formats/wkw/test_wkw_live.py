@@ -12,9 +12,8 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.formats.wkw.writer import create_writer
 from acqstream.storage.disk import LocalDisk
-from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store
+from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store
 
 U2 = np.dtype(np.uint16)
 SPEC = ArraySpec(axes=("time", "channel", "z", "y", "x"), shape=(2, 2, 70, 40, 50), dtype=U2)

@@ -17,10 +17,9 @@ from acqstream.formats.base import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
-from acqstream.formats.wkw.writer import create_writer
 from acqstream.storage.disk import LocalDisk
 from tests.formats.blocks import in_blocks
-from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
+from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store, write_array
 
 U2 = np.dtype(np.uint16)
 STACK = ArraySpec(axes=("z", "y", "x"), shape=(70, 90, 130), dtype=U2, scale=(0.5, 0.1, 0.1), units=("um",) * 3)
@@ -276,7 +275,7 @@ def test_another_array_is_not_gone_on_with(tmp_path, changed, options, text):
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("mine")
-    with pytest.raises(DatasetExists, match="no WKW container of ours"):
+    with pytest.raises(DatasetExists, match="is not a container of acqstream"):
         begin(tmp_path / "a", planned(STACK))
     assert tree(tmp_path / "a") == {"notes.txt": b"mine"}
 

@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.chunk_format import ChunkArrayReader
+from acqstream.formats.chunk_format import ChunkArrayReader, ChunkWriter
+from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.block_order import block_order
+from acqstream.formats.wkw.codec import encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.cube_paths import cube_path
-from acqstream.formats.wkw.encoding import encode_compressed, encode_raw, raw_runs
 from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
-from acqstream.formats.wkw.options import parse_options, plan_levels
-from acqstream.formats.wkw.raw_cubes import RawCubes
-from acqstream.formats.wkw.writer import WkwWriter, create_writer
-from acqstream.storage.folder_tree import FolderTree
+from acqstream.formats.wkw.layout import plan, plan_levels
+from acqstream.formats.wkw.options import parse_options
+from acqstream.mirrors.local_container import open_publisher
+from acqstream.storage.disk import Disk
+from acqstream.storage.local_store import LocalStore
 from tests.formats.blocks import in_blocks
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -36,11 +39,10 @@ def noise(shape: Sequence[int], dtype: Any, seed: int = 1) -> NDArray[Any]:
 
 def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple[int, int, int] = (0, 0, 0)) -> None:
     """Write an array (z, y, x[, c]) into cubes from the cube `first` on, padded with zeros."""
-    disk = UnforcedDisk()
     folder.mkdir(parents=True, exist_ok=True)
-    tree = FolderTree(str(folder), disk)
-    raw = RawCubes(tree, header, disk)
-    tree.put(tree.folder(()), HEADER_NAME, [header.encode(0)])
+    cubes = LocalStore(folder, UnforcedDisk())
+    cubes.put(HEADER_NAME, [header.encode(0)])
+    head = [header.encode(header.first_block)]
     side = header.cube_side
     order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
     for step in np.ndindex(*(-(-size // side) for size in voxels.shape[:3])):
@@ -48,23 +50,29 @@ def write_cubes(folder: Path, header: Header, voxels: NDArray[Any], first: tuple
         cube = np.zeros((side, side, side, *voxels.shape[3:]), voxels.dtype)
         cube[tuple(slice(size) for size in part.shape)] = part
         z, y, x = (at + start for at, start in zip(step, first, strict=True))
-        *folders, name = cube_path((z, y, x)).split("/")
         if header.block_type is BlockType.RAW:
             encoded = encode_raw(in_blocks(cube, header.block_shape))
-            raw.write(tree.folder(folders), name, raw_runs(encoded, (header.cube_blocks,) * 3, header, order))
+            runs = raw_runs(encoded, (header.cube_blocks,) * 3, header, order)
+            cubes.write(cube_path((z, y, x)), runs, head=head, length=header.raw_file_bytes)
         else:
-            tree.put(tree.folder(folders), name, encode_compressed(in_blocks(cube, header.block_shape), header))
+            cubes.put(cube_path((z, y, x)), encode_compressed(in_blocks(cube, header.block_shape), header))
 
 
 def planned(array: ArraySpec, **options: object) -> tuple[ArraySpec, ...]:
     return plan_levels(array, parse_options(options))
 
 
-def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> WkwWriter:
+def create_writer(path: Path, levels: Sequence[ArraySpec], options: Any, disk: Disk) -> ChunkWriter:
+    """Create or resume a container of these levels, which may be shorter than planned."""
+    member_axes = plan(levels[0], options).member_axes
+    return open_publisher(FORMAT, path, Plan(levels=tuple(levels), member_axes=member_axes), options, disk)
+
+
+def begin(path: Path, levels: Sequence[ArraySpec], /, **options: object) -> ChunkWriter:
     return create_writer(path, levels, parse_options(options), UnforcedDisk())
 
 
-def store(writer: WkwWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
+def store(writer: ChunkWriter, level: int, spec: ArraySpec, array: NDArray[Any], skip: Sequence[Any] = ()) -> None:
     """Hand all chunks of a level to the writer as the engine does: whole, with zeros beyond the array."""
     for position in np.ndindex(*spec.grid_shape):
         if position not in skip:
@@ -82,7 +90,6 @@ def write_array(path: Path, spec: ArraySpec, **options: object) -> list[NDArray[
     for number, (level, array) in enumerate(zip(levels, arrays, strict=True)):
         store(writer, number, level, array)
     writer.finish(levels)
-    writer.close()
     return arrays
 
 

@@ -5,15 +5,17 @@ Source: fact sheet sections 4 and 5. A raw cube is written a box of blocks at a 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.errors import CorruptDataset
 from acqstream.formats.wkw.block_order import BlockOrder, block_order
-from acqstream.formats.wkw.header import BlockType, Header
-from acqstream.formats.wkw.jump_table import encode_jump_table
+from acqstream.formats.wkw.header import HEADER_BYTES, BlockType, Header, decode_header, require_same_kind
+from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, encode_jump_table, table_position
 
 _HC_LEVEL = 9  # as the reference library
 _MOST_PIECES = 512  # of memory, written by one call
@@ -59,6 +61,44 @@ def encode_compressed(blocks: NDArray[np.generic], header: Header) -> list[bytes
     payloads = [_compress(data[number * size : (number + 1) * size], header.block_type) for number in numbers]
     table = encode_jump_table(header, [len(payload) for payload in payloads])
     return [header.encode(header.first_block), table, *payloads]
+
+
+def decode_raw(data: bytes, header: Header, where: str) -> NDArray[np.generic]:
+    """The blocks of `encode_raw`, as one new array of items. Raises CorruptDataset."""
+    if not data or len(data) % header.block_bytes:
+        raise CorruptDataset(f"{len(data)} bytes, expected blocks of {header.block_bytes}", path=where)
+    # A copy: an array over the given bytes could not be written to.
+    return np.frombuffer(bytearray(data), header.dtype.newbyteorder("<"))
+
+
+def decode_compressed(data: bytes, header: Header, where: str) -> NDArray[np.generic]:
+    """The blocks that `encode_compressed` took, as one new array of items. Raises CorruptDataset."""
+    found = decode_header(data[:HEADER_BYTES], where)
+    require_same_kind(found, header, where)
+    start = table_position(0)
+    table = data[start : start + ENTRY_BYTES * (header.block_count + 1)]
+    if len(table) < ENTRY_BYTES * (header.block_count + 1):
+        raise CorruptDataset(f"{len(data)} bytes, expected at least {header.first_block}", path=where, offset=len(data))
+    # It checks every length against the file, so damage decides about no memory.
+    bounds = decode_positions(table, 0, header, len(data), where).tolist()
+    order = block_order((0, 0, 0), (header.cube_blocks,) * 3)
+    numbers = np.ravel_multi_index((order.z, order.y, order.x), (header.cube_blocks,) * 3)
+    blocks = np.empty((header.block_count, header.block_bytes), np.uint8)
+    for number, (first, end) in zip(numbers.tolist(), itertools.pairwise(bounds), strict=True):
+        blocks[number] = np.frombuffer(decompress(memoryview(data)[first:end], header, where, first), np.uint8)
+    return blocks.reshape(-1).view(header.dtype.newbyteorder("<"))
+
+
+def decompress(stored: memoryview, header: Header, path: str, offset: int) -> bytes:
+    """One LZ4 block of the file `path`, which lies at byte `offset`. Raises CorruptDataset."""
+    try:
+        block: bytes = lz4.block.decompress(stored, uncompressed_size=header.block_bytes)
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise CorruptDataset(f"an LZ4 block cannot be decoded: {error}", path=path, offset=offset) from error
+    if len(block) != header.block_bytes:
+        text = f"an LZ4 block of {len(block)} bytes, expected {header.block_bytes}"
+        raise CorruptDataset(text, path=path, offset=offset)
+    return block
 
 
 def largest_compressed_bytes(header: Header) -> int:

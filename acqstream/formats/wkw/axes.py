@@ -7,6 +7,7 @@ along any other axis (time, positions, ...) is a dataset in a folder of its own.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -92,6 +93,13 @@ class AxisRoles:
         """Name of a dataset's folder in the container; "" where there is but one, the container itself."""
         names = (self.axes[axis] for axis in self.folders)
         return "_".join(f"{plain_name(name)}{item:04d}" for name, item in zip(names, dataset, strict=True))
+
+    def parse_folder(self, name: str) -> tuple[int, ...] | None:
+        """The inverse of `folder`; None for any other name."""
+        parts = [f"{re.escape(plain_name(self.axes[axis]))}([0-9]{{4,9}})" for axis in self.folders]
+        found = re.fullmatch("_".join(parts), name)
+        dataset = None if found is None else tuple(map(int, found.groups()))
+        return dataset if dataset is not None and self.folder(dataset) == name else None
 
     def as_chunk(self, voxels: NDArray[np.generic]) -> NDArray[np.generic]:
         """Voxels (z, y, x[, c]) as a chunk of the array."""

@@ -1,18 +1,17 @@
-"""How far a level may be read while it is written: rows that are whole, with none behind them that is half written."""
+"""Rows of a level that may be read while it is written: complete ones, with no row in progress before them."""
 
 from __future__ import annotations
 
 import pytest
 
-from acqstream.errors import CorruptDataset
-from acqstream.formats.wkw.axis_roles import Place
-from acqstream.formats.wkw.watermark import Watermarks, encode_rows, read_depths
+from acqstream.formats.watermark_layout import ChunkPlace
+from acqstream.mirrors.watermarks import Watermarks
 
 FIRST = (0, 0)  # level and layer
 
 
 def place(row, chunk=0, dataset=(), layer=0):
-    return Place(dataset, layer, (row, 0, chunk))
+    return ChunkPlace(dataset, layer, row, (0, chunk))
 
 
 def write(marks, *places, level=0):
@@ -98,20 +97,3 @@ def test_datasets_that_are_begun_are_kept():
     for number in range(3000):
         write(marks, place(0, 1, dataset=(number,)))
     assert len(marks.take_raised()) == 3000
-
-
-def test_the_file_leads_back(tmp_path):
-    path = tmp_path / "acqstream-stored.json"
-    assert read_depths(path) is None
-    path.write_bytes(encode_rows({(0, 0): 3, (1, 12): 2}, [32, 16]))
-    assert read_depths(path) == {(0, 0): 96, (1, 12): 32}
-
-
-@pytest.mark.parametrize(
-    "text", ["[]", "{", '{"0": 1}', '{"0/0": -1}', '{"0/0": "1"}', '{"a/b": 1}', '{"0/9999999999": 1}']
-)
-def test_a_file_that_cannot_be_is_named(tmp_path, text):
-    path = tmp_path / "acqstream-stored.json"
-    path.write_text(text)
-    with pytest.raises(CorruptDataset, match=r"acqstream-stored\.json"):
-        read_depths(path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.wkw.array_file import StoredArray
-from acqstream.formats.wkw.axis_roles import plain_name
+from acqstream.formats.watermark_layout import Rows
+from acqstream.formats.wkw.axes import plain_name
 from acqstream.formats.wkw.datasource import (
     OWN_UNIT,
     DatasourceProperties,
@@ -16,7 +16,7 @@ from acqstream.formats.wkw.datasource import (
     unit_name,
 )
 from acqstream.formats.wkw.magnification import Magnification, magnification_name
-from acqstream.formats.wkw.watermark import Rows
+from acqstream.formats.wkw.notes import StoredArray
 
 
 def dataset_properties(

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
 from acqstream.formats.place_note import read_places
-from acqstream.formats.wkw.axis_roles import COMPONENT, AxisRoles, axis_roles, plain_name
+from acqstream.formats.wkw.axes import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_mean import reduced_size
 from acqstream.model.fields import Fields
-from acqstream.storage.json_file import read_fields
+from acqstream.storage.json_file import parse_fields
 
 ARRAY_NAME = "acqstream-array.json"
 _VERSION = 1
@@ -116,9 +115,9 @@ def _plain_value(value: object) -> Any:
     return str(value)
 
 
-def read_array(container: Path) -> StoredArray:
-    """What the file in this folder says; the levels are without chunk_shape. Raises CorruptDataset, StorageError."""
-    fields = read_fields(container / ARRAY_NAME, max_integer=MAX_VOXELS)
+def parse_array(content: bytes, path: str) -> StoredArray:
+    """The array that a note describes; the levels are without chunk_shape. Raises CorruptDataset that names `path`."""
+    fields = parse_fields(content, path, max_integer=MAX_VOXELS)
     if (fields.text("format"), fields.integer("version")) != ("acqstream-wkw", _VERSION):
         raise fields.wrong("version", f"{_VERSION}, and format acqstream-wkw")
     axes = fields.texts("axes")

@@ -1,0 +1,77 @@
+"""The layout of a format whose chunks become readable a row at a time, up to a watermark.
+
+Chunks that are written in place may be half old and half new, and a format may state how much of each part of a member
+is there. A row is all chunks of one part of a member, at one level and at one place along the depth.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from acqstream.arrays.array_spec import Position
+from acqstream.formats.chunk_layout import ChunkLayout
+
+Rows = Mapping[tuple[int, int], int]
+"""By (level, part) of a member: how many rows, from the first on, are complete or were never begun."""
+
+
+class ChunkPlace(NamedTuple):
+    """Where a chunk lies: its member, the part of the member, its row and the (y, x) of its column."""
+
+    member: Position
+    part: int
+    row: int
+    column: tuple[int, int]
+
+
+class WatermarkLayout(ChunkLayout):
+    """A ChunkLayout with two watermarks for each member: `progress` for our readers, `listing` for other software."""
+
+    @abstractmethod
+    def place(self, position: Position) -> ChunkPlace:
+        """The place of a chunk."""
+
+    @abstractmethod
+    def row_chunks(self, level: int) -> int:
+        """Number of chunks in a row of a level."""
+
+    @abstractmethod
+    def part_document(self, level: int, member: Position, part: int) -> tuple[str, bytes]:
+        """Key and content of the document that is put before the first chunk of a part at this level."""
+
+    @abstractmethod
+    def progress_key(self, member: Position) -> str:
+        """Key of the document that says which rows are there; it is removed when the container is complete."""
+
+    @abstractmethod
+    def progress(self, rows: Rows) -> bytes:
+        """The document at `progress_key`."""
+
+    @abstractmethod
+    def parse_progress(self, content: bytes, where: str) -> Rows:
+        """The inverse of `progress`. Raises CorruptDataset that names `where`."""
+
+    @abstractmethod
+    def all_rows(self) -> Rows:
+        """The rows of a member of which everything is there."""
+
+    @abstractmethod
+    def visible_members(self) -> Sequence[Position]:
+        """Members that are there in every level."""
+
+    @abstractmethod
+    def visible_depths(self, member: Position, rows: Rows | None) -> tuple[int, ...]:
+        """How much of each part is there in every level, as `listing` states it; None: all rows are.
+
+        Empty for a member outside the shape.
+        """
+
+    @abstractmethod
+    def listing_key(self, member: Position) -> str:
+        """Key of the document that describes a member to other software."""
+
+    @abstractmethod
+    def listing(self, member: Position, depths: Sequence[int], container_name: str) -> bytes:
+        """The document at `listing_key`, for `visible_depths`."""

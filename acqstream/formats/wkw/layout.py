@@ -1,0 +1,321 @@
+"""The layout of a WKW container: how an array is cut into cubes, and where each chunk lies. Pure.
+
+A raw chunk is a box of blocks of a cube, written in place; a compressed one is a complete cube file. The container has
+a folder for each dataset of webKNOSSOS, in it one for each layer, in it one for each magnification.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.chunk_layout import Encoded, InPlace, Plan
+from acqstream.formats.watermark_layout import ChunkPlace, Rows, WatermarkLayout
+from acqstream.formats.wkw.axes import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
+from acqstream.formats.wkw.block_order import BlockOrder, block_order
+from acqstream.formats.wkw.codec import (
+    decode_compressed,
+    decode_raw,
+    encode_compressed,
+    encode_raw,
+    largest_compressed_bytes,
+    raw_runs,
+)
+from acqstream.formats.wkw.cube_paths import Cube, cube_path, parse_cube_path
+from acqstream.formats.wkw.datasource import PROPERTIES_NAME, encode_properties, unit_name
+from acqstream.formats.wkw.documents import cube_folder, dataset_properties, whole_depths
+from acqstream.formats.wkw.header import HEADER_NAME, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
+from acqstream.formats.wkw.magnification import coarser
+from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, encode_array, parse_array
+from acqstream.formats.wkw.options import BLOCK_SIDE, MAX_LEVELS, WkwOptions
+from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depths
+from acqstream.storage.store import Capability
+
+_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
+
+
+@dataclass(frozen=True)
+class WkwLayout(WatermarkLayout):
+    """`create_layout` makes that of a new container. header is that of all cubes; layer_names are by channel."""
+
+    header: Header
+    layer_names: tuple[str, ...]
+
+    @property
+    def needs(self) -> Capability:
+        """See ChunkLayout."""
+        return "in_place" if self.header.block_type is BlockType.RAW else "whole"
+
+    @property
+    def roles(self) -> AxisRoles:
+        return axis_roles(self.plan.full.axes)
+
+    def stored_array(self, *, complete: bool = False) -> StoredArray:
+        """The array as our note describes it."""
+        return StoredArray(self.plan.levels, self.layer_names, self.header, complete)
+
+    def place(self, position: Position) -> ChunkPlace:
+        """See WatermarkLayout: the layer is the part, the dataset the member."""
+        place = self.roles.place(position)
+        return ChunkPlace(place.dataset, place.layer, place.voxel[0], place.voxel[1:])
+
+    def key(self, level: int, position: Position) -> str:
+        """See ChunkLayout: the cube file, which has many chunks if it is raw."""
+        place = self.roles.place(position)
+        cube = self._raw_place(level, position)[0] if self.header.block_type is BlockType.RAW else place.voxel
+        return _key(*self._cube_folder(level, place.dataset, place.layer), cube_path(cube))
+
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        """See ChunkLayout: the first chunk of the cube file."""
+        parts = key.split("/")
+        folder, *names = parts if self.roles.folders else ["", *parts]
+        cube, dataset = parse_cube_path("/".join(names[2:])), self.roles.parse_folder(folder)
+        if cube is None or dataset is None:
+            return None
+        for level, spec in enumerate(self.plan.levels):
+            for layer in range(max(1, self.roles.layers(spec.shape))):
+                if self._cube_folder(level, dataset, layer)[-2:] == tuple(names[:2]):
+                    sizes = self.roles.extent(spec.chunk_shape)
+                    first = [at * self.header.cube_side // size for at, size in zip(cube, sizes, strict=True)]
+                    return level, self.roles.position(Place(dataset, layer, _three(first)))
+        return None
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout. Raw chunks in little-endian are not copied."""
+        expected = self.plan.levels[level].memory_shape
+        if chunk.shape != expected:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {expected}")
+        if self.header.block_type is BlockType.RAW:
+            return [encode_raw(chunk)]
+        return encode_compressed(chunk, self.header)
+
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
+        """See ChunkLayout."""
+        shape = self.plan.levels[level].memory_shape
+        if self.header.block_type is BlockType.RAW:
+            return decode_raw(data, self.header, where).reshape(shape)
+        return decode_compressed(data, self.header, where).reshape(shape)
+
+    def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
+        """See ChunkLayout. Holes of a raw cube read as zeros."""
+        spec, header = self.plan.levels[level], self.header
+        order = self._raw_place(level, position)[1]
+        runs = raw_runs(encoded[0], self.roles.extent(spec.memory_shape), header, order)
+        return InPlace(runs, [header.encode(header.first_block)], header.raw_file_bytes)
+
+    def check_growth(self, shape: Sequence[int]) -> None:
+        """See ChunkLayout."""
+        if self.roles.has_too_many(shape):
+            raise ConfigError(f"WKW: {self.plan.full.axes} of {tuple(shape)} are more than a million layers")
+
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        """See ChunkLayout."""
+        return {ARRAY_NAME: encode_array(self.stored_array(complete=complete))}
+
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        """See ChunkLayout."""
+        found = parse_array(documents[ARRAY_NAME], f"{where}/{ARRAY_NAME}")
+        if text := self._difference(found):
+            raise DatasetExists(f"{where} exists with {text}")
+        shapes = [level.shape for level in found.levels]
+        if not found.complete:
+            own = [level.shape for level in self.plan.levels]
+            shapes = [_max_shape(*pair) for pair in zip(shapes, own, strict=True)]
+        return replace(self, plan=self.plan.with_shapes(shapes), layer_names=found.layers), found.complete
+
+    def row_chunks(self, level: int) -> int:
+        """See WatermarkLayout."""
+        return math.prod(self.plan.levels[level].grid_shape[self.roles.depth + 1 :])
+
+    def part_document(self, level: int, member: Position, part: int) -> tuple[str, bytes]:
+        """See WatermarkLayout: `header.wkw` of a folder of cubes."""
+        return _key(*self._cube_folder(level, member, part), HEADER_NAME), self.header.encode(0)
+
+    def progress_key(self, member: Position) -> str:
+        """See WatermarkLayout."""
+        return _key(self.roles.folder(member), STORED_NAME)
+
+    def progress(self, rows: Rows) -> bytes:
+        """See WatermarkLayout."""
+        return encode_rows(rows, self._row_depths)
+
+    def parse_progress(self, content: bytes, where: str) -> Rows:
+        """See WatermarkLayout."""
+        depths, sizes = parse_depths(content, where), self._row_depths
+        return {key: depth // sizes[key[0]] for key, depth in depths.items() if key[0] < len(sizes)}
+
+    def all_rows(self) -> Rows:
+        """See WatermarkLayout."""
+        return {
+            (level, layer): spec.grid_shape[self.roles.depth]
+            for level, spec in enumerate(self.plan.levels)
+            for layer in range(self.roles.layers(spec.shape))
+        }
+
+    def visible_members(self) -> list[Position]:
+        """See WatermarkLayout."""
+        shape = self.stored_array().visible_shape()
+        return [] if 0 in shape else list(self.roles.datasets(shape))
+
+    def visible_depths(self, member: Position, rows: Rows | None) -> tuple[int, ...]:
+        """See WatermarkLayout: the depth of each layer in voxels of the full resolution."""
+        array = self.stored_array()
+        shape = array.visible_shape()
+        if not all(at < shape[axis] for at, axis in zip(member, self.roles.folders, strict=True)):
+            return ()
+        if rows is None:
+            return (shape[self.roles.depth],) * self.roles.layers(shape)
+        return whole_depths(array, rows)
+
+    def listing_key(self, member: Position) -> str:
+        """See WatermarkLayout."""
+        return _key(self.roles.folder(member), PROPERTIES_NAME)
+
+    def listing(self, member: Position, depths: Sequence[int], container_name: str) -> bytes:
+        """See WatermarkLayout: `datasource-properties.json`, whose bounding box is the watermark of other software."""
+        array = self.stored_array()
+        return encode_properties(dataset_properties(array, member, container_name, depths))
+
+    @property
+    def _row_depths(self) -> list[int]:
+        return [level.chunk_shape[self.roles.depth] for level in self.plan.levels]
+
+    def _cube_folder(self, level: int, dataset: Position, layer: int) -> tuple[str, ...]:
+        return cube_folder(self.stored_array(), level, dataset, layer)
+
+    def _raw_place(self, level: int, position: Position) -> tuple[Cube, BlockOrder]:
+        """The cube of a raw chunk, and the order of its blocks; blocks beyond the plane are left out."""
+        spec, header, roles = self.plan.levels[level], self.header, self.roles
+        extents = zip(
+            roles.extent(position), roles.extent(spec.chunk_shape), (None, *roles.extent(spec.shape)[1:]), strict=True
+        )
+        cube, first, counts = [], [], []
+        for at, size, end in extents:
+            start, count = at * size // header.block_side, size // header.block_side
+            if end is not None:
+                count = min(count, -(-end // header.block_side) - start)
+            cube.append(start // header.cube_blocks)
+            first.append(start % header.cube_blocks)
+            counts.append(count)
+        return _three(cube), block_order(_three(first), _three(counts))
+
+    def _difference(self, found: StoredArray) -> str:
+        """Why the existing array cannot be continued as this one; "" if it can."""
+        theirs, ours = found.levels[0], self.plan.full
+        if (theirs.axes, found.header) != (ours.axes, self.header):
+            return f"axes {theirs.axes} in {found.header}, expected {ours.axes} in {self.header}"
+        texts = []
+        factors = [level.factors for level in found.levels], [level.factors for level in self.plan.levels]
+        if factors[0] != factors[1]:
+            texts.append(f"levels {factors[0]}, expected {factors[1]}")
+        planes = [self.roles.extent(spec.shape)[1:] for spec in (theirs, ours)]
+        if 0 not in planes[0] and planes[0] != planes[1]:
+            texts.append(f"planes of {planes[0]} pixels, expected {planes[1]}")
+        return "; ".join(texts)
+
+
+def create_layout(plan: Plan, options: WkwOptions) -> WkwLayout:
+    """The layout of a new container; plan is that of `plan`."""
+    full = plan.full
+    count = max(axis_roles(full.axes).layers(full.shape), len(full.labels.get(CHANNEL, ())))
+    return WkwLayout(plan, header_for(full, options), layer_names(full.labels, count))
+
+
+def header_for(spec: ArraySpec, options: WkwOptions) -> Header:
+    """The kind of cubes that hold this array. Raises ConfigError where none can."""
+    channels = spec.shape[-1] if spec.axes[-1] == "c" else 1
+    dtype = spec.dtype.newbyteorder("=")
+    if dtype not in VOXEL_TYPES.values():
+        raise ConfigError(f"WKW: dtype {spec.dtype} cannot be stored, only {', '.join(map(str, VOXEL_TYPES.values()))}")
+    if not 1 <= channels * dtype.itemsize <= MAX_VOXEL_BYTES:
+        raise ConfigError(f"WKW: {channels} components of {dtype} take more than {MAX_VOXEL_BYTES} bytes a voxel")
+    return Header(BLOCK_SIDE, options.cube_side // BLOCK_SIDE, options.block_type, dtype, channels)
+
+
+def plan_levels(array: ArraySpec, options: WkwOptions) -> tuple[ArraySpec, ...]:
+    """The levels of an array, the finest first, with their chunks. Raises ConfigError.
+
+    Axes come in WKW's order, with a z of extent 1 if need be. A raw chunk is one layer of blocks of one cube, at the
+    margin of a plane as many as the plane needs; a compressed one is a whole cube.
+    """
+    full = array.ordered(wkw_axes(array.axes))
+    roles = axis_roles(full.axes)
+    if roles.has_too_many(full.shape):
+        raise ConfigError(f"WKW: {', '.join(full.axes)} of {full.shape} are more than a million layers and datasets")
+    header = header_for(full, options)
+    levels = [full]
+    for x, y, z in itertools.islice(coarser(_voxel_size(full, roles, options)), MAX_LEVELS - 1):
+        _, height, width = roles.extent(levels[-1].shape)
+        if max(height, width) <= _SMALLEST_LEVEL if options.levels is None else len(levels) >= options.levels:
+            break
+        levels.append(full.reduced((1,) * roles.depth + (z, y, x) + (1,) * roles.has_components))
+    block = (1,) * roles.depth + (header.block_side,) * 3 + ((header.channels,) if roles.has_components else ())
+    return tuple(
+        replace(
+            level,
+            chunk_shape=_chunk_shape(level, roles, header),
+            block_shape=block,
+            shard_shape=_cube_shape(level, roles, header),
+        )
+        for level in levels
+    )
+
+
+def plan(array: ArraySpec, options: WkwOptions) -> Plan:
+    """`plan_levels`; every dataset of webKNOSSOS is a member. Raises ConfigError."""
+    levels = plan_levels(array, options)
+    axes = levels[0].axes
+    return Plan(levels=levels, member_axes=tuple(axes[axis] for axis in axis_roles(axes).folders))
+
+
+def max_encode_memory(level: ArraySpec, options: WkwOptions) -> int:
+    """Bytes that encoding a chunk takes at most: none for raw cubes, else the size of all compressed blocks."""
+    if options.block_type is BlockType.RAW:
+        return 0
+    return largest_compressed_bytes(header_for(level, options))
+
+
+def _cube_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
+    """The part of a level that a cube file holds."""
+    components = level.shape[roles.depth + 3 :]
+    return (1,) * roles.depth + (header.cube_side,) * 3 + components
+
+
+def _chunk_shape(level: ArraySpec, roles: AxisRoles, header: Header) -> tuple[int, ...]:
+    if header.block_type is BlockType.RAW:
+        side, most = header.block_side, header.cube_side
+        _, height, width = (min(most, -(-max(1, size) // side) * side) for size in roles.extent(level.shape))
+        voxels = (side, height, width)
+    else:
+        voxels = (header.cube_side,) * 3
+    components = (header.channels,) if roles.has_components else ()
+    return (1,) * roles.depth + voxels + components
+
+
+def _voxel_size(full: ArraySpec, roles: AxisRoles, options: WkwOptions) -> tuple[float, float, float] | None:
+    """(x, y, z) where all three are lengths in one unit; None: the depth is not reduced."""
+    z, y, x = (abs(size) for size in roles.extent(full.scale))
+    units = set(full.units[roles.depth : roles.depth + 3])
+    known = len(units) == 1 and unit_name(units.pop()) is not None and min(x, y, z) > 0
+    return (x, y, z) if known and options.downsample == "xyz" else None
+
+
+def _key(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
+
+
+def _max_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(max, first, second))
+
+
+def _three(items: Sequence[int]) -> tuple[int, int, int]:
+    z, y, x = items
+    return z, y, x

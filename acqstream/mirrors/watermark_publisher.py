@@ -1,0 +1,191 @@
+"""The life of a container whose chunks become readable a row at a time, up to a watermark.
+
+Order of what is written: the document of a new part; chunks, forced; the progress and listing documents of each member
+with more rows; the note of the container. So each document speaks only of what is there. The listing is the watermark
+of other software, the progress document that of our readers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.formats.chunk_layout import Encoded
+from acqstream.formats.watermark_layout import Rows, WatermarkLayout
+from acqstream.mirrors.existing_container import read_document, resume_layout
+from acqstream.mirrors.watermarks import Watermarks
+from acqstream.storage.store import Store, require
+
+_MAX_KNOWN = 100_000  # documents that need not be written again
+
+
+class WatermarkPublisher:
+    """Publishes the chunks of one container, as `Publisher` does. Methods raise StorageError.
+
+    announces: False for one of several processes that store other chunks of the same container: none of them knows
+    which rows are complete.
+    """
+
+    def __init__(self, layout: WatermarkLayout, store: Store, container_name: str, *, announces: bool = True) -> None:
+        self._layout = layout
+        self._store = store
+        self._container_name = container_name
+        self._announces = announces
+        # Reentrant, and held while documents are forced: a caller that comes second waits until the first is done.
+        self._lock = threading.RLock()  # for `_layout`, `_is_complete` and `_listed`
+        self._is_complete = False
+        self._listed: dict[Position, tuple[int, ...]] = {}  # depths in the listing of each member
+        self._parts_lock = threading.Lock()
+        self._parts: set[tuple[int, Position, int]] = set()  # level, member and part of documents that exist
+        self._marks = Watermarks([layout.row_chunks(level) for level in range(len(layout.plan.levels))], self._rows_of)
+
+    def begin(self) -> None:
+        """See Publisher."""
+        require(self._store, self._layout.needs, self._container_name)
+        found = resume_layout(self._layout, self._store)
+        if found is not None:
+            self._layout, self._is_complete = found
+        if not self._is_complete:  # else it stays so until it grows: the same chunks may be stored again
+            self._put_note(self._layout, is_complete=False)
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout; from any thread."""
+        return self._layout.encode(level, position, chunk)
+
+    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+        """See Publisher. A chunk written in place is readable with its row, after the next `sync`."""
+        layout = self._layout
+        place, key = layout.place(position), layout.key(level, position)
+        self._ensure_part(layout, level, place.member, place.part)
+        self._marks.begin(level, place)
+        if layout.needs == "in_place":
+            runs, head, length = layout.in_place(level, position, encoded)
+            self._store.write(key, runs, head=head, length=length)
+        else:
+            self._store.put(key, encoded)
+        self._marks.end(level, place)
+
+    def grow(self, level: int, shape: Sequence[int]) -> None:
+        """See Publisher."""
+        with self._lock:
+            shapes = [known.shape for known in self._layout.plan.levels]
+            shapes[level] = tuple(map(max, shapes[level], shape))
+            self._layout.check_growth(shapes[level])
+            before = self._layout
+            layout = replace(before, plan=before.plan.with_shapes(shapes))
+            rows = self._marks.all()
+            if self._is_complete:  # members without a progress document would count as empty from now on
+                for member in before.plan.members():
+                    self._put_progress(member, before.all_rows())
+            self._sync(layout)
+            self._announce(layout, rows)
+            self._put_note(layout, is_complete=False)
+
+    def set_space(self, levels: Sequence[ArraySpec]) -> None:
+        """See Publisher. Listings that an earlier process put get the space with their next rows."""
+        with self._lock:
+            before = self._layout.plan.levels
+            spaced = [own.with_space(other) for own, other in zip(before, levels, strict=True)]
+            if tuple(spaced) == before or self._is_complete:
+                return
+            layout, listed = self._layout.with_levels(spaced), dict(self._listed)
+            known = tuple(own.with_values(new) for own, new in zip(before, spaced, strict=True))
+            if tuple(spaced) != known:  # values of places alone are no part of the listings
+                self._listed.clear()
+                for member, depths in listed.items():
+                    self._put_listing(layout, member, depths)
+            self._put_note(layout, is_complete=False)
+
+    def sync(self) -> None:
+        """See Publisher. Announces the members of which more rows are complete."""
+        with self._lock:
+            if self._announces:
+                self._sync(self._layout)
+            else:
+                self._store.sync()
+
+    def finish(self, levels: Sequence[ArraySpec]) -> None:
+        """See Publisher."""
+        with self._lock:
+            before = self._layout
+            final = [
+                replace(own.with_space(last), shape=last.shape, labels=last.labels, attributes=last.attributes)
+                for own, last in zip(before.plan.levels, levels, strict=True)
+            ]
+            layout = before.with_levels(final)
+            self._listed.clear()  # they may state another voxel size
+            self._store.sync()
+            visible = set(layout.visible_members())
+            for member in visible:
+                self._put_listing(layout, member, layout.visible_depths(member, None))
+            self._store.sync()
+            for member in before.plan.members():
+                if member not in visible:  # announced before, and its frames will not come
+                    self._store.delete(layout.listing_key(member))
+            self._put_note(layout, is_complete=True)
+            for member in before.plan.members():
+                self._store.delete(layout.progress_key(member))
+            self._store.sync()
+
+    def _rows_of(self, member: Position) -> Rows:
+        """The rows of a member that an earlier process announced."""
+        if self._is_complete:
+            return self._layout.all_rows()
+        key = self._layout.progress_key(member)
+        content = read_document(self._store, key)
+        return {} if content is None else self._layout.parse_progress(content, f"{self._store.url}/{key}")
+
+    def _sync(self, layout: WatermarkLayout) -> None:
+        raised = self._marks.take_raised()  # before: more may be stored meanwhile
+        try:
+            self._store.sync()
+            for member, rows in raised.items():
+                self._put_progress(member, rows)
+            self._announce(layout, raised)
+        except BaseException:
+            self._marks.put_back(raised)
+            raise
+
+    def _announce(self, layout: WatermarkLayout, members: Mapping[Position, Rows]) -> None:
+        """Put the listings of these members; their rows are forced already."""
+        for member, rows in members.items():
+            depths = layout.visible_depths(member, rows)
+            if any(depths):
+                self._put_listing(layout, member, depths)
+        self._store.sync()
+
+    def _put_listing(self, layout: WatermarkLayout, member: Position, depths: tuple[int, ...]) -> None:
+        if self._listed.get(member) == depths:
+            return
+        for level in range(len(layout.plan.levels)):  # every level of what it names can be opened
+            for part, depth in enumerate(depths):
+                if depth:
+                    self._ensure_part(layout, level, member, part)
+        self._store.ensure(layout.listing_key(member), layout.listing(member, depths, self._container_name))
+        if len(self._listed) >= _MAX_KNOWN:
+            self._listed.clear()
+        self._listed[member] = depths
+
+    def _ensure_part(self, layout: WatermarkLayout, level: int, member: Position, part: int) -> None:
+        """When this returns, the document of a part exists."""
+        with self._parts_lock:
+            if (level, member, part) in self._parts:
+                return
+            if len(self._parts) >= _MAX_KNOWN:
+                self._parts.clear()
+            self._store.ensure(*layout.part_document(level, member, part))
+            self._parts.add((level, member, part))
+
+    def _put_progress(self, member: Position, rows: Rows) -> None:
+        self._store.ensure(self._layout.progress_key(member), self._layout.progress(rows))
+
+    def _put_note(self, layout: WatermarkLayout, *, is_complete: bool) -> None:
+        for key, content in layout.documents(complete=is_complete).items():
+            self._store.ensure(key, content)
+        self._store.sync()
+        self._layout, self._is_complete = layout, is_complete
