@@ -28,19 +28,29 @@ class ShownAxis:
     """An axis of the shown array.
 
     stored is the position of the axis in the stored array. places are the stored places in the order in which they are
-    shown, values the coordinates of frames there; both are as long as the axis.
+    shown, values the coordinates of frames there; both are as long as the axis. numbers are distances from the first
+    stored place, in items of the level; None where values have names.
     """
 
     name: str
     stored: int
     places: Sequence[int]
     values: Sequence[AxisValue]
+    numbers: Sequence[int] | None
+
+    def places_of(self, values: Sequence[AxisValue]) -> Sequence[int]:
+        """Return the stored places of these values; -1 for values that the axis does not have."""
+        if isinstance(self.values, range):  # integers that are their own places
+            own = self.values
+            return values if isinstance(values, range) else [at if at in own else -1 for at in values]  # type: ignore[misc]
+        known = dict(zip(self.values, self.places, strict=True))
+        return [known.get(value, -1) for value in values]
 
 
-def shown_axes(spec: ArraySpec, labels: Mapping[str, Sequence[str]] | None = None) -> tuple[ShownAxis, ...]:
+def shown_axes(spec: ArraySpec) -> tuple[ShownAxis, ...]:
     """Return the axes of a level as readers show them, slowest first.
 
-    labels are names of places that stand for values where the array has no note of ours. On a lower level a place is
+    Where no values are noted, labels stand for them if every place has one, else numbers. On a lower level a place is
     shown if it covers a shown one of level 0, whose first value it has.
     """
     names = spec.shown_axes or spec.axes
@@ -50,11 +60,11 @@ def shown_axes(spec: ArraySpec, labels: Mapping[str, Sequence[str]] | None = Non
         size, factor = spec.shape[at], spec.factors[at]
         values = spec.axis_values.get(name)
         if values is None or name in PICTURE_AXES:
-            texts = (labels or {}).get(name, ())
-            found.append(ShownAxis(name, at, range(size), list(texts) if len(texts) == size else range(size)))
+            texts, places = spec.labels.get(name, ()), range(size)
+            found.append(ShownAxis(name, at, places, list(texts) if len(texts) == size else places, places))
         elif isinstance(values, range) and factor == 1:
             shown = range(min(size, len(values)))
-            found.append(ShownAxis(name, at, shown, shown))
+            found.append(ShownAxis(name, at, shown, shown, shown))
         else:
             found.append(_ordered(name, at, values, size, factor))
     return tuple(found)
@@ -71,22 +81,36 @@ def _ordered(name: str, at: int, values: Sequence[AxisValue | None], size: int, 
             first[here] = value
             place_of[value] = here
     ordered = _NO_PLAN.ordered(list(place_of))
-    return ShownAxis(name, at, [place_of[value] for value in ordered], ordered)
+    places = [place_of[value] for value in ordered]
+    return ShownAxis(name, at, places, ordered, _numbers(ordered, places, values[0], factor))
+
+
+def _numbers(
+    ordered: Sequence[AxisValue], places: Sequence[int], first: AxisValue | None, factor: int
+) -> Sequence[int] | None:
+    integers = [value for value in ordered if isinstance(value, int)]
+    if len(integers) < len(ordered):
+        return None
+    origin = first if isinstance(first, int) else 0  # the value at place 0
+    return places if factor > 1 else [value - origin for value in integers]
 
 
 Part = tuple[int, slice | list[int], slice | list[int]]
 """A chunk along one axis: its number, the positions in the result that it fills, and those in it that are taken."""
 
 
-def parts_along(places: Sequence[int], step: int) -> list[Part]:
-    """Return the chunks of `step` items that hold these stored places, each once."""
+def parts_along(places: Sequence[int], size: int, step: int) -> list[Part]:
+    """Return the chunks of `step` items that hold these stored places, each once. Places beyond `size` are left out."""
     if isinstance(places, range):
-        return [(run.tile, run.target, run.source) for run in Side(step).runs(places)]
+        inside = [at for at in (0, len(places) - 1) if places and 0 <= places[at] < size]
+        if len(inside) == 2 or not places:
+            return [(run.tile, run.target, run.source) for run in Side(step).runs(places)]
     chunks: dict[int, tuple[list[int], list[int]]] = {}
     for at, place in enumerate(places):
-        targets, sources = chunks.setdefault(place // step, ([], []))
-        targets.append(at)
-        sources.append(place % step)
+        if 0 <= place < size:
+            targets, sources = chunks.setdefault(place // step, ([], []))
+            targets.append(at)
+            sources.append(place % step)
     return [(chunk, targets, sources) for chunk, (targets, sources) in sorted(chunks.items())]
 
 

@@ -6,13 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.mosaic import Side
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.selection import as_slice
+from acqstream.arrays.shown_array import Part, copy_part, in_stored_order, parts_along, shown_axes
 from acqstream.dataset.source import (
     C,
     LevelAddress,
@@ -32,14 +34,6 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.frame_space import Place
 
 _PIXELS = ((Y, X, C), (Y, X))
-
-
-class _Part(NamedTuple):
-    """Selected positions along one axis that lie in one chunk: where they go in the result, and where in the chunk."""
-
-    chunk: int
-    target: slice
-    source: slice
 
 
 class ChunkLevel:
@@ -67,7 +61,7 @@ class ChunkLevel:
 
     @property
     def item_count(self) -> int:
-        return item_count(self.reader.spec.shape)
+        return item_count(self.layout().shape)
 
     @property
     def is_settled(self) -> bool:
@@ -85,7 +79,9 @@ class ChunkLevel:
 
     @property
     def places(self) -> tuple[Place | None, ...]:
-        return self.reader.spec.places
+        spec = self.reader.spec
+        order = next((axis.places for axis in shown_axes(spec) if axis.name == POSITION), range(len(spec.places)))
+        return tuple(spec.places[at] if at < len(spec.places) else None for at in order) if spec.places else ()
 
     @property
     def z_direction(self) -> int:
@@ -94,19 +90,26 @@ class ChunkLevel:
     @property
     def missing_count(self) -> int:
         """Number of chunks that are not stored."""
-        return math.prod(self.reader.spec.grid_shape) - sum(1 for _ in self.reader.stored())
+        spec = self.reader.spec
+        if not spec.axis_values:
+            return math.prod(spec.grid_shape) - sum(1 for _ in self.reader.stored())
+        layout = self.layout()
+        parts = self._parts(spec, layout, [range(size) for size in layout.shape])
+        wanted = [{chunk for chunk, _, _ in some} for some in parts]
+        stored = sum(1 for at in self.reader.stored() if all(map(set.__contains__, wanted, at)))
+        return math.prod(map(len, wanted)) - stored
 
     def layout(self) -> LevelLayout:
         spec = self.reader.spec
-        n_pixels = next((len(names) for names in _PIXELS if spec.axes[-len(names) :] == names), 0)
-        split = len(spec.axes) - n_pixels
+        axes = shown_axes(spec)
+        names = tuple(axis.name for axis in axes)
+        n_pixels = next((len(last) for last in _PIXELS if names[-len(last) :] == last), 0)
+        split = len(axes) - n_pixels
         return LevelLayout(
-            outer=tuple(_outer_axis(spec, at) for at in range(split)),
-            pixels=tuple(pixel_axis(*axis) for axis in zip(spec.axes, [0] * len(spec.axes), spec.shape, strict=True))[
-                split:
-            ],
+            outer=tuple(LevelAxis(axis.name, axis.values, axis.numbers) for axis in axes[:split]),
+            pixels=tuple(pixel_axis(axis.name, 0, len(axis.places)) for axis in axes[split:]),
             dtype=spec.dtype,
-            chunk_shape=spec.chunk_shape,
+            chunk_shape=tuple(spec.chunk_shape[axis.stored] for axis in axes),
         )
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
@@ -123,58 +126,39 @@ class ChunkLevel:
         """See LevelSource. Each chunk is read once. Raises CorruptDataset with file and offset for a damaged chunk."""
         spec = self.reader.spec  # one throughout: another thread may refresh
         array: NDArray[Any] = np.zeros([len(some) for some in taken], spec.dtype)
+        target = in_stored_order(array, shown_axes(spec), len(spec.axes))
         for parts in itertools.product(*self._parts(spec, layout, taken)):
-            chunk = self.reader.read_chunk(tuple(part.chunk for part in parts))
+            chunks, at, source = zip(*parts, strict=True) if parts else ((), (), ())
+            chunk = self.reader.read_chunk(chunks)
             if chunk is not None:
-                array[tuple(part.target for part in parts)] = chunk[tuple(part.source for part in parts)]
+                copy_part(target, at, chunk, source)
         return array
 
     def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
         """Positions of chunks in the grid."""
         spec, stored = self.reader.spec, set(self.reader.stored())
-        if [len(some) for some in taken] == list(spec.shape):
+        if not spec.axis_values and [len(some) for some in taken] == list(spec.shape):
             wanted: Iterator[Position] = _positions(spec.grid_shape)
         else:
             parts = self._parts(spec, layout, taken)
-            wanted = itertools.product(*(dict.fromkeys(part.chunk for part in some) for some in parts))
+            wanted = itertools.product(*(dict.fromkeys(chunk for chunk, _, _ in some) for some in parts))
         absent = (dict[str, AxisValue](zip(spec.axes, at, strict=True)) for at in wanted if at not in stored)
         return list(itertools.islice(absent, limit))
 
-    def _parts(self, spec: ArraySpec, layout: LevelLayout, taken: Sequence[range]) -> list[list[_Part]]:
-        """What the selection takes of the chunks, by axis."""
-        if layout.axes != spec.axes:
-            raise DatasetError(f"{self.path}: axes changed from {list(layout.axes)} to {list(spec.axes)}")
-        per_axis = zip(layout.all_axes, taken, spec.shape, spec.chunk_shape, strict=True)
-        return [list(_parts_of(numbers_taken(axis, some), size, step)) for axis, some, size, step in per_axis]
-
-
-def _outer_axis(spec: ArraySpec, at: int) -> LevelAxis:
-    """Names of the positions where there is one for each, else their numbers."""
-    name, size = spec.axes[at], spec.shape[at]
-    labels, numbers = spec.labels.get(name, ()), range(size)
-    return LevelAxis(name, list(labels) if len(labels) == size else numbers, numbers)
-
-
-def _parts_of(numbers: Sequence[int], size: int, step: int) -> Iterator[_Part]:
-    for first, run in _ranges(numbers):
-        inside = [at for at, number in enumerate(run) if 0 <= number < size]
-        if not inside:
-            continue
-        start = first + inside[0]
-        for part in Side(step).runs(run[inside[0] : inside[-1] + 1]):
-            yield _Part(part.tile, slice(start + part.target.start, start + part.target.stop), part.source)
-
-
-def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, range]]:
-    """Numbers as ranges, each with its place among them."""
-    if isinstance(numbers, range):
-        yield 0, numbers
-        return
-    first = 0
-    for at in range(1, len(numbers) + 1):
-        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
-            yield first, range(numbers[first], numbers[first] + at - first)
-            first = at
+    def _parts(self, spec: ArraySpec, layout: LevelLayout, taken: Sequence[range]) -> list[list[Part]]:
+        """What the selection takes of the chunks, by axis of the stored array."""
+        axes = shown_axes(spec)
+        names = tuple(axis.name for axis in axes)
+        if layout.axes != names:
+            raise DatasetError(f"{self.path}: the axes changed from {list(layout.axes)} to {list(names)}")
+        parts: list[list[Part]] = [[(0, slice(0, 1), slice(0, 1))] for _ in spec.axes]  # as of hidden axes
+        for axis, asked, some in zip(axes, layout.all_axes, taken, strict=True):
+            if axis.name in spec.axis_values:
+                places = axis.places_of(asked.values[as_slice(some)])
+            else:
+                places = numbers_taken(asked, some)
+            parts[axis.stored] = parts_along(places, spec.shape[axis.stored], spec.chunk_shape[axis.stored])
+        return parts
 
 
 def _positions(grid: Sequence[int]) -> Iterator[Position]:

@@ -16,7 +16,6 @@ from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.registry import chunk_formats
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.container import read_note
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
@@ -63,27 +62,14 @@ def test_golden_datasets(tmp_path: Path, name: str) -> None:
         assert "tiles make up larger images" in str(error)  # noqa: PT017
         return
     with acqstream.open(path) as dataset, acqstream.open(tmp_path / "data.n5") as mirror:
-        axes = [axis for axis in mirror.levels[0].axes if axis not in ("y", "x", "c")]
-        array = mirror.levels[0].read()
-        order = [mirror.levels[0].axes.index(axis) for axis in ("y", "x", "c") if axis in mirror.levels[0].axes]
-        named = {axis: list(mirror.axes[axis]) for axis in axes}
-        note = read_note(run.folder)
-        assert note is not None
-        assert note.plan is not None
-        named_axes = {axis.name for axis in note.plan.axes if axis.values}
+        array, level = mirror.levels[0].read(), mirror.levels[0]
+        assert (level.axes, level.shape) == (dataset.levels[0].axes, dataset.levels[0].shape)
+        values = {axis: list(some) for axis, some in level.axis_values().items()}
+        assert values == {axis: list(some) for axis, some in dataset.levels[0].axis_values().items()}
         count = 0
         for key in dataset.keys():  # noqa: SIM118
-            spot: list[object] = []
-            for axis in mirror.levels[0].axes:
-                value = key.get(axis, 0)
-                known = named.get(axis)
-                if known is None:
-                    spot.append(slice(None))
-                else:
-                    spot.append(known.index(str(value)) if axis in named_axes else value)
-            plane = array[tuple(spot)]  # type: ignore[arg-type]
-            rank = sorted(order)
-            assert np.array_equal(plane.transpose([rank.index(axis) for axis in order]), dataset.read_frame(key)), key
+            spot = [some.index(key.get(axis, 0)) for axis, some in values.items()]
+            assert np.array_equal(array[tuple(spot)], dataset.read_frame(key)), key
             count += 1
     assert count
     assert container_of(path) == path

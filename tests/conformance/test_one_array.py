@@ -1,0 +1,151 @@
+"""The same frames give the same array in every format: axes, shape, coordinates, units, holes and pixels.
+
+`python -m tests.conformance.one_array_table` prints the table of kinds and formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import acqstream
+from acqstream.dataset.dataset import Dataset
+from acqstream.errors import AcqStreamError
+from acqstream.log.log import Log
+from acqstream.model.axes import AxisValue
+from acqstream.views.view_progress import ViewState
+from tests.conformance.frame_runs import RUNS, FrameRun
+from tests.log.make_frames import Frame, start_log
+from tests.mirrors.mirror_cases import finish, halved, run_of
+
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    "n5 bdv": {"format": "n5", "levels": 2, "blocks": [4, 16, 16]},
+    "n5 multiscale": {"format": "n5", "layout": "multiscale", "levels": 2, "blocks": [4, 16, 16]},
+    "n5 array": {"format": "n5", "layout": "array", "levels": 2, "blocks": [4, 16, 16]},
+    "wkw": {"format": "wkw", "levels": 2, "cube": 32},
+}
+
+
+def expected_array(run: FrameRun) -> NDArray[Any]:
+    """The pixels, by the values that the run states and nothing else."""
+    sizes = [len(values) for values in run.values.values()]
+    if run.name == "tiles":
+        rows, columns = 2, 2
+        found = np.zeros((*sizes, rows * run.shape[0], columns * run.shape[1]), run.dtype)
+        for frame in run.frames:
+            row, column = int(frame.axes["row"]) * run.shape[0], int(frame.axes["column"]) * run.shape[1]
+            found[0, row : row + run.shape[0], column : column + run.shape[1]] = frame.image
+        return found
+    found = np.zeros((*sizes, *run.shape), run.dtype)
+    for frame in run.frames:
+        found[tuple(place_of(run, frame))] = frame.image
+    return found
+
+
+def place_of(run: FrameRun, frame: Frame) -> list[int]:
+    return [list(values).index(frame.axes.get(name, run.homes.get(name, ""))) for name, values in run.values.items()]
+
+
+def append(log: Log, run: FrameRun, start: int, stop: int) -> None:
+    frames = {frame.header.number: frame for frame in run.frames}
+    for number in range(start, stop):
+        if number in frames:
+            log.append(frames[number].header, frames[number].image)
+        else:
+            log.skip(number, 1, "camera timeout")
+
+
+def write(folder: Path, run: FrameRun, settings: Mapping[str, Any] | None, *, is_live: bool) -> None:
+    """Write the run, and mirror it: afterwards, or when half of the frames are there and then to the end."""
+    frames = run.frames
+    first = frames[: max(1, len(frames) // 2)] if is_live else frames
+    mirror = None
+    with start_log(folder, **run.spec) as log:
+        append(log, run, 0, first[-1].header.number + 1)
+        if is_live and settings is not None:
+            assert log.wait_for_published(first[-1].header.number + 1)
+            mirror = run_of(folder, settings, name=settings["format"])
+            while mirror.progress().state is not ViewState.WAITING:
+                mirror.step()
+        append(log, run, first[-1].header.number + 1, len(run.keys))
+    if settings is not None:
+        finish(mirror or run_of(folder, settings, name=settings["format"]))
+
+
+def centres_of(ds: Dataset) -> dict[str, list[float]]:
+    """Where the places of each axis lie, for axes with a unit."""
+    source = ds.levels[0].source
+    found = {}
+    for axis in source.layout().all_axes:
+        spacing = source.spacing(axis.name)
+        if spacing.unit and (centres := axis.centres(spacing)) is not None:
+            found[axis.name] = centres.tolist()
+    return found
+
+
+def places_by_value(ds: Dataset) -> dict[AxisValue, Any]:
+    """Where positions lie, of those with a known place."""
+    positions = ds.axes.get("position", [])
+    return {value: place for value, place in zip(positions, ds.levels[0].places, strict=False) if place is not None}
+
+
+def check(ds: Dataset, run: FrameRun) -> None:
+    level, pixels = ds.levels[0], expected_array(run)
+    assert level.axes == (*run.values, *("y", "x", "c")[: len(run.shape)])
+    assert level.shape == pixels.shape
+    assert {name: list(values) for name, values in level.axis_values().items()} == run.values
+    assert {axis: unit for axis, unit in zip(level.axes, level.units, strict=True) if unit} == run.units
+    centres = centres_of(ds)
+    for axis, places in run.centres.items():
+        assert centres[axis][: len(places)] == pytest.approx(places, abs=1e-5), axis
+    assert np.array_equal(level.read(), pixels)
+    if pixels.ndim > 2 and pixels.shape[0] > 1:
+        assert np.array_equal(level.read((slice(None, None, -1), ..., slice(3, 9))), pixels[::-1][..., 3:9])
+        assert np.array_equal(level.read(pixels.shape[0] - 1), pixels[-1])
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_the_dataset(tmp_path: Path, run: FrameRun) -> None:
+    write(tmp_path / "cells", run, None, is_live=False)
+    with acqstream.open(tmp_path / "cells") as ds:
+        check(ds, run)
+        assert ds.levels[0].missing_count == run.missing
+        assert len(ds.levels[0].missing()) == run.missing
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["afterwards", "live"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_mirrors(tmp_path: Path, run: FrameRun, name: str, is_live: bool) -> None:
+    check_mirror(tmp_path, run, name, is_live=is_live)
+
+
+def check_mirror(tmp_path: Path, run: FrameRun, name: str, *, is_live: bool) -> str:
+    """Make a mirror of the run and compare it with the dataset. Returns the error that the run is refused with."""
+    refused = run.refused or (run.refused_live if is_live else "")
+    folder = tmp_path / "cells"
+    if refused:
+        with pytest.raises(AcqStreamError, match=refused):
+            write(folder, run, FORMATS[name], is_live=is_live)
+        return refused
+    write(folder, run, FORMATS[name], is_live=is_live)
+    suffix = FORMATS[name]["format"]
+    with acqstream.open(folder) as log, acqstream.open(tmp_path / f"cells.{suffix}") as mirror:
+        check(mirror, run)
+        ours, theirs = centres_of(log), centres_of(mirror)
+        assert ours.keys() == theirs.keys()
+        for axis, centres in ours.items():
+            assert theirs[axis] == pytest.approx(centres, abs=1e-5), axis
+        assert places_by_value(mirror) == places_by_value(log)
+        lower = mirror.levels[1]
+        assert lower.axes == log.levels[0].axes
+        steps = dict(zip(lower.axes, lower.factors, strict=True))
+        reduced = [[*values] for axis, values in run.values.items() if steps[axis] > 1]
+        if all(values == [*range(len(values))] for values in reduced):  # stored without places between
+            assert np.array_equal(lower.read(), halved(log.levels[0].read(), lower.factors))
+    return ""
