@@ -35,7 +35,7 @@ from acqstream.mirrors import dask_cluster
 from acqstream.mirrors import mirror_tasks
 from acqstream.views import view
 if __name__ == "__main__":
-    parts.LEAST_BYTES = 1
+    mirror_tasks.LEAST_BYTES = 1
     dask_cluster.TIMEOUT_S = 3
     view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
     write = view.write_checkpoint
