@@ -13,7 +13,7 @@ from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text, size_text
 
 if TYPE_CHECKING:
-    from acqstream.formats.base import Problem
+    from acqstream.formats.check_report import Problem
     from acqstream.integrity.verification.chunk_check import ChunkVerification
     from acqstream.integrity.verification.dataset_check import Verification
     from acqstream.model.mirror_result import MirrorResult

@@ -20,7 +20,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetLocked, ProtocolError, StorageError
-from acqstream.formats.base import align_up
 from acqstream.formats.ndtiff import layout as ndtiff
 from acqstream.formats.ndtiff.folders import parse_stack_name
 from acqstream.formats.ndtiff.index import (
@@ -33,6 +32,7 @@ from acqstream.formats.ndtiff.index import (
 )
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.pixels import payload_bytes
+from acqstream.formats.ndtiff.placement import align_up
 from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.integrity.facts.entries import count_confirmed, own_entry_agrees
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX, OpenStacks, finish_stack, stored_checksum

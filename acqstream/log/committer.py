@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from acqstream.errors import FrameRefused, StorageError
-from acqstream.formats.base import Pages
 from acqstream.formats.ndtiff.layout import NDTiffLayout, index_pixel_type
+from acqstream.formats.ndtiff.placement import Pages
 from acqstream.log import journal
 from acqstream.log.group import Gap, Group
 from acqstream.log.growing_journal import GrowingJournal

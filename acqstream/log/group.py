@@ -7,8 +7,8 @@ from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, Pages, Placement
 from acqstream.formats.ndtiff.layout import NDTiffLayout
+from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Pages, Placement
 from acqstream.log.ring import Span
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, Placement, RollOver
+from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Placement, RollOver
 from acqstream.log.axis_kinds import AxisKinds
 from acqstream.log.continuation import Continuation
 from acqstream.log.frame_keys import FrameKeys

@@ -32,7 +32,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.base import Pages
+from acqstream.formats.ndtiff.placement import Pages
 from acqstream.model.frame_header import MAX_NUMBER
 
 JOURNAL_NAME = "acqstream.journal"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import AcquisitionFailed, FrameRefused
-from acqstream.formats.base import Placement, RollOver
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout
+from acqstream.formats.ndtiff.placement import Placement, RollOver
 from acqstream.log.continuation import Continuation
 from acqstream.model.frame_run import FrameRun
 

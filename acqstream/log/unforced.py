@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from acqstream.formats.base import Pages
+from acqstream.formats.ndtiff.placement import Pages
 from acqstream.log.journal import MAX_UNFORCED_BYTES, MAX_UNFORCED_ENTRIES
 from acqstream.model.acquisition_spec import DurabilityMode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import Placement
+from acqstream.formats.ndtiff.placement import Placement
 from acqstream.log.ring import Ring, Span
 from acqstream.model.cursors import Limit
 

@@ -16,7 +16,7 @@ import acqstream
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset, DatasetExists
 from acqstream.formats import registry
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS

@@ -13,7 +13,7 @@ import pytest
 import acqstream
 from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_formats
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.layout_reader import check_container, open_readers

@@ -62,7 +62,6 @@ UNCOMMENTED = frozenset(
         "lz4_block_stream",
         "shared_memory_server",
         "errors",
-        "base",
         "check",
         "columns",
         "entry_block",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.formats.base import align_up
+from acqstream.formats.ndtiff.placement import align_up
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.log.followers import Followers
 from acqstream.log.log import Log

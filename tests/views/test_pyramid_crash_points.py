@@ -17,7 +17,7 @@ from typing import Any
 import ndstorage
 import pytest
 
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.views import pyramid_view

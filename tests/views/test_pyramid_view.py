@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from acqstream.errors import DatasetError
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.check import check_dataset
 from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.folders import find_datasets

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acqstream.formats.base import CheckReport, FrameColumns, FrameFormat
+from acqstream.formats.base import FrameFormat
+from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.folders import container_of, is_ndtiff
 from acqstream.formats.ndtiff.reader import open_readers
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
-from acqstream.formats.base import BLOCK_BYTES, CheckReport, FrameColumns, align_up
+from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile
 from acqstream.formats.ndtiff.folders import find_folders, has_ndtiff_mark, level_of, parse_stack_name, stack_paths
@@ -26,6 +26,7 @@ from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.page_check import PageCheck, StackEntries, StackPages
 from acqstream.formats.ndtiff.pages import DIRECTORY_BYTES
 from acqstream.formats.ndtiff.pixels import is_raw, payload_bytes
+from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
 from acqstream.formats.ndtiff.stack_header import StackHeader, parse_stack_header
 from acqstream.storage.read_file import ReadFile
 

@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
 from acqstream.formats.ndtiff.index import MAX_AXES_BYTES, MAX_NAME_BYTES, NUMBERS_BYTES, EntryBatch, parse_entries
 from acqstream.formats.ndtiff.stack_header import parse_json_object

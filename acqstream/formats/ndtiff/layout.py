@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.base import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.formats.ndtiff.index import NUMBERS
+from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Page, Pages, Placement, RollOver, align_up
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import LARGEST
 from acqstream.model.frame_header import FrameHeader
@@ -74,7 +74,7 @@ _BITS_OFFSET = 2 + 2 * 12 + 8
 
 
 class NDTiffLayout:
-    """`FrameLayout` of one NDTiff dataset.
+    """Places frames in the stack files of one NDTiff dataset and makes the bytes around their pixels. Pure: no I/O.
 
     prefix is the start of all stack file names; one that is not ASCII is left out, because Java readers take the names
     in their platform's charset. The summary's pixel size sets the TIFF resolution, default 1 um. overlap is (y, x) in
@@ -97,13 +97,16 @@ class NDTiffLayout:
         self._templates: dict[tuple[PixelType, int, int], np.ndarray[Any, np.dtype[np.uint8]]] = {}
 
     def stack_name(self, stack: int) -> str:
+        """File name of stack number `stack`, from 0."""
         base = f"{self._prefix}_NDTiffStack" if self._prefix else "NDTiffStack"
         return f"{base}.tif" if stack == 0 else f"{base}_{stack}.tif"
 
     def stack_header(self, axis_order: Sequence[str]) -> bytes:
+        """First bytes of every stack file, complete blocks. axis_order names the axes of the frames."""
         return stack_header_bytes(summary_for(self._summary, axis_order, self._overlap))
 
     def check(self, header: FrameHeader) -> None:
+        """Raise FrameRefused if no stack file can hold this frame."""
         if self._overlap is not None:
             check_tiles(FrameRun.of([header]), self._overlap)
         needed = header.payload_bytes + len(header.metadata) + STACK_MARGIN_BYTES + 2 * 2**20
@@ -115,10 +118,11 @@ class NDTiffLayout:
             )
 
     def fits(self, end: int) -> bool:
-        """See `FrameLayout.fits`."""
+        """Whether a stack file may have a group that ends at byte `end`."""
         return end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES < self._limit
 
     def place(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | RollOver:
+        """The place of a frame: after `previous` in its group, or in a new group at `end` (a block boundary)."""
         placement = None
         if previous is not None and previous.packed and previous.frames.kind == frames.kind:
             placement = self._behind(frames, previous)
@@ -130,6 +134,7 @@ class NDTiffLayout:
         return placement
 
     def place_run(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | None:
+        """As `place`, for frames side by side in one group; None where they cannot lie so. Raises as `check`."""
         if self._overlap is not None:
             check_tiles(frames, self._overlap)
         if frames.frame_bytes >= LARGE_FRAME_BYTES:
@@ -158,6 +163,7 @@ class NDTiffLayout:
         return Placement(frames, start, 0, pixels, tail, group_end, packed=True)
 
     def close(self, group: Sequence[Placement]) -> Pages:
+        """Offsets of directories and metadata of a group that gets no more frames."""
         first, frames = group[0], FrameRun.joined([placement.frames for placement in group])
         positions = np.arange(len(frames))
         pixels = first.pixels + frames.frame_bytes * positions
@@ -171,6 +177,10 @@ class NDTiffLayout:
         return Pages(frames, directories, pixels, metadata + np.cumsum(lengths) - lengths)
 
     def fill(self, block: memoryview, group: Sequence[Placement], pages: Pages) -> None:
+        """Write directories, metadata and gaps of a closed group into `block`, its bytes from group_start on.
+
+        The block of a group that is one large frame may end where its pixels begin.
+        """
         start, end = group[0].group_start, group[-1].group_end
         data = np.frombuffer(block, dtype=np.uint8)
         directories = self._directories(pages, end)
@@ -207,6 +217,7 @@ class NDTiffLayout:
         return rows
 
     def index_entries(self, pages: Pages, stack_name: str) -> bytes:
+        """The index entries that publish these frames."""
         frames, name = pages.frames, stack_name.encode("ascii")
         name_field = _LENGTH.pack(len(name)) + name
         ends = np.zeros(len(pages), [("name", f"V{len(name_field)}"), *NUMBERS.descr])
@@ -220,6 +231,10 @@ class NDTiffLayout:
         return b"".join(itertools.chain.from_iterable(rows))
 
     def finish(self, last: Page | None) -> tuple[Sequence[tuple[int, bytes]], int | None]:
+        """The patches that finish a stack file, as (offset, bytes), and its exact length.
+
+        last is the last published page; without one the length is None: only the header stays.
+        """
         if last is None:
             return [(4, b"\0\0\0\0")], None  # a stack without a page: no first directory
         pixels_end = last.pixels + last.header.payload_bytes

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.wkw.axes import Place
 from acqstream.formats.wkw.cube_folder import CubeFolder

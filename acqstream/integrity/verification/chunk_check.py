@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acqstream.formats.base import CheckReport, Problem
+from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
-from acqstream.formats.base import CheckReport, FrameColumns, Problem
+from acqstream.formats.check_report import CheckReport, FrameColumns, Problem
 from acqstream.formats.ndtiff.mirror_records import read_records, record_path
 from acqstream.formats.registry import find_frame_format
 from acqstream.integrity.facts.stacks import KEPT_SUFFIX

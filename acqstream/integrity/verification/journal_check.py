@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.base import CheckReport, FrameColumns
+from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.log.journal import HEADER_BYTES, RECORD_BYTES
 from acqstream.log.journal_file import JournalContent, read_journal
 

@@ -12,7 +12,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
-from acqstream.formats.base import CheckReport, FrameColumns, align_up
+from acqstream.formats.check_report import CheckReport, FrameColumns
+from acqstream.formats.ndtiff.placement import align_up
 from acqstream.log.journal_file import JournalContent
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
 from acqstream.model.fields import Fields

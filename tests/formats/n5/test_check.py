@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
 from tests.formats.n5.n5_samples import GOLDEN, block, make_dataset, put_block, samples, write_pyramid
 

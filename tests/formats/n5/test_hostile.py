@@ -10,7 +10,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import AcqStreamError
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
 from tests.formats.n5.n5_samples import samples, write_pyramid
 

@@ -14,7 +14,7 @@ import pytest
 
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats import ndtiff
-from acqstream.formats.base import MAX_PROBLEMS, CheckReport, FrameColumns
+from acqstream.formats.check_report import MAX_PROBLEMS, CheckReport, FrameColumns
 from acqstream.formats.ndtiff import check as ndtiff_check
 from acqstream.formats.registry import FORMATS
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.errors import DatasetError
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.cube_paths import Cube, cube_path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import VOXEL_TYPES, BlockType, Header

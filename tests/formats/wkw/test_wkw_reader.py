@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError, UnsupportedFeature
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header

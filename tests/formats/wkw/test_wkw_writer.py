@@ -13,7 +13,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetExists, StorageError
-from acqstream.formats.base import CheckReport
+from acqstream.formats.check_report import CheckReport
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
