@@ -21,7 +21,7 @@ from acqstream.client.machine import (
     is_same_machine,
     is_socket_of,
 )
-from acqstream.client.session import is_interrupted
+from acqstream.client.run_state import is_interrupted
 from acqstream.client.waker import Waker
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome

@@ -6,30 +6,25 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import zmq
 
 from acqstream.client.connect import Joined, Joiner, no_daemon
+from acqstream.client.connection_settings import ConnectionSettings
 from acqstream.client.daemon_errors import failure, refusal
-from acqstream.client.keys import CurveKeys
+from acqstream.client.frame_sender import FrameSender
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
-from acqstream.client.outbox import BATCH_BYTES, HeldMessage
-from acqstream.client.session import RunWarning, Session
+from acqstream.client.outbox import BATCH_BYTES
+from acqstream.client.run_state import RunState, RunWarning
 from acqstream.client.waker import Waker
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
-from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Closed, Error, Opened, Welcome
-from acqstream.protocol.request_fields import FrameEncoder, FrameKind, encode_request
-from acqstream.protocol.shared_memory import MemoryPlace
+from acqstream.protocol.request_fields import encode_request
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 3.0
-"""A daemon that says nothing for so long is contacted anew (or a third of the patience, if that is less)."""
 _SEND_BURST = 64
 """Messages between two looks at what the daemon says."""
 _LONGEST_WAIT_S = 1.0
@@ -39,46 +34,22 @@ _LINGER_S = 0.002
 """Small frames that follow a message so soon wait for one another: that doubles the rate of the smallest ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """How to reach the daemon, and what to ask for: request holds the fields of `open`, without id and epoch."""
-
-    endpoint: str
-    transport: str
-    name: str
-    dataset_id: str
-    request: Mapping[str, Any]
-    patience_s: float
-    on_error: Callable[[AcqStreamError], None] | None
-    keys: CurveKeys | None = None
-    locate: Callable[[], str] | None = None  # where the caller named no endpoint
-
-    @property
-    def silence_s(self) -> float:
-        return min(SILENCE_S, self.patience_s / 3)
-
-
 class Connection:
-    """Sends what the session holds and takes in what the daemon says, in a daemon thread of its own.
+    """Sends what the outbox of `state` holds and feeds the daemon's messages to `state`, in a daemon thread of its own.
 
-    `condition` guards `session` and is notified on every change that somebody may wait for; `lock` is its lock, which
-    costs a third of it where nobody waits. The thread keeps the pages of `memory`, the pixels, alive until its ZeroMQ
-    context is gone.
+    The thread keeps the pages of `memory`, the pixels, alive until its ZeroMQ context is gone.
     """
 
-    def __init__(self, settings: ConnectionSettings, session: Session, memory: LocalMemory) -> None:
+    def __init__(self, settings: ConnectionSettings, state: RunState, memory: LocalMemory) -> None:
         self.settings = settings
-        self.session = session
-        self.lock = threading.RLock()  # a signal handler may ask for the progress while its thread has it
-        self.condition = threading.Condition(self.lock)
+        self.state = state
         self.welcome: Welcome | None = None
         self.endpoint = settings.endpoint  # the one in use: tcp may have become ipc
         self.daemon_endpoint = settings.endpoint  # the one to ask at first: where the daemon was found
         self.transport_why = ""  # why frames go as messages; empty where they lie in shared memory
         self._memory = memory
-        self._generation: int | None = None  # of the memory as the daemon has mapped it
+        self._sender = FrameSender(memory)
         self._waker = Waker()
-        self._encoder: FrameEncoder | None = None
         self._idle = False
         self._lingers = False
         self._sent_at = -math.inf  # the clock may have begun a moment ago, with the machine
@@ -100,8 +71,8 @@ class Connection:
     def stop(self) -> None:
         """Give the connection up, at once."""
         self._stopped = True
-        with self.lock:
-            if not self.session.ended:
+        with self.state.lock:
+            if not self.state.ended:
                 self._waker.wake()
 
     def join(self) -> None:
@@ -111,9 +82,9 @@ class Connection:
         """
         if self.inside:
             return
-        with self.lock:  # a signal handler may close the run while its thread has the lock: waiting gives it back
+        with self.state.lock:  # a signal handler may close the run while its thread has the lock: waiting gives it back
             while not self._is_over:
-                self.condition.wait(_LONGEST_WAIT_S)
+                self.state.condition.wait(_LONGEST_WAIT_S)
 
     @property
     def stopped(self) -> bool:
@@ -123,7 +94,7 @@ class Connection:
     @property
     def dataset_id(self) -> str:
         """Of the acquisition: the daemon's answer may name the one that is gone on with."""
-        return self.session.opened.dataset_id if self.session.opened is not None else self.settings.dataset_id
+        return self.state.opened.dataset_id if self.state.opened is not None else self.settings.dataset_id
 
     @property
     def inside(self) -> bool:
@@ -132,9 +103,9 @@ class Connection:
 
     def wake(self) -> None:
         """Tell the thread that something is due; the caller holds the condition."""
-        if not self._idle or (self._lingers and self.session.can_wait):
+        if not self._idle or (self._lingers and self.state.can_wait):
             return
-        if not self.session.ended and self.session.has_due():
+        if not self.state.ended and self.state.has_due():
             self._idle = False
             self._waker.wake()
 
@@ -154,17 +125,16 @@ class Connection:
             surprise.__cause__ = error
             self._fail(surprise)
         finally:
-            with self.condition:
-                self.session.ended = True
+            with self.state.condition:
+                self.state.end()
                 self._memory.close()
                 self._waker.close()
-                self.condition.notify_all()
             try:
                 self._report()
             finally:
-                with self.condition:
+                with self.state.condition:
                     self._is_over = True
-                    self.condition.notify_all()
+                    self.state.condition.notify_all()
 
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         joiner = Joiner(
@@ -184,7 +154,7 @@ class Connection:
                 self._converse(link)
             finally:
                 link.close()
-            if self._stopped or self.session.ended or self.session.failure is not None:
+            if self._stopped or self.state.ended or self.state.failure is not None:
                 return
             link = self._open_again(joiner)
 
@@ -206,15 +176,15 @@ class Connection:
 
     def _open_again(self, joiner: Joiner) -> Link | None:
         log.warning("run %s: contact with %s is lost; connecting again", self.settings.name, self.settings.endpoint)
-        deadline = self.session.last_word + self.settings.patience_s
-        again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.session.epoch + 1}
+        deadline = self.state.last_word + self.settings.patience_s
+        again = {"ds": self.dataset_id, "resume": True, "on_exists": "error", "epoch": self.state.epoch + 1}
         answer_s = max(self.settings.silence_s, 0.1)
         joined = joiner.join_patiently({**self.settings.request, **again}, deadline=deadline, answer_s=answer_s)
         if joined is None:
             if not self._stopped:
                 raise self._out_of_contact()
             return None
-        path = self.session.opened.path if self.session.opened else ""
+        path = self.state.opened.path if self.state.opened else ""
         return self._admit(joined, lambda error: failure(error, path))
 
     def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
@@ -222,18 +192,19 @@ class Connection:
         try:
             if isinstance(answer, Error):
                 raise error_of(answer)
-            with self.condition:
+            with self.state.condition:
                 if isinstance(answer, Opened):
                     if self.settings.transport == "shm" and joined.memory_why and not self.transport_why:
                         text = f"frames are sent as messages from now on: {joined.memory_why}"
-                        warning = self.session.warn("no_shared_memory", text, time.time())
+                        warning = self.state.warn("no_shared_memory", text, time.time())
                     self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
-                    self._generation, self.transport_why = answer.memory, joined.memory_why
-                    self.session.outbox.message_bytes = min(BATCH_BYTES, joined.welcome.max_payload)
-                    self.session.open(answer, same_machine=joined.same_machine, now=time.monotonic())
+                    self.transport_why = joined.memory_why
+                    self.state.outbox.message_bytes = min(BATCH_BYTES, joined.welcome.max_payload)
+                    self.state.open(answer, same_machine=joined.same_machine, now=time.monotonic())
+                    self._sender.begin(self.dataset_id, answer.memory)
                 else:
-                    self.session.receive(answer, time.monotonic(), time.time())
-                self.condition.notify_all()
+                    self.state.receive(answer, time.monotonic(), time.time())
+                self.state.condition.notify_all()
         except AcqStreamError:
             joined.link.close()
             raise
@@ -251,19 +222,19 @@ class Connection:
             now = turn_at = self._note_pause(turn_at)  # one clock for the turn: a stop within it is noted in the next
             self._receive_all(link)
             self._report()
-            if self.session.ended or self.session.contact_lost:
+            if self.state.ended or self.state.contact_lost:
                 return
             if self._silent(link, now):
                 return
             self._check_space(now)
             linger_s = self._sent_at + _LINGER_S - time.monotonic()
-            with self.condition:
-                can_wait = linger_s > 0 and not self._blocked and self.session.can_wait
+            with self.state.condition:
+                can_wait = linger_s > 0 and not self._blocked and self.state.can_wait
                 self._lingers = self._idle = can_wait
             if not self._lingers:
                 self._send_due(link)
-                with self.condition:
-                    if self.session.has_due() and not self._blocked:
+                with self.state.condition:
+                    if self.state.has_due() and not self._blocked:
                         continue
                     self._idle = True
             link.wait(linger_s if self._lingers else self._next_timer(), writable=self._blocked)
@@ -275,13 +246,13 @@ class Connection:
         away_s = now - turn_at
         if away_s > _LONGEST_WAIT_S + _PAUSE_S:
             log.warning("run %s: this program did not run for %.1f s", self.settings.name, away_s)
-            with self.condition:
-                self.session.forgive(away_s, now)
+            with self.state.condition:
+                self.state.forgive(away_s, now)
         return now
 
     def _silent(self, link: Link, now: float) -> bool:
         """Ask for a sign of life in time; True when none came."""
-        quiet_s = now - self.session.last_word
+        quiet_s = now - self.state.last_word
         if self._failed_at is not None and now - self._failed_at > self.settings.patience_s:
             return True  # the receipt that follows a fatal error never came
         if quiet_s > self.settings.silence_s / 2 and now - self._pinged_at > self.settings.silence_s / 2:
@@ -290,19 +261,19 @@ class Connection:
         return quiet_s > self.settings.silence_s
 
     def _check_space(self, now: float) -> None:
-        with self.condition:
-            self.session.check_space(self.settings.patience_s, now)
-            if self.session.failure is not None:
-                self.condition.notify_all()
+        with self.state.condition:
+            self.state.check_space(self.settings.patience_s, now)
+            if self.state.failure is not None:
+                self.state.condition.notify_all()
 
     def _next_timer(self) -> float:
         return min(_LONGEST_WAIT_S, max(0.001, self.settings.silence_s / 4))
 
     def _receive_all(self, link: Link) -> None:
-        while not self.session.ended and (reply := link.receive()) is not None:
-            with self.condition:
-                warning = self.session.receive(reply, time.monotonic(), time.time())
-                self.condition.notify_all()
+        while not self.state.ended and (reply := link.receive()) is not None:
+            with self.state.condition:
+                warning = self.state.receive(reply, time.monotonic(), time.time())
+                self.state.condition.notify_all()
             self._log(warning)
 
     def _log(self, warning: RunWarning | None) -> None:
@@ -310,54 +281,28 @@ class Connection:
             log.warning("run %s: %s (%s)", self.settings.name, warning.text, warning.code)
 
     def _send_due(self, link: Link) -> None:
-        with self.condition:
-            patches = self.session.take_patches()
-            messages = self.session.take_due(_SEND_BURST)
+        with self.state.condition:
+            patches = self.state.take_patches()
+            messages = self.state.take_due(_SEND_BURST)
         for kind, header in patches:
             if not link.send(header):
-                with self.condition:
-                    self.session.add_patch(kind, header)
-        left = self._send_messages(link, messages)
+                with self.state.condition:
+                    self.state.add_patch(kind, header)
+        left = self._sender.send(link, messages)
         if messages and left != messages[0].number:
             self._sent_at = time.monotonic()
-        with self.condition:
+        with self.state.condition:
             if left is not None:
-                self.session.outbox.put_back(left)
-            ending = self.session.ending if self.session.close_is_due else None
-            number = self.session.outbox.next
+                self.state.outbox.put_back(left)
+            ending = self.state.ending if self.state.close_is_due else None
+            number = self.state.outbox.next
         self._blocked = left is not None
         if ending is not None:
             header = encode_request(
                 "close", ds=self.dataset_id, n=number, status=ending.wire_status, reason=ending.reason
             )
             self._blocked = not link.send(header)
-            self.session.ending_sent = not self._blocked
-
-    def _send_messages(self, link: Link, messages: Iterable[HeldMessage]) -> int | None:
-        """The number of the first frame or skip that the socket did not take; None if it took all."""
-        for message in messages:
-            if message.kind is None:
-                left = None if link.send(message.header) else message.number
-            else:
-                left = self._send_frames(link, message, message.kind)
-            if left is not None:
-                return left
-        return None
-
-    def _send_frames(self, link: Link, message: HeldMessage, kind: FrameKind) -> int | None:
-        """As `_send_messages`."""
-        pages, generation, start = self._memory.pages, self._generation, message.start
-        assert pages is not None
-        if self._encoder is None:
-            self._encoder = FrameEncoder(self.dataset_id)
-        place = MemoryPlace(generation, start) if generation is not None else None
-        header = self._encoder.header(message.number, kind, message.frames, place)
-        if len(header) > MAX_HEADER_BYTES and message.numbers > 1:  # axes and metadata need two messages
-            half = message.numbers // 2
-            return self._send_messages(link, (message.part(0, half), message.part(half, message.numbers)))
-        size = message.payload_bytes
-        is_taken = link.send(header) if place is not None else link.send_frame(header, pages, start, size)
-        return None if is_taken else message.number
+            self.state.note_close_sent(is_sent=not self._blocked)
 
     def _not_opened(self) -> DaemonUnavailable:
         name, seconds = self.settings.name, self.settings.patience_s
@@ -367,26 +312,26 @@ class Connection:
         )
 
     def _out_of_contact(self) -> DaemonUnavailable:
-        first = self.session.outbox.first_held
-        unsafe = f"; frames from {first} on may not be stored" if first < self.session.outbox.next else ""
+        first = self.state.outbox.first_held
+        unsafe = f"; frames from {first} on may not be stored" if first < self.state.outbox.next else ""
         return DaemonUnavailable(
             f"no word from the daemon at {self.settings.endpoint} for {self.settings.patience_s:g} s{unsafe}"
-            f"{self.session.why_lost}"
+            f"{self.state.why_lost}"
         )
 
     def _fail(self, error: AcqStreamError) -> None:
-        with self.condition:
-            self.session.fail(error)
-            self.condition.notify_all()
+        with self.state.condition:
+            self.state.fail(error)
+            self.state.condition.notify_all()
 
     def _report(self) -> None:
         """Tell the owner of the first error, once."""
-        error = self.session.failure
+        error = self.state.failure
         if error is None or self._reported:
             return
         self._reported = True
         self._failed_at = time.monotonic()
-        if self.session.opened is None:
+        if self.state.opened is None:
             return  # `create` raises it
         log.error("run %s: %s", self.settings.name, error)
         if self.settings.on_error is not None:

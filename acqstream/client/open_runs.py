@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class OpenRun(Protocol):
-    name: str
     is_closing: bool
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def is_given_up(self) -> bool: ...

@@ -24,7 +24,8 @@ from acqstream.client.arguments import (
     checked_text,
 )
 from acqstream.client.connect import SHARING, TRANSPORTS, Transport
-from acqstream.client.connection import Connection, ConnectionSettings
+from acqstream.client.connection import Connection
+from acqstream.client.connection_settings import ConnectionSettings
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.frame_axes import MicroManagerAxes
 from acqstream.client.keys import curve_keys
@@ -32,7 +33,7 @@ from acqstream.client.local_memory import LocalMemory
 from acqstream.client.machine import is_local
 from acqstream.client.outbox import Outbox
 from acqstream.client.run import Run
-from acqstream.client.session import Progress, RunWarning, Session
+from acqstream.client.run_state import Progress, RunState, RunWarning
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, DurabilityMode
 
@@ -135,7 +136,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         locate=locate,
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
-    connection = Connection(settings, Session(Outbox(capacity), time.monotonic()), memory)
+    connection = Connection(settings, RunState(Outbox(capacity), time.monotonic()), memory)
     run = Run(connection, memory, integer_axes)
     run.start()
     if replaced:

@@ -36,7 +36,7 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         self._digests: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
-        return self._connection.session.stored_before or 0
+        return self._connection.state.stored_before or 0
 
     def __iter__(self) -> Iterator[dict[str, AxisValue]]:
         at, count = 0, 0
@@ -62,36 +62,36 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         return place < len(self._digests) and bool(self._digests[place] == digest)
 
     def _told_count(self) -> int:
-        session = self._connection.session
-        if session.stored_before is None and session.opened is not None and session.opened.next > 0:
+        state = self._connection.state
+        if state.stored_before is None and state.opened is not None and state.opened.next > 0:
             text = "it is older than this client and cannot tell which frames are stored; update it"
             raise AcquisitionRefused(f"the daemon at {self._connection.endpoint}: {text}", code="unsupported")
         return len(self)
 
     def _ask(self, at: int) -> StoredPage:
-        connection, session = self._connection, self._connection.session
+        connection, state = self._connection, self._connection.state
         if connection.inside:
             raise ConfigError("on_error must not wait for an answer of the daemon")
         header = encode_request("stored", ds=connection.dataset_id, at=at)
-        with self._asking, connection.condition:
+        with self._asking, state.condition:
             deadline = time.monotonic() + connection.settings.patience_s
-            session.ask_stored(header)
+            state.ask_stored(header)
             connection.wake()
-            while session.stored_answer is None:
-                if session.failure is not None:
-                    raise session.failure.with_traceback(None)
-                if session.ended or connection.stopped:
+            while state.stored_answer is None:
+                if state.failure is not None:
+                    raise state.failure.with_traceback(None)
+                if state.ended or connection.stopped:
                     raise AcquisitionFailed(f"run {connection.settings.name!r} is closed", code="closed")
                 if (left := deadline - time.monotonic()) <= 0:
                     raise self._no_answer()
-                connection.condition.wait(left)
-            if not isinstance(session.stored_answer, StoredPage):
-                raise session.stored_answer
-            return session.stored_answer
+                state.condition.wait(left)
+            if not isinstance(state.stored_answer, StoredPage):
+                raise state.stored_answer
+            return state.stored_answer
 
     def _no_answer(self) -> DaemonUnavailable:
-        settings, session = self._connection.settings, self._connection.session
-        why = session.paused_why or session.daemon_state
+        settings, state = self._connection.settings, self._connection.state
+        why = state.paused_why or state.daemon_state
         text = f"has not told within {settings.patience_s:g} s which frames of {settings.name!r} are stored"
         return DaemonUnavailable(f"the daemon at {self._connection.endpoint} {text}" + (f": {why}" if why else ""))
 

@@ -66,7 +66,7 @@ def test_a_run_that_was_given_up_is_not_spoken_of(daemon):
 INTERRUPTED = """
 def interrupt(_status):
     raise KeyboardInterrupt
-run._end_in_time = interrupt
+run._closing._end_in_time = interrupt
 try:
     run.close()
 except KeyboardInterrupt:
@@ -88,8 +88,8 @@ def put_more():  # the buffer of 4 MB fills up: nothing is published
     while True:
         run.put(numpy.zeros((300, 300), "u2"), time=run.next)
 threading.Thread(target=put_more, daemon=True).start()
-with run._condition:
-    run._condition.wait_for(lambda: run._session.outbox.place(180000, 200) is None, 5)
+with run._state.condition:
+    run._state.condition.wait_for(lambda: run._state.outbox.place(180000, 200) is None, 5)
 """
 
 

@@ -35,7 +35,7 @@ def test_a_put_that_was_interrupted_half_way_ends_the_run(daemon, monkeypatch, s
     run = start(daemon)
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
-    outbox = run._session.outbox
+    outbox = run._state.outbox
 
     def interrupted(*_arguments):
         raise KeyboardInterrupt
@@ -61,7 +61,7 @@ def test_an_interrupted_close_goes_on_and_can_be_repeated(daemon, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run, "_end_in_time", interrupt)
+        patch.setattr(run._closing, "_end_in_time", interrupt)
         run.close()
     with pytest.raises(AcquisitionFailed, match="is closed"):
         run.put(GRAY, time=3)

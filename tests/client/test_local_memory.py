@@ -118,7 +118,7 @@ with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) 
     run.put(image, time=0)
     locked, forked = threading.Event(), threading.Event()
     def keep_lock():  # as the run's own thread may at that moment: in the child nobody gives it back
-        with run._lock:
+        with run._state.lock:
             locked.set()
             forked.wait()
     keeper = threading.Thread(target=keep_lock)
@@ -159,7 +159,7 @@ from acqstream.errors import ProtocolError
 with acqstream.create("cells", endpoint=sys.argv[1], buffer_mb=4, patience_s=5) as run:
     locked, forked = threading.Event(), threading.Event()
     def keep_lock():
-        with run._lock:
+        with run._state.lock:
             locked.set()
             forked.wait()
     keeper = threading.Thread(target=keep_lock)

@@ -28,7 +28,7 @@ def start(daemon, **arguments):
 @pytest.fixture
 def soon_silent(monkeypatch):
     """A daemon that says nothing is contacted anew after so many seconds, long before the patience ends."""
-    monkeypatch.setattr(connection, "SILENCE_S", 0.2)
+    monkeypatch.setattr("acqstream.client.connection_settings.SILENCE_S", 0.2)
     return 0.2
 
 
@@ -38,8 +38,8 @@ def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon, soon_silent, monkeyp
         monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: clock.now, time=time.time))
         for _ in range(4):
             clock.now += 0.6 * soon_silent
-            with run._condition:
-                assert run._condition.wait_for(lambda: run._session.last_word == clock.now, WAIT_S)
+            with run._state.condition:
+                assert run._state.condition.wait_for(lambda: run._state.last_word == clock.now, WAIT_S)
     assert [type(request).__name__ for request in daemon.requests].count("Ping") >= 4
     assert len(daemon.opens) == 1  # contact was never lost
 
@@ -80,7 +80,7 @@ def test_only_patience_makes_silence_an_error(daemon):
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.behavior.silent = True
     assert reported.wait(50)
-    assert time.monotonic() - run._session.last_word >= 1.5
+    assert time.monotonic() - run._state.last_word >= 1.5
     with pytest.raises(DaemonUnavailable, match=r"no word from the daemon at tcp:.* for 1\.5 s"):
         run.put(GRAY, time=1)
     with pytest.raises(DaemonUnavailable):
@@ -106,8 +106,8 @@ def test_a_daemon_that_was_restarted_refuses_to_go_on(daemon):
     daemon.behavior.resume_error = Error("unknown_ds", "no acquisition of that id")
     daemon.peer = b"nobody"
     run.put(GRAY, time=1)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     for action in (lambda: run.put(GRAY, time=2), run.close):
         with pytest.raises(AcquisitionFailed, match=r"no acquisition of that id \(unknown_ds\)"):
             action()
@@ -117,8 +117,8 @@ def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch
     run = start(daemon)
     monkeypatch.setattr(daemon, "_take_frame", lambda *_: daemon._reply(daemon.peer, Error("unknown_ds", "not mine")))
     run.put(GRAY, time=0)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="not mine"):
         run.close()
 
@@ -126,8 +126,8 @@ def test_opening_again_and_again_without_success_is_an_error(daemon, monkeypatch
 def test_what_the_daemon_lost_after_all_is_declared_and_told(daemon):
     run = start(daemon)
     run.put(GRAY, time=0)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.cursors.published == 1, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.cursors.published == 1, WAIT_S)
     daemon.frames.clear()
     daemon.next, daemon.peer = 0, b"nobody"
     run.put(GRAY, time=1)
@@ -143,8 +143,8 @@ def test_a_daemon_that_wants_what_never_was_is_an_error(daemon):
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.next, daemon.peer = 5, b"nobody"
     run.put(GRAY, time=1)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(ProtocolError, match="asks for frame 5"):
         run.close()
 
@@ -309,8 +309,8 @@ def test_an_acquisition_that_ended_meanwhile_answers_with_its_receipt(daemon):
     daemon.behavior.resume_error = Closed(receipt)
     daemon.peer = b"nobody"
     run.put(GRAY, time=1)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ended the acquisition as canceled: enough"):
         run.close()
     assert run.receipt == receipt

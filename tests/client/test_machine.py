@@ -118,8 +118,8 @@ def endpoint_and_hold(daemon: FakeDaemon, **options: object) -> tuple[str, int]:
     daemon.behavior.durable = False
     with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=1, **options) as run:  # type: ignore[arg-type]
         run.put(GRAY, time=0)
-        with run._condition:
-            assert run._condition.wait_for(lambda: run._session.cursors.published == 1, 20)
+        with run._state.condition:
+            assert run._state.condition.wait_for(lambda: run._state.cursors.published == 1, 20)
         return run._connection.endpoint, run.progress.behind_bytes
 
 

@@ -174,9 +174,9 @@ def test_a_put_waits_while_another_thread_copies_its_pixels(daemon, monkeypatch)
                 second.join(60)
         return checksum
 
-    monkeypatch.setattr("acqstream.client.run.copy_pixels", copy_slowly)
+    monkeypatch.setattr("acqstream.client.frame_buffer.copy_pixels", copy_slowly)
     with start(daemon) as run:
-        run._order = Order(run._order)
+        run._buffer.order = Order(run._buffer.order)
         run.put(GRAY, time=0)
         second.join(60)
         assert run.next == 2
@@ -324,8 +324,8 @@ def test_a_full_buffer_is_behind_after_the_patience_and_the_run_goes_on(daemon):
         daemon.say(
             StatusReply(AcquisitionStatus(dataset_id=daemon.dataset_id, state="PAUSED", free_bytes=5_000_000_000))
         )
-        with run._condition:
-            assert run._condition.wait_for(lambda: "PAUSED" in run._session.what_is_behind(""), WAIT_S)
+        with run._state.condition:
+            assert run._state.condition.wait_for(lambda: "PAUSED" in run._state.what_is_behind(""), WAIT_S)
         image = np.zeros((600, 1000), "u1")
         run.put(image, time=0)
         with pytest.raises(WriterBehind, match=r"nothing became published for 1 s.*0.6 of 1.0 MB.*PAUSED; 5.0 GB"):
@@ -344,8 +344,8 @@ def test_frames_are_held_until_durable_on_another_machine(daemon, boot, released
     with start(daemon) as run:
         run.put(GRAY, time=0)
         daemon.wait_for(lambda: daemon.next == 1)
-        with run._condition:
-            run._condition.wait_for(lambda: run._session.cursors.published == 1)
+        with run._state.condition:
+            run._state.condition.wait_for(lambda: run._state.cursors.published == 1)
         assert run.progress.behind_bytes == (0 if released else GRAY.nbytes)
 
 
@@ -403,8 +403,8 @@ def daemon_close(daemon):
 def test_disk_full_carries_its_errno(daemon):
     run = start(daemon, patience_s=1.0)
     daemon.say(fatal("disk_full"))
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.failure is not None, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.failure is not None, WAIT_S)
     with pytest.raises(OSError, match="it broke") as info:
         run.close()
     assert info.value.errno == errno.ENOSPC
@@ -466,8 +466,8 @@ def test_a_message_that_breaks_the_protocol_ends_the_run(daemon):
             return {"t": "ack", "ds": 7}
 
     daemon.say(Nonsense())
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(ProtocolError, match="'ack'"):
         run.put(GRAY)
     with pytest.raises(ProtocolError):
@@ -476,10 +476,10 @@ def test_a_message_that_breaks_the_protocol_ends_the_run(daemon):
 
 def test_any_other_error_in_the_thread_reaches_the_caller(daemon, monkeypatch):
     run = start(daemon)
-    monkeypatch.setattr(run._session, "receive", lambda *_: 1 / 0)
+    monkeypatch.setattr(run._state, "receive", lambda *_: 1 / 0)
     daemon.acknowledge(received=0, published=0, durable=0)
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ZeroDivisionError"):
         run.put(GRAY)
     with pytest.raises(AcquisitionFailed, match="ZeroDivisionError"):
@@ -489,8 +489,8 @@ def test_any_other_error_in_the_thread_reaches_the_caller(daemon, monkeypatch):
 def test_a_run_says_how_far_it_is(daemon):
     with start(daemon) as run:
         run.put(GRAY, time=0)
-        with run._condition:  # also while others hold its lock, as in a debugger
-            run._condition.wait_for(lambda: run._session.cursors.published == 1, WAIT_S)
+        with run._state.condition:  # also while others hold its lock, as in a debugger
+            run._state.condition.wait_for(lambda: run._state.cursors.published == 1, WAIT_S)
             assert repr(run) == "<Run 'cells', 1 frames put, 1 published, at work>"
     assert repr(run) == "<Run 'cells', 1 frames put, 1 published, completed>"
     run = start(daemon)
@@ -503,8 +503,8 @@ def test_a_run_says_how_far_it_is(daemon):
 def test_warnings_are_kept(daemon):
     with start(daemon) as run:
         daemon.say(Warn(daemon.dataset_id, "disk_low", "2 GB left"), Error("bad_header", "odd patch"))
-        with run._condition:
-            assert run._condition.wait_for(lambda: len(run._session.warnings) == 2, WAIT_S)
+        with run._state.condition:
+            assert run._state.condition.wait_for(lambda: len(run._state.warnings) == 2, WAIT_S)
         assert [(w.code, w.text) for w in run.warnings] == [("disk_low", "2 GB left"), ("bad_header", "odd patch")]
         assert run.warnings[0].time > 1.6e9
 
@@ -574,8 +574,8 @@ def test_an_operator_ends_the_run(daemon):
     run.put(GRAY, time=0)
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.say(Closed(replace(daemon._receipt(daemon_close(daemon)), status="canceled", reason="stopped by ann")))
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.ended, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.ended, WAIT_S)
     with pytest.raises(AcquisitionFailed, match="ended the acquisition as canceled: stopped by ann"):
         run.put(GRAY, time=1)
     with pytest.raises(AcquisitionFailed, match="stopped by ann"):
@@ -586,8 +586,8 @@ def test_an_operator_ends_the_run(daemon):
 def test_errors_do_not_grow_when_raised_again(daemon):
     run = start(daemon, patience_s=1.0)
     daemon.say(fatal("internal"))
-    with run._condition:
-        assert run._condition.wait_for(lambda: run._session.failure is not None, WAIT_S)
+    with run._state.condition:
+        assert run._state.condition.wait_for(lambda: run._state.failure is not None, WAIT_S)
     lengths = set()
     for _ in range(5):
         with pytest.raises(AcquisitionFailed) as info:

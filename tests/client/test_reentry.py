@@ -184,7 +184,7 @@ def test_a_put_that_waits_for_room_refuses_or_answers(daemon, inner):
         frames = Frames(run)
         frames.put_large()
         daemon.wait_for(lambda: daemon.next == 1)
-        condition = run._condition
+        condition = run._state.condition
         wait = condition.wait
 
         def wait_interrupted(timeout: float | None = None) -> bool:

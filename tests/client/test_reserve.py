@@ -112,7 +112,7 @@ def test_an_interrupt_on_the_way_into_the_block_lets_the_place_go(daemon, monkey
 
     with start(daemon) as run:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("acqstream.client.run.np", SimpleNamespace(ndarray=interrupted))  # the place is held
+            patch.setattr("acqstream.client.frame_buffer.np", SimpleNamespace(ndarray=interrupted))  # the place is held
             with run.reserve(SHAPE, "uint16", time=0):
                 pytest.fail("the block was entered")
         with run.reserve(SHAPE, "uint16", time=0) as image:

@@ -28,7 +28,7 @@ def follow(run: Run, board: ProgressBoard) -> threading.Thread:
     """Note every word of the daemon on the board, as soon as it has come."""
 
     def watch() -> None:
-        condition, session = run._connection.condition, run._session
+        condition, session = run._state.condition, run._state
         ended = False
         while not ended:
             with condition:

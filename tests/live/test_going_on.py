@@ -207,7 +207,7 @@ def vanish(run: Run) -> None:
     """As if its process had been killed."""
     run._connection.stop()
     run._connection.join()
-    open_runs.leave(run)
+    open_runs.leave(run._closing)
 
 
 @pytest.mark.parametrize("grace_s", [0.1, 60.0])

@@ -237,7 +237,7 @@ def test_a_producer_that_is_lost_leaves_an_interrupted_mirror(tmp_path: Path) ->
         put(run, 0, 10)
         until(lambda: run.progress.durable == 10, "all frames are durable")
         run._connection.stop()
-        run._leave()
+        run._closing.abandon()
         until((dataset / RECORD).exists, "its mirror has ended")
         assert record_of(dataset)["state"] == "interrupted"
         end = wait_for_end(dataset, patience_s=0.0)
@@ -254,7 +254,7 @@ def test_no_daemon_that_answers(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
             put(run)
-    run._settings = replace(run._settings, patience_s=0.5)
+    run._connection.settings = replace(run._connection.settings, patience_s=0.5)
     with pytest.raises(acqstream.DaemonUnavailable, match="the mirrors of cells had not ended"):
         run.wait_for_mirrors(WAIT_S)
 
@@ -300,7 +300,7 @@ def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run_that_is_r
         run.put(image_of(0, SHAPE), row=0, column=0)
         until(lambda: run.progress.durable == 1, "the tile is durable")
         run._connection.stop()
-        run._leave()
+        run._closing.abandon()
         until(lambda: not daemon_has(daemon, "scan"), "the producer is given up")
         with acqstream.create("scan", endpoint=daemon.endpoint, resume=True) as again:
             again.put(image_of(1, SHAPE), row=0, column=1)

@@ -37,7 +37,7 @@ def vanish(run: Run) -> None:
     """As if its process had been killed."""
     run._connection.stop()
     run._connection.join()
-    open_runs.leave(run)
+    open_runs.leave(run._closing)
 
 
 def keys_of(count: int) -> list[dict[str, int | str]]:

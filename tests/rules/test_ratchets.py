@@ -24,8 +24,7 @@ MIN_SUBTLE = 5  # places in a module that make it one of those
 LARGE_CLASSES = frozenset(
     (
         "Connection",
-        "Run",
-        "Session",
+        "RunState",
         "Acquisition",
         "ConnectionGuard",
         "Office",
@@ -49,7 +48,6 @@ SHARED_NAMES = frozenset(
         "Peer",
         "Acquisition",
         "Progress",
-        "Session",
         "Level",
         "Space",
         "View",

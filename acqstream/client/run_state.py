@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import deque
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -64,8 +65,8 @@ def is_interrupted(reply: Reply) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What the producer said at its close.
+class CloseRequest:
+    """The end that the producer asked for.
 
     drops_unsent: what waits for the window is not sent any more. gives_up: the daemon is to wait for space no longer.
     """
@@ -81,10 +82,17 @@ class Ending:
         return "error" if self.gives_up else self.status
 
 
-class Session:
-    """One acquisition as its producer sees it. `now` is always seconds of one monotonic clock."""
+class RunState:
+    """Everything a producer knows about its acquisition. `now` is always seconds of one monotonic clock.
+
+    The program's threads and the connection's thread change it only through its methods, and hold `lock` meanwhile.
+    `condition` has the same lock and is notified on every change that somebody may wait for. Entering the lock costs a
+    third of entering the condition, and Ctrl-C may come in Condition.__enter__.
+    """
 
     def __init__(self, outbox: Outbox, now: float) -> None:
+        self.lock = threading.RLock()  # a signal handler may ask for the progress while its thread has it
+        self.condition = threading.Condition(self.lock)
         self.outbox = outbox
         self.cursors = Cursors()
         self.limit = Limit(0, 0)
@@ -96,7 +104,7 @@ class Session:
         self.stored_answer: StoredPage | AcqStreamError | None = None
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
-        self.ending: Ending | None = None
+        self.ending: CloseRequest | None = None
         self.ending_sent = False
         self.ended = False  # nothing more will be sent or received
         self.contact_lost = False
@@ -144,6 +152,19 @@ class Session:
             reason = "lost by the daemon after it had reported them as safe; the producer no longer holds them"
             gap = encode_request("skip", ds=opened.dataset_id, n=opened.next, count=lost, reason=reason)
         outbox.rewind(opened.next, opened.received_bytes, gap)
+
+    def request_close(self, status: str, reason: str) -> None:
+        """End the run; a second request changes nothing."""
+        if self.ending is None:
+            self.ending = CloseRequest(status, reason, drops_unsent=status != "completed" and bool(self.paused_why))
+
+    def note_close_sent(self, *, is_sent: bool) -> None:
+        self.ending_sent = is_sent
+
+    def end(self) -> None:
+        """Nothing more will be sent or received."""
+        self.ended = True
+        self.condition.notify_all()
 
     def forgive(self, seconds: float, now: float) -> None:
         """Move the daemon's last word and the last progress: nobody was there to hear."""
@@ -262,7 +283,7 @@ class Session:
         error.number = self.cursors.published
         self.fail(error)
         self._is_out_of_space = True
-        self.ending = Ending("error", str(error), drops_unsent=True)
+        self.ending = CloseRequest("error", str(error), drops_unsent=True)
         self.ending_sent = False
 
     def add_patch(self, kind: str, header: bytes) -> None:

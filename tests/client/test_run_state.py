@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from acqstream.client.outbox import Outbox
-from acqstream.client.session import Ending, Session, is_interrupted
+from acqstream.client.run_state import CloseRequest, RunState, is_interrupted
 from acqstream.errors import AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
@@ -27,14 +27,14 @@ def closed(status: str) -> Closed:
     return Closed(Receipt(dataset_id="stored", path="/data/cells", status=status))  # type: ignore[arg-type]
 
 
-def put(session: Session, size: int, start: int) -> None:
+def put(session: RunState, size: int, start: int) -> None:
     kind = FrameKind(GRAY, (1, size), ("time",), size)
     session.outbox.add_frame(kind, ((session.outbox.next,), 0, None, None), start)
 
 
-def session_of(*sizes: int, published: int = 0) -> Session:
+def session_of(*sizes: int, published: int = 0) -> RunState:
     """An open session that has sent frames of these sizes, so many of them published."""
-    session = Session(Outbox(4096), 0.0)
+    session = RunState(Outbox(4096), 0.0)
     session.outbox.message_bytes = 0  # each in a message of its own
     session.open(opened(), same_machine=True, now=0.0)
     for size in sizes:
@@ -46,7 +46,7 @@ def session_of(*sizes: int, published: int = 0) -> Session:
     return session
 
 
-def due(session: Session) -> list[int]:
+def due(session: RunState) -> list[int]:
     return [message.number for message in session.take_due(100)]
 
 
@@ -105,7 +105,7 @@ def test_a_warning_without_its_time_has_that_of_its_arrival():
 
 def test_a_close_is_sent_again_after_the_daemon_was_interrupted():
     session = session_of(100)
-    session.ending, session.ending_sent = Ending("completed", ""), True
+    session.ending, session.ending_sent = CloseRequest("completed", ""), True
     session.receive(closed("interrupted"), 3.0, 3.0)
     assert not session.ended
     session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=4.0)
@@ -164,7 +164,7 @@ def test_what_is_due_after_going_on_keeps_its_order():
         assert due(session) == list(range(number, 4))
 
 
-def paused(session: Session, why: str, now: float) -> None:
+def paused(session: RunState, why: str, now: float) -> None:
     state = "PAUSED" if why else "RUNNING"
     status = AcquisitionStatus(dataset_id="stored", state=state, paused=why, free_bytes=7)
     session.receive(StatusReply(status), now, now)
@@ -211,7 +211,7 @@ def test_a_full_disk_is_no_matter_to_a_run_whose_frames_are_all_safe():
 
 def test_a_close_that_waits_for_space_becomes_an_error():
     session = session_of(100, published=0)
-    session.ending = Ending("completed", "")
+    session.ending = CloseRequest("completed", "")
     session.ending_sent = True
     paused(session, "no space", 2.0)
     session.check_space(10.0, 20.0)
@@ -221,7 +221,7 @@ def test_a_close_that_waits_for_space_becomes_an_error():
 
 def test_a_close_whose_frames_are_all_safe_takes_the_space_kept_for_the_end():
     session = session_of(100, 100, published=2)
-    session.ending, session.ending_sent = Ending("completed", ""), True
+    session.ending, session.ending_sent = CloseRequest("completed", ""), True
     paused(session, "no space", 2.0)
     session.check_space(10.0, 11.9)
     assert not session.close_is_due
@@ -240,7 +240,7 @@ def test_an_end_asked_for_before_the_pause_was_known_does_not_wait_for_the_windo
     start = session.outbox.place(100, 5)
     assert start is not None
     put(session, 100, start)
-    session.ending = Ending("error", "an exception")
+    session.ending = CloseRequest("error", "an exception")
     paused(session, "no space", 2.0)
     session.check_space(10.0, 2.1)
     assert session.close_is_due
@@ -252,9 +252,9 @@ def test_frames_that_wait_for_the_window_are_dropped_when_the_run_is_given_up():
     start = session.outbox.place(100, 5)
     assert start is not None
     put(session, 100, start)
-    session.ending = Ending("error", "an exception")
+    session.ending = CloseRequest("error", "an exception")
     assert not session.close_is_due  # they may still be sent
-    session.ending = Ending("error", "an exception", drops_unsent=True)
+    session.ending = CloseRequest("error", "an exception", drops_unsent=True)
     assert session.close_is_due
     session.limit = WIDE
     assert due(session) == []

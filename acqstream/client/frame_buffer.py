@@ -1,0 +1,264 @@
+"""Frames enter the local buffer of a run here: one at a time, with a number, a place and a bounded wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.client.completeness import DeclaredGaps
+from acqstream.client.connection import Connection
+from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image, no_image
+from acqstream.client.local_memory import LocalMemory
+from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
+from acqstream.model.axes import AxisValue
+from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.protocol.replies import Opened, Welcome
+from acqstream.protocol.request_fields import FrameFields, FrameKind, encode_request, metadata_bytes
+
+_Arguments = TypeVarTuple("_Arguments")
+_Noted = TypeVar("_Noted")
+
+
+class FrameBuffer:
+    """The local buffer of one run: gives each frame its number and its place, and waits for the place.
+
+    Frames are taken one after the other: a thread holds `order` meanwhile. largest_frame is the largest payload in
+    bytes that the daemon takes and the buffer holds; max_skip is how many numbers the daemon takes in one skip. Both
+    are set by `open`.
+    """
+
+    def __init__(self, connection: Connection, memory: LocalMemory) -> None:
+        self._connection = connection
+        self._settings = connection.settings
+        self._state = connection.state
+        self._lock = connection.state.lock  # entered instead of the condition, see RunState
+        self._outbox = connection.state.outbox
+        self._memory = memory.pages
+        self._process = os.getpid()
+        self.order = threading.RLock()  # held by the thread that gives out the next frame number
+        self.declared = DeclaredGaps()
+        self._held_by: int | None = None  # the thread that fills a reserved frame
+        self._is_sending = False  # that thread has filled it
+        self._active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
+        self._largest_frame = 0
+        self._max_skip = 1
+
+    def open(self, opened: Opened, welcome: Welcome) -> None:
+        """The acquisition is open. Frames below `opened.next` are in the receipt of an earlier run."""
+        self.declared.add(0, opened.next)
+        self._largest_frame = min(opened.window_bytes, welcome.max_payload, self._outbox.ring.capacity)
+        self._max_skip = welcome.max_skip
+
+    def close(self) -> None:
+        """Refuse further frames and release the memory."""
+        self._memory = None
+
+    def put(
+        self,
+        array: NDArray[Any],
+        bits: int | None,
+        axes: Mapping[str, AxisValue],
+        metadata: Mapping[str, Any] | None,
+        time_ns: int | None,
+    ) -> int:
+        """Copy the pixels of the next frame into the buffer; its number. Raises as `Run.put`."""
+        with self.order:
+            try:
+                self._active_thread = threading.get_ident()
+                try:
+                    kind = kind_of_image(array.dtype, array.shape, tuple(axes), bits)
+                except ValueError as error:
+                    raise no_image(self._outbox.next, error) from error
+                size = metadata_bytes(self._outbox.next, metadata) if metadata else 0
+                start, memory = self._wait_for_room(kind.frame_bytes, size)
+                checksum = copy_pixels(array, kind.pixel_type, memory, start)
+                return self._add(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
+            finally:
+                self._active_thread = None
+
+    @contextmanager
+    def reserve(
+        self,
+        shape: Sequence[int],
+        dtype: object,
+        *,
+        bits: int | None,
+        axes: Mapping[str, AxisValue],
+        metadata: Mapping[str, Any] | None,
+        time_ns: int | None,
+        on_taken: Callable[[int], None] | None,
+    ) -> Iterator[NDArray[Any]]:
+        """The place of the next frame as an array; the frame is taken when the block is left. Raises as `Run.put`.
+
+        on_taken is called with the frame's number then.
+        """
+        self.check_caller()
+        holder = threading.get_ident()
+        try:  # before the place is held: also what interrupts the way to the caller's block lets it go
+            with self.order:
+                try:
+                    self._active_thread = holder
+                    number = self._outbox.next
+                    try:
+                        kind = kind_of_buffer(shape, dtype, tuple(axes), bits)
+                    except ValueError as error:
+                        raise no_image(number, error) from error
+                    size = metadata_bytes(number, metadata) if metadata else 0
+                    start, memory = self._wait_for_room(kind.frame_bytes, size)
+                    self._hold(holder)
+                finally:
+                    self._active_thread = None
+            image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
+            yield image
+            image.flags.writeable = False
+            checksum = xxhash.xxh3_64_intdigest(image.data)
+            self._add_held(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
+        finally:
+            if self._held_by == holder:
+                self._held_by = None  # first of all: Ctrl-C may come in any call
+                self._note_free_place()
+        if on_taken is not None:
+            on_taken(number)
+
+    def skip(self, count: int, reason: str) -> None:
+        """Give the next `count` numbers to frames that will never come. Raises as `Run.skip`."""
+        with self.order:
+            first = self._outbox.next
+            if first + count > MAX_NUMBER:
+                raise ProtocolError(f"skip: {count} numbers from {first} on; frame numbers end at {MAX_NUMBER}")
+            try:
+                self._active_thread = threading.get_ident()
+                while count > 0:
+                    part = min(count, self._max_skip)
+                    dataset_id = self._connection.dataset_id
+                    header = encode_request("skip", ds=dataset_id, n=self._outbox.next, count=part, reason=reason)
+                    self._wait_for_room(1, len(header))
+                    self._note(self._declare, header, part)
+                    count -= part
+            finally:
+                self._active_thread = None
+
+    def _hold(self, thread: int) -> None:
+        """Keep the place that this thread was just given: nobody else gets one until `_held_by` is None again."""
+        self._is_sending = False
+        self._held_by = thread
+
+    def _note_free_place(self) -> None:
+        """Tell those who wait that `_held_by` is None."""
+        if os.getpid() == self._process:  # the lock of a forked process may be locked for ever
+            with self._lock:
+                self._state.condition.notify_all()
+
+    def check_process(self) -> None:
+        """Raise ProtocolError in a forked process: it has the memory, and locks, but nobody who sends."""
+        if os.getpid() != self._process:
+            text = f"run {self._settings.name!r} belongs to the process that made it, not to one forked from it"
+            raise ProtocolError(text)
+
+    def check_caller(self) -> None:
+        """As `check_process`; also in a thread that is in the middle of a put, or has a place: it waits for itself."""
+        if os.getpid() != self._process:  # asked for with every frame: no call where it is the same
+            self.check_process()
+        if self._held_by is not None and self._held_by == threading.get_ident():
+            raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
+        if self._active_thread is not None and self._active_thread == threading.get_ident():
+            self._refuse_nested()
+
+    def check_closer(self) -> None:
+        """As `check_process`; also in a thread that is in the middle of a put: the end would wait for it."""
+        self.check_process()
+        thread = threading.get_ident()
+        if self._active_thread == thread or (self._is_sending and self._held_by == thread):
+            self._refuse_nested()
+
+    def _refuse_nested(self) -> NoReturn:
+        raise ProtocolError(
+            f"run {self._settings.name!r} was called in the middle of a put, reserve or skip of the same thread, as "
+            "by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
+        )
+
+    def _add_held(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+        """As `_add`, for the thread that holds the place."""
+        self.check_process()
+        self._is_sending = True
+        return self._add(kind, frame, start, metadata_bytes)
+
+    def _add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+        """The next frame, whose pixels are at `start`, where room was; its number."""
+        return self._note(self._outbox.add_frame, kind, frame, start, metadata_bytes)
+
+    def _declare(self, header: bytes, count: int) -> None:
+        self.declared.add(self._outbox.next, count)
+        self._outbox.add_skip(header, count)
+
+    def _note(self, add: Callable[[*_Arguments], _Noted], *arguments: *_Arguments) -> _Noted:
+        with self._lock:
+            self.raise_if_over()
+            try:
+                noted = add(*arguments)
+            except BaseException:  # Ctrl-C, or the end of memory
+                self._give_up()
+                raise
+            self._connection.wake()
+            return noted
+
+    def _give_up(self) -> None:
+        """A frame was noted by half: what is to be sent next cannot be told."""
+        first = self._outbox.first_held
+        text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
+        self._state.fail(AcquisitionFailed(text, code="interrupted"))
+
+    def _wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
+        """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
+        self.raise_if_over()
+        if payload_bytes > self._largest_frame:
+            self._refuse_size(payload_bytes)
+        if self._held_by is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
+            start = self._wait_for_place(payload_bytes, header_bytes)
+        assert self._memory is not None  # it goes when the run is over
+        return start, self._memory
+
+    def _wait_for_place(self, payload_bytes: int, header_bytes: int) -> int:
+        since = time.monotonic()
+        with self._lock:
+            while self._held_by is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
+                self.raise_if_over()
+                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
+                self.wait_for_progress(since, why)
+            self.raise_if_over()
+            return start
+
+    def wait_for_progress(self, since: float, why: str) -> None:
+        """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
+        now = time.monotonic()
+        left = max(since, self._state.released_at) + self._settings.patience_s - now
+        silent = now - self._state.last_word > self._settings.silence_s
+        is_decided_elsewhere = silent or bool(self._state.paused_why)
+        if left <= 0 and not is_decided_elsewhere:
+            raise WriterBehind(self._state.what_is_behind(f"for {self._settings.patience_s:g} s and {why}"))
+        # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
+        self._state.condition.wait(left if left > 0 else self._settings.silence_s)
+
+    def _refuse_size(self, payload_bytes: int) -> NoReturn:
+        capacity = self._outbox.ring.capacity
+        number = self._outbox.next
+        if payload_bytes > capacity:
+            text = f"more than the local buffer of {capacity} bytes; raise buffer_mb"
+        else:
+            text = f"more than the daemon takes ({self._largest_frame}); raise its memory budget or largest payload"
+        raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+
+    def raise_if_over(self) -> None:
+        """Raise the run's first error, or that it is closed."""
+        if self._state.failure is not None:
+            raise self._state.failure.with_traceback(None)  # else it would grow with every raise
+        if self._memory is None or self._state.ending is not None or self._state.ended:
+            raise AcquisitionFailed(f"run {self._settings.name!r} is closed", code="closed")
