@@ -23,6 +23,7 @@ except ImportError as error:
 from acqstream.client import producer
 from acqstream.client.plain_values import plain
 from acqstream.client.pycromanager.event_queue import PendingEventQueue
+from acqstream.client.pycromanager.ignored_arguments import without_ignored
 from acqstream.client.pycromanager.pending_events import PendingEvents
 from acqstream.client.pycromanager.refused_arguments import refuse_directory
 from acqstream.client.pycromanager.run_storage import RunStorage
@@ -58,11 +59,12 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
         options are hooks and callbacks of `pycromanager.Acquisition`, what `acqstream.create` takes, and tile_overlap
         and max_multi_res_index of `pycromanager.XYTiledAcquisition`: the events' axes then have `row` and `column`.
-        name is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
+        Options of displays and of the Java back end (show_display, napari_viewer, saving_queue_size, timeout, port) have
+        no effect, and a warning names them. name is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
         """
         refuse_directory(name, others, options)
         options.pop("directory", None)
-        options = with_tiles(options)
+        options = with_tiles(without_ignored(options))
         options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
         self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure
         callbacks = {key: self._guarded(options.pop(key)) for key in CALLBACKS if options.get(key) is not None}

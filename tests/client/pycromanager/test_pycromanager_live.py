@@ -186,7 +186,7 @@ events = [
     for row in range(-1, 1)
     for column in range(3)
 ]
-with Acquisition("tiles", tile_overlap=(10, 6), max_multi_res_index=0, **options) as acq:
+with Acquisition("tiles", tile_overlap=(10, 6), max_multi_res_index=0, show_display=False, **options) as acq:
     for event in events:
         acq.acquire(event)
 tell(path=acq.run.path, stored=acq.receipt.stored)
