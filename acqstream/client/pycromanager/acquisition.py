@@ -59,8 +59,8 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
         options are hooks and callbacks of `pycromanager.Acquisition`, what `acqstream.create` takes, and tile_overlap
         and max_multi_res_index of `pycromanager.XYTiledAcquisition`: the events' axes then have `row` and `column`.
-        Options of displays and of the Java back end (show_display, napari_viewer, saving_queue_size, timeout, port) have
-        no effect, and a warning names them. name is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
+        show_display, napari_viewer, saving_queue_size, timeout and port have no effect, and a warning names them. name
+        is the dataset's. A directory, as Pycro-Manager takes it, raises ConfigError: the daemon has its own.
         """
         refuse_directory(name, others, options)
         options.pop("directory", None)

@@ -1,4 +1,4 @@
-"""Arguments of Pycro-Manager's own class that a script passes on: accepted, and named once where they ask for something."""
+"""Arguments of Pycro-Manager's own class that a script passes on: accepted, and named in one warning."""
 
 from __future__ import annotations
 
