@@ -65,7 +65,7 @@ def is_interrupted(reply: Reply) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseRequest:
+class RequestedEnd:
     """The end that the producer asked for.
 
     drops_unsent: what waits for the window is not sent any more. gives_up: the daemon is to wait for space no longer.
@@ -104,7 +104,7 @@ class RunState:
         self.stored_answer: StoredPage | AcqStreamError | None = None
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
-        self.ending: CloseRequest | None = None
+        self.ending: RequestedEnd | None = None
         self.ending_sent = False
         self.ended = False  # nothing more will be sent or received
         self.contact_lost = False
@@ -156,7 +156,7 @@ class RunState:
     def request_close(self, status: str, reason: str) -> None:
         """End the run; a second request changes nothing."""
         if self.ending is None:
-            self.ending = CloseRequest(status, reason, drops_unsent=status != "completed" and bool(self.paused_why))
+            self.ending = RequestedEnd(status, reason, drops_unsent=status != "completed" and bool(self.paused_why))
 
     def note_close_sent(self, *, is_sent: bool) -> None:
         self.ending_sent = is_sent
@@ -283,7 +283,7 @@ class RunState:
         error.number = self.cursors.published
         self.fail(error)
         self._is_out_of_space = True
-        self.ending = CloseRequest("error", str(error), drops_unsent=True)
+        self.ending = RequestedEnd("error", str(error), drops_unsent=True)
         self.ending_sent = False
 
     def add_patch(self, kind: str, header: bytes) -> None:

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from acqstream.client.outbox import Outbox
-from acqstream.client.run_state import CloseRequest, RunState, is_interrupted
+from acqstream.client.run_state import RequestedEnd, RunState, is_interrupted
 from acqstream.errors import AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.pixel_type import PixelType
@@ -105,7 +105,7 @@ def test_a_warning_without_its_time_has_that_of_its_arrival():
 
 def test_a_close_is_sent_again_after_the_daemon_was_interrupted():
     session = session_of(100)
-    session.ending, session.ending_sent = CloseRequest("completed", ""), True
+    session.ending, session.ending_sent = RequestedEnd("completed", ""), True
     session.receive(closed("interrupted"), 3.0, 3.0)
     assert not session.ended
     session.open(opened(1, received_bytes=100, epoch=1), same_machine=True, now=4.0)
@@ -211,7 +211,7 @@ def test_a_full_disk_is_no_matter_to_a_run_whose_frames_are_all_safe():
 
 def test_a_close_that_waits_for_space_becomes_an_error():
     session = session_of(100, published=0)
-    session.ending = CloseRequest("completed", "")
+    session.ending = RequestedEnd("completed", "")
     session.ending_sent = True
     paused(session, "no space", 2.0)
     session.check_space(10.0, 20.0)
@@ -221,7 +221,7 @@ def test_a_close_that_waits_for_space_becomes_an_error():
 
 def test_a_close_whose_frames_are_all_safe_takes_the_space_kept_for_the_end():
     session = session_of(100, 100, published=2)
-    session.ending, session.ending_sent = CloseRequest("completed", ""), True
+    session.ending, session.ending_sent = RequestedEnd("completed", ""), True
     paused(session, "no space", 2.0)
     session.check_space(10.0, 11.9)
     assert not session.close_is_due
@@ -240,7 +240,7 @@ def test_an_end_asked_for_before_the_pause_was_known_does_not_wait_for_the_windo
     start = session.outbox.place(100, 5)
     assert start is not None
     put(session, 100, start)
-    session.ending = CloseRequest("error", "an exception")
+    session.ending = RequestedEnd("error", "an exception")
     paused(session, "no space", 2.0)
     session.check_space(10.0, 2.1)
     assert session.close_is_due
@@ -252,9 +252,9 @@ def test_frames_that_wait_for_the_window_are_dropped_when_the_run_is_given_up():
     start = session.outbox.place(100, 5)
     assert start is not None
     put(session, 100, start)
-    session.ending = CloseRequest("error", "an exception")
+    session.ending = RequestedEnd("error", "an exception")
     assert not session.close_is_due  # they may still be sent
-    session.ending = CloseRequest("error", "an exception", drops_unsent=True)
+    session.ending = RequestedEnd("error", "an exception", drops_unsent=True)
     assert session.close_is_due
     session.limit = WIDE
     assert due(session) == []
