@@ -367,7 +367,7 @@ def test_a_daemon_stopped_while_it_starts(tmp_path: Path) -> None:
     ("number", "moment"),
     [
         (signal.SIGTERM, ""),  # while the limit of the disk is measured
-        (signal.SIGTERM, "serve"),
+        (signal.SIGTERM, '"run": "daemon"'),
         (signal.SIGTERM, '"run": "producer"'),
         (signal.SIGINT, '"run": "producer"'),
     ],
@@ -387,7 +387,7 @@ def test_a_benchmark_that_is_interrupted(
         def is_there() -> bool:
             assert bench.poll() is None, bench.communicate()
             of_it[:] = psutil.Process(bench.pid).children(recursive=True)
-            return not moment or any(moment in command_of(one) for one in of_it)
+            return not moment or any(moment in " ".join(command_of(one)) for one in of_it)
 
         until(is_there, f"{moment} runs", 40.0, every_s=0.02)
         bench.send_signal(number)
@@ -413,11 +413,11 @@ def test_the_daemon_of_a_benchmark_that_is_killed_ends(tmp_path: Path, monkeypat
     def is_sending() -> bool:
         assert bench.poll() is None
         of_it[:] = psutil.Process(bench.pid).children(recursive=True)
-        return any('"run": "producer"' in command_of(one) for one in of_it)
+        return any('"run": "producer"' in " ".join(command_of(one)) for one in of_it)
 
     try:
         until(is_sending, "frames are sent", 40.0, every_s=0.02)
-        daemon = next(one for one in of_it if "serve" in command_of(one))
+        daemon = next(one for one in of_it if '"run": "daemon"' in " ".join(command_of(one)))
         bench.kill()
         bench.wait()
         until(lambda: not is_alive(daemon), "its daemon has ended")
