@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from acqstream.cli.array_mirror import mirror_array
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text
@@ -66,16 +67,27 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     With --processes or --scheduler parts of a mirror are made side by side, of a dataset that does not grow. Workers of
     a cluster need dataset and mirror by the same path as this machine. What was done before an interruption stays done.
 
+    PATH may also be an array in a chunk format: it is copied into the other format, and its lower levels are computed anew.
+
     `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another program has made are
     replaced with --rebuild only, once the new ones are whole.
     """
-    from acqstream.formats.registry import find_frame_format
+    from acqstream.formats.chunk_format import ChunkFormat
+    from acqstream.formats.registry import find_format
     from acqstream.mirrors.mirror_view import KEPT_BYTES
     from acqstream.storage.allocator import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
     spec = ViewSpec(to, _settings(to, compression, blocks, option or []))
-    find_frame_format(path)  # says what is wrong with the path
+    found = find_format(path)  # reports what is wrong with the path
+    if isinstance(found, ChunkFormat):
+        if follow or processes is not None or scheduler is not None:
+            raise typer.BadParameter(
+                "an array is copied once it is complete, by one process",
+                param_hint="--follow, --processes, --scheduler",
+            )
+        mirror_array(path, found, out, spec, memory_mb=memory_mb, rebuild=rebuild, check=check, as_json=as_json)
+        return
     with ExitStack() as stack:
         runner = _make_runner(processes, scheduler)
         if runner is not None:

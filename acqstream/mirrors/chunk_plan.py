@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, plan_array
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
@@ -60,7 +61,12 @@ def cut_array(
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
         labels["channel"] = names
-    chunked = found.plan(plan.spec(dict(summary), labels), options)
+    return cut_spec(found, options, plan.spec(dict(summary), labels), budget)
+
+
+def cut_spec(found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget) -> Cut:
+    """Cut an array that has no chunks yet. Raises ConfigError with the numbers if the memory does not suffice."""
+    chunked = found.plan(spec, options)
     grids = slab_grids(chunked.levels)
     need = memory_need(
         grids,

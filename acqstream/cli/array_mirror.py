@@ -1,0 +1,87 @@
+"""`acqstream mirror` of an array: from one chunk format into another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.units import count_text
+from acqstream.errors import ConfigError
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.model.view_spec import ViewSpec
+
+
+def mirror_array(
+    path: Path,
+    found: ChunkFormat[Any],
+    out: Path | None,
+    spec: ViewSpec,
+    *,
+    memory_mb: int,
+    rebuild: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Copy the array at `path`, in the format `found`, and print what came of it. spec names the new format."""
+    from acqstream.formats.registry import chunk_formats
+    from acqstream.mirrors.array_copy import compare_copy, copy_array
+    from acqstream.mirrors.chunk_plan import Budget, options_of
+    from acqstream.mirrors.memory_need import MIB
+    from acqstream.mirrors.mirror_view import MAX_THREADS
+
+    settings = spec.mirror_settings
+    name = str(settings["format"])
+    target = chunk_formats().get(name)
+    if target is None:
+        reason = "needs frames" if not spec.is_mirror else "is not known"
+        text = f"{name!r} {reason}; {path} is an array in {found.name}, for {', '.join(chunk_formats())}"
+        raise typer.BadParameter(text, param_hint="--to")
+    try:
+        options_of(target, settings)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--to and its options") from error
+    container = out or container_beside(path, found, target)
+    if container.resolve() == found.folder(path).resolve():
+        raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
+    budget = Budget(memory_mb * MIB, min(MAX_THREADS, (os.cpu_count() or 1) + 1))
+    with progress_bar() as bar:
+        task = bar.add_task(f"{path.name} to {target.name}", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        copied = copy_array(path, found, target, container, settings, budget, is_remade=rebuild, on_progress=show)
+        n_planes, n_different = compare_copy(path, found, target, container, show) if check else (0, 0)
+    result = {
+        "path": str(container),
+        "state": "complete",
+        "axes": list(copied.levels[0].axes),
+        "levels": [list(level.shape) for level in copied.levels],
+        "stored_chunks": copied.stored_chunks,
+        "warning": copied.warning,
+        **({"compared": n_planes, "different": n_different} if check else {}),
+    }
+    if as_json:
+        print_json(result)
+    else:
+        print(f"{container}: complete, {count_text(copied.stored_chunks, 'chunk')} stored")
+        if copied.warning:
+            print(f"warning: {copied.warning}")
+        if check:
+            text = f"{n_different} DIFFERENT" if n_different else "all equal"
+            print(f"compared {count_text(n_planes, 'plane')} with the source: {text}")
+    if n_different:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def container_beside(path: Path, found: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
+    """The folder of a copy: cells.n5 becomes cells.wkw."""
+    source = found.folder(path).absolute()
+    stem = source.name.removesuffix(found.suffix)
+    middle = f".{found.name}" if found.suffix == target.suffix else ""
+    return source.with_name(f"{stem}{middle}{target.suffix}")

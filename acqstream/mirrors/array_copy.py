@@ -1,0 +1,192 @@
+"""Copies an array of a chunk format into another chunk format: N5 to WKW, say.
+
+Level 0 is copied; lower levels are computed anew, by the rule of mirrors. Space, names and values of the axes, and
+attributes stay. A copy that was interrupted starts again; until it is complete, its note says that it is none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import stored_axis_order
+from acqstream.errors import DatasetError
+from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
+from acqstream.mirrors.array_planes import ArrayPlanes
+from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.chunk_plan import Budget, Cut, cut_spec, options_of
+from acqstream.mirrors.container import MirrorNote, is_something, read_note, remove_container, write_note
+from acqstream.mirrors.local_container import open_publisher
+from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.mirrors.slab_grid import PICTURE
+from acqstream.mirrors.workers import Workers
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.lock import DirectoryLock
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.mirrored_dataset import id_of_summary
+
+_POLL_S = 0.002
+_SOURCE_SHARE = 0.25  # of the memory: for chunks of the source
+
+Progress = Callable[[int, int], None]
+"""Gets how much is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedArray:
+    """A complete copy. stored_chunks is 0 where it was complete before; warning: distances that the source lacks."""
+
+    container: Path
+    levels: tuple[ArraySpec, ...]
+    stored_chunks: int
+    warning: str
+
+
+def copy_array(
+    source: Path,
+    found: ChunkFormat[Any],
+    target: ChunkFormat[Any],
+    container: Path,
+    settings: Mapping[str, Any],
+    budget: Budget,
+    *,
+    is_remade: bool = False,
+    on_progress: Progress = lambda _done, _total: None,
+) -> CopiedArray:
+    """Copy the array at `source`, in the format `found`, into a new container in the format `target`.
+
+    settings are "format" and the options of the target. A complete copy of this source with these settings stays as it
+    is. Raises DatasetError for a source that is still growing, or a container that holds something else; ConfigError
+    for an array that the target cannot hold; StorageError.
+    """
+    folder = view_folder(container, "view")
+    with _opened(found, source) as readers:
+        reader = readers[0]
+        if not reader.complete:
+            raise DatasetError(f"{source}: is still being written; copy it once it is complete")
+        note = MirrorNote(_id_of(source), str(container.absolute()), dict(settings), None)
+        os.makedirs(folder, exist_ok=True)
+        with closing(DirectoryLock(os.fspath(folder))):
+            if is_something(container) and _is_current(target, container, folder, note, is_remade=is_remade):
+                with _opened(target, container) as levels:
+                    return CopiedArray(container, tuple(level.spec for level in levels), 0, "")
+            if is_something(container):
+                remove_container(LocalDisk(), folder, read_note(folder), container)
+            options = options_of(target, settings)
+            own = Budget(int(budget.memory_bytes * (1 - _SOURCE_SHARE)), budget.threads)
+            cut = cut_spec(target, options, array_of_copy(reader.spec), own)
+            write_note(LocalDisk(), folder, note)
+            planes = ArrayPlanes(reader, cut.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
+            writer = open_publisher(target, container, cut.plan, options, LocalDisk())
+            stored = _store(writer, target, cut, planes, own.threads, on_progress)
+            unknown = cut.plan.full.unknown_distances if target.needs_distances(options) else ()
+            return CopiedArray(container, cut.plan.levels, stored, _warning(container, unknown))
+
+
+def compare_copy(
+    source: Path, found: ChunkFormat[Any], target: ChunkFormat[Any], container: Path, on_progress: Progress
+) -> tuple[int, int]:
+    """Read every plane of both again: how many there are, and how many differ. What is not stored counts as zeros."""
+    with _opened(found, source) as sources, _opened(target, container) as copies:
+        spec = copies[0].spec
+        planes = [ArrayPlanes(level, spec, 2**28) for level in (sources[0], copies[0])]
+        outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in PICTURE]
+        total, different = int(np.prod(outer, dtype=np.int64)), 0
+        for number, place in enumerate(np.ndindex(*outer)):
+            first, second = (some.read(place) for some in planes)
+            if first is None or second is None:
+                remaining = first if second is None else second
+                different += remaining is not None and bool(remaining.any())
+            else:
+                different += not np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+            on_progress(number + 1, total)
+        return total, different
+
+
+def array_of_copy(stored: ArraySpec) -> ArraySpec:
+    """The array, not cut yet, with its axes in the order of mirrors. Raises DatasetError without y and x."""
+    if not {"y", "x"} <= set(stored.axes):
+        raise DatasetError(f"an array with the axes {', '.join(stored.axes)} has no planes: it needs y and x")
+    outer = [name for name in stored.axes if name not in PICTURE]
+    return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE if name in stored.axes)])
+
+
+def _store(
+    writer: ChunkWriter,
+    target: ChunkFormat[Any],
+    cut: Cut,
+    planes: ArrayPlanes,
+    n_threads: int,
+    on_progress: Progress,
+) -> int:
+    """All chunks of all levels; how many."""
+    grid = cut.grids[0]
+    workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
+    try:
+        assembly = Assembly(cut.grids, writer, planes, workers, slabs=cut.need.slabs, byte_order=target.byte_order)
+        sizes = [grid.spec.shape[axis] for axis in grid.outer]
+        assembly.extents[0] = sizes
+        slabs = [range(-(-size // step)) for size, step in zip(sizes, grid.step, strict=True)]
+        keys = tuple((0, key) for key in np.ndindex(*map(len, slabs)))
+        # Every slab of level 0 counts as one that an earlier process had in memory: it is made of the planes.
+        assembly.restore(SavedMirror(unstored=keys))
+        while not assembly.settle():
+            workers.check()
+            on_progress(len(keys) - len(assembly.pending), len(keys))
+            if not assembly.pending:
+                time.sleep(_POLL_S)
+        workers.check()
+        writer.sync()
+        writer.finish(cut.plan.levels)
+        return assembly.stored_chunks
+    finally:
+        workers.close()
+
+
+def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: MirrorNote, *, is_remade: bool) -> bool:
+    """Whether the container is a complete copy; False for one that may be removed. Raises DatasetError for others."""
+    note = read_note(folder)
+    if note is None or not note.is_of(container):
+        raise DatasetError(f"{container} already exists and is not a mirror made by acqstream")
+    if is_remade:
+        return False
+    if note.dataset_id != own.dataset_id:
+        raise DatasetError(f"{container} is a mirror of another dataset; --rebuild replaces it")
+    try:
+        with _opened(target, container) as readers:
+            is_complete = readers[0].complete
+    except DatasetError:
+        return False  # it was interrupted before its documents were stored
+    if is_complete and note.settings != own.settings:
+        raise DatasetError(f"{container} was made with {dict(note.settings)}; --rebuild replaces it")
+    return is_complete
+
+
+@contextmanager
+def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
+    readers = found.open(path)
+    try:
+        yield readers
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _id_of(source: Path) -> str:
+    return id_of_summary({"array": str(source.resolve())})
+
+
+def _warning(container: Path, unknown: Sequence[str]) -> str:
+    if not unknown:
+        return ""
+    return (
+        f"{container.name}: the source has no distance along {' and '.join(unknown)}; the files state 1 of their unit"
+    )

@@ -1,0 +1,195 @@
+"""Copies of arrays from one chunk format into another one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import acqstream
+from acqstream.cli.main import main
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.registry import chunk_formats, find_format
+from acqstream.mirrors import array_copy
+from acqstream.mirrors.array_copy import compare_copy, copy_array
+from acqstream.mirrors.array_planes import ArrayPlanes
+from acqstream.mirrors.chunk_plan import Budget
+from tests.formats.ndtiff.ndtiff_bytes import Folder, image
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+BUDGET = Budget(2**28, 2)
+SUMMARY = {"PixelSizeUm": 0.5, "z-step_um": 2.0, "User": "Ada"}
+STAGE = {"XPositionUm": 100.0, "YPositionUm": 50.0}
+OPTIONS = {"n5": ["--blocks", "3,16,32"], "wkw": ["--option", "cube=64"]}
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([*map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+def mirror(source: Path, to: str, out: Path | None = None, *more: str) -> Path:
+    place = [] if out is None else [out]
+    assert run("mirror", source, *place, "--to", to, *OPTIONS[to], *more) == 0
+    return out or source.with_suffix(f".{to}")
+
+
+@pytest.fixture(params=["gray", "rgb", "sparse"])
+def frames(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Datasets of several kinds; in the last one with negative, sparse and missing values."""
+    folder = Folder(tmp_path / "cells", SUMMARY)
+    shape, dtype = ((40, 70, 3), "|u1") if request.param == "rgb" else ((40, 70), "<u2")
+    times, depths = ((0, 2, 1000), (-1, 0, 3)) if request.param == "sparse" else (range(3), range(4))
+    for number, time in enumerate(times):
+        for channel in ("DAPI", "GFP"):
+            for z in depths:
+                if request.param != "sparse" or (time, channel) != (2, "GFP"):
+                    metadata = STAGE | {"ZPositionUm": 2.0 * z}
+                    pixels = image(100 * number + 10 * (z + 1) + len(channel), shape, dtype)
+                    folder.add({"time": time, "channel": channel, "z": z}, pixels, metadata=metadata)
+    return folder.path
+
+
+def facts(path: Path) -> list[dict[str, Any]]:
+    with acqstream.open(path) as ds:
+        return [
+            {
+                "axes": level.axes,
+                "values": {name: list(values) for name, values in level.axis_values().items()},
+                "units": level.units,
+                "scale": level.scale,
+                "translation": level.translation,
+                "pixels": level.read().tolist(),
+                "user": level.attributes["User"],
+            }
+            for level in ds.levels
+        ]
+
+
+@pytest.mark.parametrize(("first", "second"), [("n5", "wkw"), ("wkw", "n5")])
+def test_a_copy_equals_a_mirror_of_the_frames(frames: Path, tmp_path: Path, first: str, second: str) -> None:
+    made = mirror(frames, first)
+    copied = mirror(made, second, tmp_path / f"copied.{second}")
+    direct = mirror(frames, second)
+    assert facts(copied) == facts(direct)
+    assert facts(copied)[0] == facts(frames)[0]
+    assert run("verify", copied) == 0
+
+
+def test_a_copy_lies_beside_and_is_made_once(frames: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = mirror(frames, "n5")
+    capsys.readouterr()
+    assert run("mirror", made, "--to", "wkw", *OPTIONS["wkw"], "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["path"] == str(frames.with_suffix(".wkw"))
+    assert result["stored_chunks"] > 0
+    assert (result["state"], result["different"]) == ("complete", 0)
+    assert run("mirror", made, "--to", "wkw", *OPTIONS["wkw"]) == 0
+    assert "complete, 0 chunks stored" in capsys.readouterr().out
+    assert run("mirror", made, "--to", "wkw", "--option", "cube=32") != 0
+    assert "--rebuild replaces it" in capsys.readouterr().err
+    assert run("mirror", made, "--to", "wkw", "--option", "cube=32", "--rebuild") == 0
+
+
+def test_what_is_there_stays(frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = mirror(frames, "n5")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert run("mirror", made, tmp_path / "mine", "--to", "wkw", "--rebuild") != 0
+    assert "is not a mirror made by acqstream" in capsys.readouterr().err
+    mirror(frames, "wkw")  # of the frames, not of the copy
+    assert run("mirror", made, "--to", "wkw") != 0
+    assert "mirror of another dataset" in capsys.readouterr().err
+    assert run("mirror", made, made, "--to", "n5") == 2
+    assert run("mirror", made, "--to", "pyramid") == 2
+    assert run("mirror", made, "--to", "wkw", "--follow") == 2
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def formats_of(path: Path, to: str) -> tuple[ChunkFormat[Any], ChunkFormat[Any]]:
+    found = find_format(path)
+    assert isinstance(found, ChunkFormat)
+    return found, chunk_formats()[to]
+
+
+def test_an_interrupted_copy_starts_again(frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, container = mirror(frames, "n5"), tmp_path / "copied.wkw"
+    found, target = formats_of(made, "wkw")
+    settings = {"format": "wkw", "cube": 64}
+    read, calls = ArrayPlanes.read, [0]
+
+    def fail(planes: ArrayPlanes, place: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 7:
+            raise acqstream.DatasetError("pulled out")
+        return read(planes, place)
+
+    monkeypatch.setattr(ArrayPlanes, "read", fail)
+    with pytest.raises(acqstream.DatasetError, match="pulled out"):
+        copy_array(made, found, target, container, settings, BUDGET)
+    monkeypatch.setattr(ArrayPlanes, "read", read)
+    copied = copy_array(made, found, target, container, settings, BUDGET)
+    assert copied.stored_chunks > 0
+    assert facts(container)[0] == facts(frames)[0]
+    assert compare_copy(made, found, target, container, lambda _done, _total: None)[1] == 0
+
+
+def test_a_changed_copy_is_found_different(frames: Path, tmp_path: Path) -> None:
+    made = mirror(frames, "n5")
+    copied = mirror(made, "wkw", tmp_path / "copied.wkw")
+    found, target = formats_of(made, "wkw")
+    shutil.rmtree(made)
+    folder = Folder(tmp_path / "others", SUMMARY)
+    with acqstream.open(frames) as ds:
+        for number, key in enumerate(ds.keys()):
+            pixels = ds.read_frame(key)
+            pixels.flat[5] ^= number == 3
+            folder.add(key, pixels, metadata=ds.read_metadata(key))
+    mirror(folder.path, "n5", made)
+    assert compare_copy(made, found, target, copied, lambda _done, _total: None)[1] == 1
+
+
+@pytest.mark.parametrize("max_bytes", [0, 2**30])
+def test_planes_are_those_of_the_stored_array_with_chunks_in_memory_and_without(frames: Path, max_bytes: int) -> None:
+    made = mirror(frames, "n5")
+    (reader, *_) = formats_of(made, "n5")[0].open(made)
+    spec = array_copy.array_of_copy(reader.spec)
+    planes = ArrayPlanes(reader, spec, max_bytes)
+    outer = [size for name, size in zip(spec.axes, spec.shape, strict=True) if name not in ("y", "x", "c")]
+    stored = 0
+    for place in np.ndindex(*outer):
+        plane = planes.read(place)
+        stored += plane is not None and bool(plane.any())
+        assert plane is None or plane.shape == tuple(
+            size for name, size in zip(spec.axes, spec.shape, strict=True) if name in ("y", "x", "c")
+        )
+    with acqstream.open(frames) as ds:
+        assert stored == len(list(ds.keys()))
+
+
+@pytest.mark.parametrize("name", ["n5/multiscale_bdv.n5", "n5/java.n5/u16_lz4"])
+def test_a_foreign_array_is_copied(name: str, tmp_path: Path) -> None:
+    copied = mirror(GOLDEN / name, "wkw", tmp_path / "copied.wkw")
+    with acqstream.open(GOLDEN / name) as ds, acqstream.open(copied) as copy:
+        source, other = ds.levels[0], copy.levels[0]
+        pixels = other.read()
+        extra = tuple(at for at, axis in enumerate(other.axes) if axis not in source.axes)
+        assert np.array_equal(pixels.squeeze(extra), source.read())
+        assert [other.scale[other.axes.index(axis)] for axis in source.axes] == pytest.approx(source.scale)
+    assert run("verify", copied) == 0
+
+
+def test_a_growing_array_is_refused(tmp_path: Path, frames: Path) -> None:
+    made = mirror(frames, "n5")
+    found, target = formats_of(made, "wkw")
+    growing: Any = list(found.open(made))
+    growing[0].complete = False
+    with pytest.raises(acqstream.DatasetError, match="still being written"):
+        grows = replace(found, open=lambda _path: growing)
+        copy_array(made, grows, target, tmp_path / "a.wkw", {"format": "wkw"}, BUDGET)
