@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,6 @@ def mirror_array(
     from acqstream.formats.registry import chunk_formats
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
-    from acqstream.mirrors.memory_need import MIB
-    from acqstream.mirrors.mirror_view import MAX_THREADS
 
     settings = spec.mirror_settings
     name = str(settings["format"])
@@ -48,7 +45,7 @@ def mirror_array(
     container = out or container_beside(path, found, target)
     if container.resolve() == found.folder(path).resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
-    budget = Budget(memory_mb * MIB, min(MAX_THREADS, (os.cpu_count() or 1) + 1))
+    budget = Budget.of(memory_mb)
     with progress_bar() as bar:
         task = bar.add_task(f"{path.name} to {target.name}", total=None)
 

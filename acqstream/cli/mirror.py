@@ -67,7 +67,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     With --processes or --scheduler parts of a mirror are made side by side, of a dataset that does not grow. Workers of
     a cluster need dataset and mirror by the same path as this machine. What was done before an interruption stays done.
 
-    PATH may also be an array in a chunk format: it is copied into the other format, and its lower levels are computed anew.
+    PATH may also be an array in a chunk format: level 0 is copied, and lower levels are computed anew.
 
     `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another program has made are
     replaced with --rebuild only, once the new ones are whole.

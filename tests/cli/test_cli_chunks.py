@@ -79,10 +79,10 @@ def test_verify_tells_damaged_chunks(folder, capsys):
     assert (code, json.loads(out)["ok"]) == (ExitCode.INCOMPLETE, False)
 
 
-def test_a_mirror_of_arrays_is_refused(folder, capsys):
+def test_a_view_that_needs_frames_is_refused_for_arrays(folder, capsys):
     code, _, err = run(capsys, "mirror", folder, "--to", "null")
     assert code != 0
-    assert "n5 keeps arrays, not frames" in err
+    assert "'null' needs frames" in err
 
 
 def test_what_is_no_one_array_is_told(capsys):
