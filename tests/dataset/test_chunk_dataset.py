@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import acqstream
 from acqstream.dataset import dask_arrays
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.source import LevelAxis, pixel_axis
 from acqstream.errors import UnsupportedFeature
 from tests.formats.n5.n5_samples import samples, write_pyramid
 
@@ -98,6 +101,19 @@ def test_missing_chunks_are_zeros_and_told(made, tmp_path):
             path / "setup0" / "timepoint1" / "s0" / "1" / "0" / "2", copy / "setup0" / "timepoint1" / "s0" / "1" / "0"
         )
         assert np.array_equal(ds.levels[0].read(), array)  # nothing is remembered of what was missing
+
+
+def test_a_layout_that_reaches_beyond_the_array_has_zeros_there(made):
+    path, array = made
+    with acqstream.open(path) as ds:
+        level = ds.levels[0]
+        layout = level.source.layout()
+        pixels = (pixel_axis("y", -2, 30), pixel_axis("x", 25, 20))
+        depths = LevelAxis("z", [4, 9, 0], [4, 9, 0])
+        wide = LevelArray(level.source, replace(layout, outer=(layout.outer[0], depths), pixels=pixels))
+        expected = np.zeros((3, 3, 30, 20), array.dtype)
+        expected[:, 0, 2:23, :5], expected[:, 2, 2:23, :5] = array[:, 4, :, 25:], array[:, 0, :, 25:]
+        assert np.array_equal(wide[...], expected)
 
 
 def test_dask_reads_chunk_by_chunk_in_other_processes_too(made, monkeypatch):

@@ -12,7 +12,9 @@ from PIL import Image
 import acqstream
 from acqstream.dataset import contact_sheet
 from acqstream.dataset.contact_sheet import MAX_PICTURES, SIDE, choose_pictures, save_contact_sheet
+from acqstream.dataset.level_choice import small_array
 from acqstream.errors import ConfigError, DatasetError
+from tests.formats.n5.n5_samples import samples, write_pyramid
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 
@@ -76,6 +78,15 @@ def test_of_tiles_the_whole_canvas_is_shown_from_the_level_that_is_enough(monkey
         for position, picture in enumerate(pictures):
             expected = ds.levels[2].read((position, slice(y, y + 32), slice(x, x + 40)))
             assert np.array_equal(picture.pixels, expected)
+
+
+def test_a_small_level_that_lacks_planes_is_not_taken(tmp_path: Path) -> None:
+    array = samples((4, 600, 600), "uint16")
+    write_pyramid(tmp_path / "a.n5", array, ("z", "y", "x"), levels=3, scale=(0.1, 0.1, 0.1), units=("um",) * 3)
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert [level.shape[0] for level in ds.levels] == [4, 2, 1]
+        assert [picture.key for picture in choose_pictures(ds)] == [{"z": z} for z in range(4)]
+        assert small_array(ds, {}, 100).shape == array.shape
 
 
 def test_what_cannot_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

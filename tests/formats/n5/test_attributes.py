@@ -103,7 +103,7 @@ def test_an_array_of_absurd_size_opens_and_parts_of_it_are_read(tmp_path):
         assert ds.shape == (1 << 20, 1 << 40)
         assert ds.levels[0].read((slice(0, 3), slice(0, 3))).tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
         assert ds.levels[0].read((-1, slice(-3, None))).tolist() == [0, 0, 0]
-        assert ds.levels[0].missing(limit=1) == [(0, 1)]
+        assert ds.levels[0].missing(limit=1) == [{"y": 0, "x": 1}]
         assert ds.levels[0].missing_count == (1 << 19) * (1 << 39) - 1
 
 

@@ -54,7 +54,7 @@ def test_numbered_groups_are_an_axis(tmp_path):
         assert ds.shape == (4, 2, 4, 4)
         assert ds.levels[1].read((3, 1)).tolist() == [[131, 131], [131, 131]]
         assert not ds.levels[1].read(2).any()
-        assert [position[:2] for position in ds.levels[1].missing()] == [(2, 0), (2, 1)]
+        assert [tuple(position.values())[:2] for position in ds.levels[1].missing()] == [(2, 0), (2, 1)]
         assert ds.axes == {"time": [0, 1, 2, 3], "channel": [0, 1]}
 
 

@@ -149,7 +149,7 @@ def test_frames_before_a_bad_place_of_the_disk_come_first(folder: Folder, monkey
         folder.add({"time": t}, image(t))
     seen = []
     with acqstream.open(folder.path) as ds:
-        _, bad = ds._full.stored_frame(4)  # type: ignore[attr-defined]
+        _, bad = ds.levels[0].source.reader.stored_frame(4)  # type: ignore[attr-defined]
         real = os.preadv
 
         def read(descriptor: int, buffers: Any, offset: int, *rest: Any) -> int:
