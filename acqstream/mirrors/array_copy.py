@@ -23,7 +23,7 @@ from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkW
 from acqstream.mirrors.array_planes import ArrayPlanes
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, Cut, cut_spec, options_of
-from acqstream.mirrors.container import MirrorNote, is_something, read_note, remove_container, write_note
+from acqstream.mirrors.container import MirrorNote, is_nonempty, read_note, remove_container, write_note
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_grid import PICTURE
@@ -75,10 +75,10 @@ def copy_array(
         note = MirrorNote(_id_of(source), str(container.absolute()), dict(settings), None)
         os.makedirs(folder, exist_ok=True)
         with closing(DirectoryLock(os.fspath(folder))):
-            if is_something(container) and _is_current(target, container, folder, note, is_remade=is_remade):
+            if is_nonempty(container) and _is_current(target, container, folder, note, is_remade=is_remade):
                 with _opened(target, container) as levels:
                     return CopiedArray(container, tuple(level.spec for level in levels), 0, "")
-            if is_something(container):
+            if is_nonempty(container):
                 remove_container(LocalDisk(), folder, read_note(folder), container)
             options = options_of(target, settings)
             own = Budget(int(budget.memory_bytes * (1 - _SOURCE_SHARE)), budget.threads)
