@@ -25,6 +25,7 @@ CALLS = {
 }
 CALLS |= {"mkdir", "rmdir", "glob", "rglob", "resolve", "rename", "touch"}
 EDGES = {  # modules of mirrors that may name a path, and why
+    "array_copy": "opens the source of a copy and its container, which a user names",
     "chunk_plan": "counts processors",
     "comparison": "opens the dataset and the mirror that a user compares",
     "container": "keeps mirror.json in the view's own folder, and removes a mirror",
