@@ -52,7 +52,9 @@ def mirror_array(
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        copied = copy_array(path, found, target, container, settings, budget, is_remade=rebuild, on_progress=show)
+        copied = copy_array(
+            path, found, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
+        )
         n_planes, n_different = compare_copy(path, found, target, container, show) if check else (0, 0)
     result = {
         "path": str(container),

@@ -56,8 +56,8 @@ def copy_array(
     target: ChunkFormat[Any],
     container: Path,
     settings: Mapping[str, Any],
-    budget: Budget,
     *,
+    budget: Budget,
     is_remade: bool = False,
     on_progress: Progress = lambda _done, _total: None,
 ) -> CopiedArray:
@@ -86,7 +86,7 @@ def copy_array(
             write_note(LocalDisk(), folder, note)
             planes = ArrayPlanes(reader, cut.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
             writer = open_publisher(target, container, cut.plan, options, LocalDisk())
-            stored = _store(writer, target, cut, planes, own.threads, on_progress)
+            stored = _store(writer, target, cut, planes, n_threads=own.threads, on_progress=on_progress)
             unknown = cut.plan.full.unknown_distances if target.needs_distances(options) else ()
             return CopiedArray(container, cut.plan.levels, stored, _warning(container, unknown))
 
@@ -124,6 +124,7 @@ def _store(
     target: ChunkFormat[Any],
     cut: Cut,
     planes: ArrayPlanes,
+    *,
     n_threads: int,
     on_progress: Progress,
 ) -> int:

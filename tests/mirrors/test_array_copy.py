@@ -133,9 +133,9 @@ def test_an_interrupted_copy_starts_again(frames: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(ArrayPlanes, "read", fail)
     with pytest.raises(acqstream.DatasetError, match="pulled out"):
-        copy_array(made, found, target, container, settings, BUDGET)
+        copy_array(made, found, target, container, settings, budget=BUDGET)
     monkeypatch.setattr(ArrayPlanes, "read", read)
-    copied = copy_array(made, found, target, container, settings, BUDGET)
+    copied = copy_array(made, found, target, container, settings, budget=BUDGET)
     assert copied.stored_chunks > 0
     assert facts(container)[0] == facts(made if frames.name == "sparse" else frames)[0]
     assert compare_copy(made, found, target, container, lambda _done, _total: None)[1] == 0
@@ -193,4 +193,4 @@ def test_a_growing_array_is_refused(tmp_path: Path, frames: Path) -> None:
     growing[0].complete = False
     with pytest.raises(acqstream.DatasetError, match="still being written"):
         grows = replace(found, open=lambda _path: growing)
-        copy_array(made, grows, target, tmp_path / "a.wkw", {"format": "wkw"}, BUDGET)
+        copy_array(made, grows, target, tmp_path / "a.wkw", {"format": "wkw"}, budget=BUDGET)
