@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.shared_memory_server import ProducerMemory
-from acqstream.daemon.space import Space
+from acqstream.daemon.space import DiskSpace
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
@@ -170,7 +170,7 @@ class Acquisition:
     def reserved_bytes(self) -> int:
         return self.log.reserved_bytes
 
-    def note_space(self, space: Space) -> bool:
+    def note_space(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
         if space.level is not SpaceLevel.ENOUGH and not self.is_low_told:
             seconds = space.seconds_left(self.bytes_per_s)
@@ -181,7 +181,7 @@ class Acquisition:
         was_paused, self.is_paused_told = self.is_paused_told, bool(self.log.paused_why)
         return was_paused != self.is_paused_told
 
-    def space_fields(self, space: Space) -> dict[str, Any]:
+    def space_fields(self, space: DiskSpace) -> dict[str, Any]:
         """Return fields of `status` and of the event `space`: what is left, how long it lasts, why the run waits."""
         seconds = space.seconds_left(self.bytes_per_s)
         frames = self.log.cursors().published - self.log.skipped
@@ -192,7 +192,7 @@ class Acquisition:
             "paused": self.log.paused_why,
         }
 
-    def status(self, space: Space) -> AcquisitionStatus:
+    def status(self, space: DiskSpace) -> AcquisitionStatus:
         cursors = self.log.cursors()
         queue_frames, queue_bytes = self.log.queued()
         return AcquisitionStatus(

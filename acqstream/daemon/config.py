@@ -19,7 +19,7 @@ from acqstream.storage.json_file import read_small_file
 
 MAX_PORT = 65535
 _MAX_FILE_BYTES = 2**20
-PROGRAM_MB = 1024  # what daemon and views' process take besides: the programs, indexes, copies on their way
+PROGRAM_MB = 1024  # further memory of daemon and view process: programs, indexes, copies in transit
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 _REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[0-9]{1,5}|\*)")
 _LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0-9]{1,5}|\*)|ipc://.+")
@@ -43,85 +43,86 @@ def _default_runtime() -> Path:
 
 
 class DaemonConfig(BaseModel):
-    """What `acqstream serve` can be told; every field is a key of the TOML file."""
+    """Settings of `acqstream serve`; every field is a key of the TOML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: Path = Field(default=Path("."), description="Data directory; every dataset is a folder in it.")
     endpoints: list[str] = Field(
-        default=[DEFAULT_ENDPOINT], min_length=1, description="Where producers connect: tcp on loopback, or ipc."
+        default=[DEFAULT_ENDPOINT], min_length=1, description="Endpoints for producers: tcp on loopback, or ipc."
     )
-    ipc: bool = Field(default=True, description="Offer an ipc endpoint beside tcp, in the runtime directory.")
+    ipc: bool = Field(default=True, description="Also bind an ipc endpoint, in the runtime directory.")
     shared_memory: bool = Field(
-        default=True, description="Take frames from memory of producers on this machine, by a socket in the same place."
+        default=True,
+        description="Accept shared memory of local producers, through a socket in the runtime directory.",
     )
     remote: list[str] = Field(
-        default=[], description="Where producers of other machines connect: tcp on any address, with keys (CURVE)."
+        default=[], description="Endpoints for producers on other machines: tcp on any address, with keys (CURVE)."
     )
     server_key: Path | None = Field(default=None, description="Secret key file of the daemon, for remote.")
     client_keys: Path | None = Field(
-        default=None, description="Folder with the public key files (*.key) of the clients that may use remote."
+        default=None, description="Folder with the public key files (*.key) of clients that may use remote endpoints."
     )
     runtime: Path = Field(default_factory=_default_runtime, description="Folder of the local sockets.")
     memory_mb: int = Field(
-        default_factory=_default_memory_mb, ge=16, description="Memory for frames on their way, in MiB."
+        default_factory=_default_memory_mb, ge=16, description="Memory for frames that are not written yet, in MiB."
     )
     pyramid_memory_mb: int = Field(
         default_factory=_default_view_memory_mb,
         ge=1,
-        description="Memory that one pyramid may take, in MiB, for tiles that are not complete or not written yet.",
+        description="Memory of one pyramid for incomplete and unwritten tiles, in MiB.",
     )
     mirrors: list[str | dict[str, Any]] = Field(
         default=[],
-        description="Mirrors of acquisitions that do not say which: formats, or tables with format and options.",
+        description="Mirrors of acquisitions that name none: formats, or tables with format and options.",
     )
     mirror_memory_mb: int = Field(
-        default_factory=_default_view_memory_mb, ge=16, description="Memory that one mirror may take, in MiB."
+        default_factory=_default_view_memory_mb, ge=16, description="Max memory of one mirror, in MiB."
     )
-    max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Largest frame, in MiB.")
-    max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Acquisitions open at once.")
-    max_connections: int = Field(default=256, ge=1, le=10000, description="Connections at once, of all programs.")
+    max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Max size of a frame, in MiB.")
+    max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Max open acquisitions.")
+    max_connections: int = Field(default=256, ge=1, le=10000, description="Max connections of all programs.")
     reserve_mb: int = Field(
-        default=512, ge=0, description="Free space, in MiB, below which no more frames are asked for: runs are paused."
+        default=512, ge=0, description="Free space, in MiB, below which running acquisitions are paused."
     )
     ballast_mb: int = Field(
-        default=64, ge=0, description="Space, in MiB, kept by a file and given up last, for closing what runs."
+        default=64, ge=0, description="Size of a file, in MiB, that is deleted on a full disk to close acquisitions."
     )
     low_space_minutes: float = Field(
-        default=10.0, ge=0, description="Warn when the space lasts for less than so many minutes at the present rate."
+        default=10.0, ge=0, description="Warn when the space lasts fewer minutes than this at the present rate."
     )
     stop_timeout_s: float = Field(
-        default=300.0, ge=0, description="How long the daemon takes at most to finish what runs when it is stopped."
+        default=300.0, ge=0, description="Max seconds to finish running acquisitions when the daemon is stopped."
     )
     grace_s: float = Field(
-        default=60.0, ge=0, le=86400, description="How long a lost producer may stay away before its run is finished."
+        default=60.0, ge=0, le=86400, description="Seconds to wait for a lost producer before its run is finished."
     )
 
     @property
-    def most_memory_mb(self) -> int:
-        """What a service manager should allow, in MiB: frames, one pyramid and one mirror at a time, the program."""
+    def max_memory_mb(self) -> int:
+        """Memory limit for a service manager, in MiB: frames, one pyramid, one mirror and the programs."""
         return self.memory_mb + self.pyramid_memory_mb + self.mirror_memory_mb + PROGRAM_MB
 
     @field_validator("endpoints")
     @classmethod
     def _local_only(cls, endpoints: list[str]) -> list[str]:
         for endpoint in endpoints:
-            found = _LOCAL.fullmatch(endpoint)
-            if found is None:
+            match = _LOCAL.fullmatch(endpoint)
+            if match is None:
                 raise ValueError(
-                    f"{endpoint} is not local: only tcp on 127.0.0.1, localhost or [::1], and ipc, are safe; "
-                    "for other machines see remote, with keys"
+                    f"{endpoint} is not local; expected ipc, or tcp on 127.0.0.1, localhost or [::1]; "
+                    "for other machines use `remote`, with keys"
                 )
-            if found["port"] not in (None, "*") and int(found["port"]) > MAX_PORT:
-                raise ValueError(f"{endpoint}: a port is a number up to {MAX_PORT}, or * for any free one")
+            if match["port"] not in (None, "*") and int(match["port"]) > MAX_PORT:
+                raise ValueError(f"{endpoint}: port {match['port']}; expected a number up to {MAX_PORT}, or * for any")
         return endpoints
 
     @field_validator("remote")
     @classmethod
     def _with_port(cls, remote: list[str]) -> list[str]:
         for endpoint in remote:
-            found = _REMOTE.fullmatch(endpoint)
-            if found is None or (found["port"] != "*" and int(found["port"]) > MAX_PORT):
+            match = _REMOTE.fullmatch(endpoint)
+            if match is None or (match["port"] != "*" and int(match["port"]) > MAX_PORT):
                 raise ValueError(f"{endpoint} is not a TCP endpoint (example: tcp://0.0.0.0:5272)")
         return remote
 
@@ -138,12 +139,12 @@ class DaemonConfig(BaseModel):
     @model_validator(mode="after")
     def _remote_needs_keys(self) -> Self:
         if self.remote and (self.server_key is None or self.client_keys is None):
-            raise ValueError("remote needs server_key and client_keys: nobody connects from elsewhere without keys")
+            raise ValueError("remote needs server_key and client_keys; make them with: acqstream keys")
         return self
 
 
 def load_config(path: Path | None = None, **overrides: Any) -> DaemonConfig:
-    """The configuration in a TOML file (None: the defaults), with overrides that are not None put on top.
+    """Return the configuration in a TOML file (None: the defaults), replaced by overrides that are not None.
 
     Raises ConfigError naming the file and the field.
     """

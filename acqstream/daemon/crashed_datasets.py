@@ -1,4 +1,4 @@
-"""Datasets that an earlier writer left behind, put in order before anybody asks for them."""
+"""Recovers datasets that a crashed writer left, before the first request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = logging.getLogger("acqstream.recovery")
 
 
 def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
-    """Recover every dataset below that was being written when its writer died.
+    """Recover every dataset among `folders` that was being written when its writer died.
 
-    A dataset that cannot be recovered is left as it is and logged as an error; the others are not held up.
+    A dataset that cannot be recovered is left unchanged and logged as an error; the others are still recovered.
     """
     reports = []
     for folder in folders:
         if not (folder / STATE_NAME).is_file():
-            _remove_half_made(folder)
+            _remove_unstarted(folder)
             continue
         try:
             report = recover(folder)
@@ -33,7 +33,7 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
             logger.error("cannot recover %s: %s", folder, error)  # noqa: TRY400 - expected: no stack
             continue
         except Exception:  # one dataset must not keep the daemon from starting
-            logger.exception("cannot recover %s: a fault of this program", folder)
+            logger.exception("cannot recover %s: unexpected error, please report it", folder)
             continue
         if report is not None:
             logger.warning("recovered %s", report)
@@ -41,8 +41,8 @@ def recover_all(folders: Iterable[Path]) -> list[RecoveryReport]:
     return reports
 
 
-def _remove_half_made(folder: Path) -> None:
-    """A writer that died while creating a dataset leaves its first files: no frame was ever taken, the name is free."""
+def _remove_unstarted(folder: Path) -> None:
+    """Remove a folder that has only the first files of a dataset: its writer died before it accepted a frame."""
     stack_folder = folder / FULL_RESOLUTION  # of a tiled dataset
     is_tiled = stack_folder.is_dir()
     files = [path for path in folder.iterdir() if path != stack_folder or not is_tiled]
@@ -61,6 +61,6 @@ def _remove_half_made(folder: Path) -> None:
             file.unlink()
         folder.rmdir()
     except OSError as error:
-        logger.warning("cannot remove %s, which holds no frame: %s", folder, error)
+        logger.warning("cannot remove %s, which has no frames: %s", folder, error)
         return
-    logger.warning("removed %s: its writer died while creating it, it held no frame", folder)
+    logger.warning("removed %s: its writer died while creating it, it had no frames", folder)

@@ -1,4 +1,4 @@
-"""The daemon's sockets: where they are bound, and their limits."""
+"""The daemon's sockets, their endpoints and limits."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 SOCKET_BUFFER_BYTES = 4 * 2**20
 HANDSHAKE_MS = 3000
-KEEPALIVE_S = 10, 5, 3  # silent for so long, then asked at this interval, so many times
-GONE_AFTER_MS = 25_000  # that much in all; as long where something was sent that nobody acknowledges
+KEEPALIVE_S = 10, 5, 3  # seconds of silence, then the interval of probes, and their number
+UNREACHABLE_AFTER_MS = 25_000  # the sum of those; also the limit for data that the peer does not acknowledge
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
-_QUEUE_IN = 65_536  # messages a peer may have waiting here, far more than windows let come: docs/decisions/018
+_QUEUE_IN = 65_536  # messages that may wait per peer, far more than a window allows: docs/decisions/018
 _QUEUE_OUT = 1000
 MAX_SUBSCRIPTION_BYTES = 4096  # a topic is the id of a dataset
 _LOCAL_DOMAIN = b"acqstream-local"
-"""A ZAP domain of the local listeners: libzmq then refuses peers that speak ZMTP 1.0 or 2.0. docs/decisions/020."""
+"""ZAP domain of the local listeners, so that libzmq refuses peers with ZMTP 1.0 or 2.0. docs/decisions/020."""
 
 
 class Endpoints:
-    """A ROUTER for producers on every endpoint, an XPUB for events, and the server that takes shared memory.
+    """A ROUTER for producers on every endpoint, an XPUB for events, and the server for shared memory.
 
-    Raises ConfigError naming the endpoint that cannot be bound, and then leaves nothing behind.
+    Raises ConfigError that names the endpoint that cannot be bound; then no socket stays bound.
     """
 
     def __init__(self, config: DaemonConfig) -> None:
@@ -57,7 +57,7 @@ class Endpoints:
                 self.ipc = self._bind(self.producers, f"ipc://{self._local_path(config, IPC_SUFFIX)}")
             if config.shared_memory and SharedMemoryServer.is_possible():
                 self.memory_server = SharedMemoryServer(self._local_path(config, MEMORY_SUFFIX))
-            self._bind_remote(config)  # last: it changes what later listeners ask of clients
+            self._bind_remote(config)  # after the local ones: listeners bound from here on require keys
             self.events_endpoint = self._bind(self.events, self._events_name(config))
         except BaseException:
             self.close()
@@ -65,17 +65,17 @@ class Endpoints:
 
     @property
     def all(self) -> list[str]:
-        """Where producers may connect."""
+        """Endpoints for producers."""
         return list(dict.fromkeys([*self.bound, *self.remote, *([self.ipc] if self.ipc else [])]))
 
     def identities(self) -> dict[str, str]:
-        """The identity of each local socket, by path: a client compares them with what it sees there."""
+        """Return the identity of each local socket by path. Clients compare it with the file that they see."""
         paths = [*self._names, *([self.memory_server.path] if self.memory_server is not None else [])]
         return {str(path): socket_identity(path) for path in paths}
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close all sockets, waiting up to linger_ms for last messages to leave. Again is harmless."""
-        while self._names:  # first: once tcp is closed, these names may be those of the next daemon
+        """Close all sockets, waiting up to linger_ms for last messages to leave. Repeated calls do nothing."""
+        while self._names:  # first: once tcp is closed, the next daemon may bind these names
             socket_names.remove(self._names.pop())
         server, self.memory_server = self.memory_server, None
         if server is not None:
@@ -86,14 +86,14 @@ class Endpoints:
 
     def _router(self, config: DaemonConfig) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.ROUTER)
-        socket.router_mandatory = 1  # a lost producer is noticed when it is written to
+        socket.router_mandatory = 1  # sending to a lost producer raises EHOSTUNREACH
         socket.maxmsgsize = config.max_payload_mb * 2**20
         socket.rcvhwm = _QUEUE_IN
         socket.sndhwm = _QUEUE_OUT
         socket.rcvbuf = SOCKET_BUFFER_BYTES
         socket.tcp_keepalive = 1  # and no heartbeats of ZeroMQ: docs/decisions/018
         socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = KEEPALIVE_S
-        socket.tcp_maxrt = GONE_AFTER_MS
+        socket.tcp_maxrt = UNREACHABLE_AFTER_MS
         socket.handshake_ivl = HANDSHAKE_MS
         _refuse_old_protocols(socket)
         socket.ipv6 = any("[" in endpoint for endpoint in (*config.endpoints, *config.remote))
@@ -103,8 +103,8 @@ class Endpoints:
         if not config.remote or config.server_key is None or config.client_keys is None:
             return
         if not zmq.has("curve"):
-            raise ConfigError("remote: this ZeroMQ library was built without CURVE")
-        from acqstream.daemon.client_access import ClientAccess  # brings asyncio along, which is not needed otherwise
+            raise ConfigError("remote: this ZeroMQ library was built without CURVE; install one that has it")
+        from acqstream.daemon.client_access import ClientAccess  # imports asyncio, which nothing else needs
 
         self._access = ClientAccess(self._context, config.server_key, config.client_keys)
         self._access.start()
@@ -112,13 +112,13 @@ class Endpoints:
         self.remote = [_bind(self.producers, endpoint) for endpoint in config.remote]
 
     def _events_name(self, config: DaemonConfig) -> str:
-        """No tcp where the configuration names none: every user of the machine reaches a loopback port."""
+        """Return the endpoint of events: no tcp if the configuration has none, since all users reach loopback ports."""
         if all(endpoint.startswith("ipc:") for endpoint in config.endpoints):
             return f"ipc://{self._local_path(config, EVENTS_SUFFIX)}"
         return "tcp://127.0.0.1:*"
 
     def _bind(self, socket: zmq.Socket[bytes], endpoint: str) -> str:
-        """Bind to a port, or to a name in the file system; the endpoint with its real port."""
+        """Bind to a port, or to a name in the file system; return the endpoint with its real port."""
         name = endpoint.removeprefix("ipc://")
         is_name = name != endpoint and name != "*" and not name.startswith("@")
         if is_name:
@@ -129,20 +129,25 @@ class Endpoints:
         return bound
 
     def _local_path(self, config: DaemonConfig, suffix: str) -> Path:
-        """Of a socket in the runtime directory, which is made where it is missing."""
+        """Return the path of a socket in the runtime directory. Creates the directory if it is missing."""
         runtime = config.runtime.absolute()
         port = self.bound[0].rpartition(":")[2]
         path = runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
         if len(os.fsencode(path)) > MAX_IPC_PATH:
-            raise ConfigError(f"runtime directory {runtime} is too long a path for a socket; name a shorter one")
+            text = (
+                f"socket path {path} is too long; expected at most {MAX_IPC_PATH} bytes: set `runtime` to a shorter one"
+            )
+            raise ConfigError(text)
         make_runtime_folder(runtime)
         return path
 
 
 def _refuse_old_protocols(socket: zmq.Socket[bytes]) -> None:
-    """Only ZMTP 3 from now on: an HTTP request reads as ZMTP 1.0, so any web page could send messages."""
+    """Accept ZMTP 3 only. An HTTP request parses as ZMTP 1.0, so any web page could send messages."""
     socket.zap_domain = _LOCAL_DOMAIN
-    socket.zap_enforce_domain = 0  # without `remote` the context has no ZAP handler; peers are let in nevertheless
+    socket.zap_enforce_domain = (
+        0  # without `remote` the context has no ZAP handler; libzmq must admit peers all the same
+    )
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:

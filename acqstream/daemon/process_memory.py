@@ -1,4 +1,4 @@
-"""Memory in use by this process, cheap enough to be measured 20 times a second: 2 us, at most 500 us in a busy one."""
+"""Measures the memory in use by this process, 20 times a second: 2 us each, up to 500 us in a busy process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 class _HeapInfo(ctypes.Structure):
-    """`struct mallinfo2` of glibc 2.33: ten numbers; fordblks is the bytes of free blocks that the heap keeps."""
+    """`struct mallinfo2` of glibc 2.33 (mallinfo(3)); fordblks is the size of free blocks in the heap, bytes."""
 
     _fields_ = [
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
@@ -20,8 +20,8 @@ class _HeapInfo(ctypes.Structure):
 class ProcessMemory:
     """Measures memory in use. Linux with glibc 2.33 or newer; elsewhere `is_possible` is False.
 
-    In use are resident pages that belong to no file and to no shared memory, without free blocks of the heap. Memory
-    that was announced and not touched does not count, nor what the heap keeps for reuse (allocator.py).
+    Counts resident pages of no file and no shared memory, without free blocks of the heap. Memory that was allocated
+    but not touched does not count, nor does memory that the heap keeps for reuse (allocator.py).
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class ProcessMemory:
         return self._heap_info is not None
 
     def used_bytes(self) -> int:
-        """Bytes in use now; 0 where that is not possible."""
+        """Return the bytes in use; 0 if this platform cannot measure them."""
         if self._heap_info is None:
             return 0
         _, resident, shared = os.pread(self._pages, 128, 0).split()[:3]

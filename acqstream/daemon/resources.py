@@ -7,7 +7,7 @@ from collections.abc import Callable
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.disk_reads import DiskReads
 from acqstream.daemon.load_watch import LoadWatch
-from acqstream.daemon.space import Space
+from acqstream.daemon.space import DiskSpace
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.memory_budget import MemoryBudget
 from acqstream.model.view_spec import PYRAMID_KIND
@@ -21,7 +21,7 @@ class Resources:
         self.disk = disk
         self.wake = wake
         self.budget = MemoryBudget(config.memory_mb * 2**20)
-        self.space = Space(config, disk, wake)
+        self.space = DiskSpace(config, disk, wake)
         self.reads = DiskReads(wake)
         self.load = LoadWatch(config.data)
         options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}

@@ -35,9 +35,9 @@ def serve(config: DaemonConfig) -> ExitStatus:
         server.stop()
     threading.excepthook = partial(_note_thread_error, server)
     limit_bytes = memory_limit_bytes()
-    if limit_bytes is not None and limit_bytes < config.most_memory_mb * 2**20:
-        text = "this service may take %d MiB of memory (MemoryMax); with its configuration it should be %d at least"
-        logger.warning(text, limit_bytes // 2**20, config.most_memory_mb)
+    if limit_bytes is not None and limit_bytes < config.max_memory_mb * 2**20:
+        text = "MemoryMax of this service is %d MiB; its configuration needs at least %d MiB: raise MemoryMax"
+        logger.warning(text, limit_bytes // 2**20, config.max_memory_mb)
     logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
     return server.run()
 

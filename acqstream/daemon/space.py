@@ -1,4 +1,4 @@
-"""The space left on the data directory's disk: watched, forecast, and a part of it kept for closing what runs."""
+"""Watches the free space of the data directory's disk, and keeps some of it to close acquisitions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from acqstream.storage.disk import Disk
 logger = logging.getLogger("acqstream.daemon")
 
 LOOK_INTERVAL_S = 0.2
-HYSTERESIS = 1.125  # times a bound: so much must be there again before it counts as passed
+HYSTERESIS = 1.125  # times a bound: free space that ends a shortage
 
 
-class Writing(Protocol):
-    """An acquisition as far as space goes."""
+class SpaceUser(Protocol):
+    """An acquisition, as far as disk space is concerned."""
 
     @property
     def bytes_per_s(self) -> float: ...
@@ -27,18 +27,18 @@ class Writing(Protocol):
     def reserved_bytes(self) -> int: ...
 
 
-class Space:
-    """Looks at the disk a few times a second, in a thread of its own: a disk that stands still may hold up that too.
+class DiskSpace:
+    """Measures free space every LOOK_INTERVAL_S, in a thread of its own, which may block while the disk stalls.
 
-    free_bytes counts what the running acquisitions have reserved and not written yet; None where it cannot be told.
-    on_change is called from the thread when the level has changed.
+    free_bytes includes space that running acquisitions have reserved and not written yet; None if unknown. on_change is
+    called from the thread when the level has changed.
     """
 
     def __init__(self, config: DaemonConfig, disk: Disk, on_change: Callable[[], None]) -> None:
         self.reserve_bytes = config.reserve_mb * 2**20
         self.free_bytes: int | None = None
         self.level = SpaceLevel.ENOUGH
-        self.running: Collection[Writing] = ()  # replaced by the loop
+        self.running: Collection[SpaceUser] = ()  # replaced by the loop
         self._path = str(config.data.absolute())
         self.ballast = Ballast(disk, self._path, config.ballast_mb * 2**20)
         self._low_s = config.low_space_minutes * 60
@@ -48,7 +48,7 @@ class Space:
         self._thread = threading.Thread(target=self._watch, name="space", daemon=True)
 
     def start(self) -> None:
-        """Look once, then go on looking."""
+        """Measure once, then start the thread."""
         self.look()
         self._thread.start()
 
@@ -61,7 +61,7 @@ class Space:
         try:
             free = self._disk.free_bytes(self._path)
         except OSError:
-            self.free_bytes = None  # the disk is away: writing tells what is wrong
+            self.free_bytes = None  # the disk is missing: the next write reports the error
             return
         running = self.running
         self.free_bytes = free + sum(one.reserved_bytes for one in running)
@@ -73,19 +73,19 @@ class Space:
             self.ballast.take()
 
     def seconds_left(self, bytes_per_s: float) -> float | None:
-        """How long the space above the reserve lasts at this rate; None where that cannot be told."""
+        """Return the seconds that the space above the reserve lasts at this rate; None if unknown."""
         if self.free_bytes is None or bytes_per_s <= 0:
             return None
         return max(0, self.free_bytes - self.reserve_bytes) / bytes_per_s
 
     def frames_left(self, frame_bytes: float) -> int | None:
-        """How many frames of this size fit above the reserve; None where that cannot be told."""
+        """Return the number of frames of this size that fit above the reserve; None if unknown."""
         if self.free_bytes is None or frame_bytes <= 0:
             return None
         return int(max(0, self.free_bytes - self.reserve_bytes) / frame_bytes)
 
     def close(self, *, is_disk_well: bool) -> None:
-        """The daemon ends: the space is everybody's again. A disk that stands still is not asked."""
+        """End the thread and delete the ballast file; skip both if the disk stalls (is_disk_well False)."""
         self._ended.set()
         if is_disk_well:
             if self._thread.is_alive():
@@ -93,10 +93,10 @@ class Space:
             self.ballast.give_up()
 
     def text(self) -> str:
-        """For people: how much is left of what."""
+        """Return a sentence for users: free space, disk and reserve."""
         free = "unknown" if self.free_bytes is None else _size_text(self.free_bytes)
-        kept = f"the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
-        return f"{free} left on the disk of {self._path}; {kept}"
+        reserve = f"the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
+        return f"{free} left on the disk of {self._path}; {reserve}"
 
     def _level_at(self, free: int, bytes_per_s: float) -> SpaceLevel:
         bound = self.reserve_bytes * (HYSTERESIS if self.level is SpaceLevel.FULL else 1)

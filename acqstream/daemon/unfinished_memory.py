@@ -1,8 +1,8 @@
-"""Attributes growth of the daemon's memory to connections that send messages without end.
+"""Attributes growth of the daemon's memory to connections that send endless messages.
 
-libzmq keeps all parts of a message until the last one is there. A part of 2 bytes on the wire takes 64 bytes of memory,
-one that arrives alone takes up to 18 KiB, and the kernel counts no bytes of local sockets. So the memory of the process
-is measured. Its growth is charged to the connections that sent meanwhile, until a message of theirs is complete.
+libzmq keeps all parts of a message until the last one has arrived. A part of 2 bytes on the wire takes 64 bytes of
+memory, one that arrives alone takes up to 18 KiB, and the kernel counts no bytes of local sockets. So the memory of the
+process is measured. Its growth is charged to the connections that sent meanwhile, until their message is complete.
 """
 
 from __future__ import annotations
@@ -13,40 +13,59 @@ from collections.abc import Collection
 from acqstream.daemon.process_memory import ProcessMemory
 from acqstream.daemon.watched_connection import WatchedConnection
 
-SLACK_BYTES = 192 * 2**20  # of growth, besides what acquisitions may have on their way
+SLACK_BYTES = 192 * 2**20  # of growth, besides the memory of acquisitions
 TIE_BYTES = 192 * 2**20  # further growth, until one of several suspects is chosen
 MAX_COST_OF_A_BYTE = 512  # memory for one byte on the wire: a part of 35 bytes that arrives alone
+MEASURE_S = 0.05  # interval of measurements: one takes up to half a millisecond
 _ARRIVAL = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET if hasattr(select, "epoll") else 0
 
 
 class UnfinishedMemory:
-    """Measures at each `update`. Used by the loop only, on Linux."""
+    """Measures at each `update`. Used by the loop only, on Linux.
+
+    is_alarmed: one connection has made the memory grow by half of SLACK_BYTES. checks_suspected counts the checks in a
+    row that had a suspect.
+    """
 
     def __init__(self) -> None:
+        self.is_alarmed = False
+        self.checks_suspected = 0
+        self._senders: set[WatchedConnection] = set()  # of complete messages since the last update
+        self._measured_s = 0.0
         self._memory = ProcessMemory()
         self._unexplained_bytes = self._memory.used_bytes()
         # Edge-triggered, for readable and writable: reports each arrival, also of bytes that libzmq has read since.
         self._arrivals = select.epoll()
 
-    def add(self, one: WatchedConnection) -> None:
-        one.low_bytes = self._unexplained_bytes
-        if not one.is_tcp:
-            self._arrivals.register(one.handle, _ARRIVAL)
+    def add(self, connection: WatchedConnection) -> None:
+        connection.low_bytes = self._unexplained_bytes
+        if not connection.is_tcp:
+            self._arrivals.register(connection.handle, _ARRIVAL)
 
-    def remove(self, one: WatchedConnection) -> None:
-        """Before its handle is closed."""
-        if not one.is_tcp:
-            self._arrivals.unregister(one.handle)
+    def remove(self, connection: WatchedConnection) -> None:
+        """Forget a connection. Call it before its handle is closed."""
+        if not connection.is_tcp:
+            self._arrivals.unregister(connection.handle)
 
-    def update(self, connections: Collection[WatchedConnection], heard: Collection[WatchedConnection]) -> None:
-        """heard: a complete message of theirs was taken since the last update."""
+    def note_senders(self, senders: Collection[WatchedConnection]) -> None:
+        """Note connections that sent a complete message."""
+        self._senders.update(senders)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return True if it is time for `update`: always after an alarm, else every MEASURE_S."""
+        return self.is_alarmed or now_s - self._measured_s >= MEASURE_S
+
+    def update(self, connections: Collection[WatchedConnection], now_s: float) -> None:
+        """Measure, and charge the growth to the connections that sent and whose message is not complete."""
+        self._measured_s = now_s
+        complete, self._senders = self._senders, set()
         used, before = self._memory.used_bytes(), self._unexplained_bytes
         arrived = {descriptor for descriptor, _ in self._arrivals.poll(0, max(1, len(connections)))}
         senders = []
         for one in connections:
             read = max(one.bytes_read, one.read_bytes()) if one.is_tcp else 0
-            if one in heard:
-                one.checks_heard += 1
+            if one in complete:
+                one.checks_with_message += 1
                 one.blame_bytes = one.blame_share_bytes = one.bytes_unfinished = 0
             elif read > one.bytes_read or one.handle.fileno() in arrived:
                 one.bytes_unfinished += read - one.bytes_read
@@ -57,17 +76,25 @@ class UnfinishedMemory:
         for one in senders:
             one.blame_bytes = max(0, one.blame_bytes + used - before)
             one.blame_share_bytes = max(0, one.blame_share_bytes + (used - before) // len(senders))
-        for one in connections:  # what comes and goes is nobody's: its ups alone would add up, for those who only read
-            one.low_bytes = used if one in heard else min(one.low_bytes, used)
+        # Memory that comes and goes belongs to no connection. Without this bound its increases alone would add up, and
+        # be charged to connections that send little.
+        for one in connections:
+            one.low_bytes = used if one in complete else min(one.low_bytes, used)
             one.blame_bytes = min(one.blame_bytes, used - one.low_bytes)
             one.blame_share_bytes = min(one.blame_share_bytes, used - one.low_bytes)
 
     def suspect(self, connections: Collection[WatchedConnection], lent_bytes: int) -> WatchedConnection | None:
-        """The connection that has made the memory grow too much; None while it has not, or more than one may be it.
+        """Return the connection that made the memory grow too much; None if none did, or the choice is unclear.
 
-        Of several, one without an acquisition is the first, then one with fewer messages so far. lent_bytes: memory of
-        the acquisitions. Honest producers have no more than that on their way.
+        Among several, one without an acquisition comes first, then one with fewer messages. lent_bytes is the memory of
+        the acquisitions, which honest producers never exceed. Updates is_alarmed and checks_suspected.
         """
+        self.is_alarmed = any(one.blame_bytes > SLACK_BYTES // 2 for one in connections)
+        suspect = self._suspect(connections, lent_bytes)
+        self.checks_suspected = 0 if suspect is None else self.checks_suspected + 1
+        return suspect
+
+    def _suspect(self, connections: Collection[WatchedConnection], lent_bytes: int) -> WatchedConnection | None:
         excess = sum(one.blame_share_bytes for one in connections) - SLACK_BYTES - lent_bytes
         if excess <= 0:
             return None
@@ -76,7 +103,7 @@ class UnfinishedMemory:
         suspects = [one for one in suspects if not one.is_opened] or suspects
         if not suspects or (len(suspects) > 1 and excess <= TIE_BYTES):
             return None
-        return min(suspects, key=lambda one: (one.checks_heard, -one.blame_bytes))
+        return min(suspects, key=lambda one: (one.checks_with_message, -one.blame_bytes))
 
     def close(self) -> None:
         self._memory.close()

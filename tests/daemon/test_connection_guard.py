@@ -85,7 +85,7 @@ def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None
         def is_cut_off() -> bool:
             good.send_part(bytes(100 * KIB), more=False)
             guarded.turn()
-            return guarded.guard.cut_off == 1
+            return guarded.guard.n_cut_off == 1
 
         until(is_cut_off, "the endless one is cut off")
         thread.join(10)
@@ -95,7 +95,7 @@ def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None
         for _ in range(10):
             good.send_part(bytes(100 * KIB), more=False)
         turn_until(guarded, lambda: guarded.messages >= before + 10, "the other one goes on")
-        assert guarded.guard.cut_off == 1
+        assert guarded.guard.n_cut_off == 1
 
 
 def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.Monk
         guarded.guard.note_opened(part)
         for peer in (producer, stranger):
             peer.send_part(bytes(MIB), more=True)
-        turn_until(guarded, lambda: guarded.guard.cut_off == 1, "the stranger is cut off")
+        turn_until(guarded, lambda: guarded.guard.n_cut_off == 1, "the stranger is cut off")
         stranger.wait_until_closed()
         producer.send_part(b"", more=False)
         turn_until(guarded, lambda: guarded.messages == 1, "the message of the producer")
-    assert guarded.guard.cut_off == 1
+    assert guarded.guard.n_cut_off == 1
 
 
 def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Guarded) -> None:
@@ -131,7 +131,7 @@ def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Gu
         for _ in range(connection_guard.CHECKS_BUSY - 2):
             guarded.turn(is_taken=False)
         turn_until(guarded, lambda: guarded.messages == 12, "all messages")
-    assert guarded.guard.cut_off == 0
+    assert guarded.guard.n_cut_off == 0
 
 
 def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
@@ -140,7 +140,7 @@ def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
             stack.enter_context(RawPeer(guarded.port))
         wait_for_connections(guarded, 4)
         extra = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
-        turn_until(guarded, lambda: guarded.guard.refused == 1, "the fifth is refused")
+        turn_until(guarded, lambda: guarded.guard.n_refused == 1, "the fifth is refused")
         with contextlib.suppress(ConnectionResetError):
             while extra.recv(4096):
                 pass
@@ -148,7 +148,7 @@ def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
     wait_for_connections(guarded, 0)
     with RawPeer(guarded.port):
         wait_for_connections(guarded, 1)
-    assert guarded.guard.refused == 1
+    assert guarded.guard.n_refused == 1
 
 
 def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:

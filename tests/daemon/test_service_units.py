@@ -111,14 +111,14 @@ def test_the_configuration_and_its_examples_can_be_loaded(tmp_path: Path) -> Non
 def test_the_memory_of_the_service_is_that_of_the_largest_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**50))
     config = DaemonConfig()
-    assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.most_memory_mb}M"
+    assert unit(SYSTEM)["Service"]["MemoryMax"] == f"{config.max_memory_mb}M"
     numbers = (config.memory_mb, config.pyramid_memory_mb, config.mirror_memory_mb, PROGRAM_MB)
     page = (FOLDER.parent / "docs" / "system-service.md").read_text("utf-8")
     assert f"{' + '.join(map(str, numbers))} = {sum(numbers)}M" in page
     sum_text = f"memory_mb + pyramid_memory_mb + mirror_memory_mb + {PROGRAM_MB}"
     others = (FOLDER / "acqstream.toml", SYSTEM, FOLDER.parent / "docs" / "configuration.md")
     assert all(sum_text in text for text in (page, *(path.read_text("utf-8") for path in others)))
-    assert DaemonConfig(mirror_memory_mb=5000).most_memory_mb == config.most_memory_mb + 5000 - config.mirror_memory_mb
+    assert DaemonConfig(mirror_memory_mb=5000).max_memory_mb == config.max_memory_mb + 5000 - config.mirror_memory_mb
 
 
 def test_the_page_tells_every_exit_code_of_the_daemon() -> None:

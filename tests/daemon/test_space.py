@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import Space
+from acqstream.daemon.space import DiskSpace
 from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import BALLAST_NAME, Ballast
 from acqstream.storage.disk import LocalDisk
@@ -39,9 +39,9 @@ class FakeWriting:
     reserved_bytes: int = 0
 
 
-def space_on(disk: FakeDisk, data: Path, changes: list[SpaceLevel] | None = None, **options) -> Space:
+def space_on(disk: FakeDisk, data: Path, changes: list[SpaceLevel] | None = None, **options) -> DiskSpace:
     config = DaemonConfig(data=data, **{"reserve_mb": 100, "ballast_mb": 0, "low_space_minutes": 1, **options})
-    space = Space(config, disk, lambda: changes.append(space.level) if changes is not None else None)
+    space = DiskSpace(config, disk, lambda: changes.append(space.level) if changes is not None else None)
     return space
 
 

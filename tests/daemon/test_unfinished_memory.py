@@ -38,14 +38,15 @@ class Scene:
             self.peers.append(peer)
             self.connections.append(one)
             self.memory.add(one)
-        self.memory.update(self.connections, [])
+        self.memory.update(self.connections, 0.0)
 
     def turn(self, senders: str, growth_bytes: int, heard: str = "") -> None:
         for name in senders:
             self.peers["abc".index(name)].send(b"x")
             self.connections["abc".index(name)].handle.recv(1)  # as libzmq, which is faster than the guard
         self.used_bytes += growth_bytes
-        self.memory.update(self.connections, [self.connections["abc".index(name)] for name in heard])
+        self.memory.note_senders([self.connections["abc".index(name)] for name in heard])
+        self.memory.update(self.connections, 0.0)
 
     def suspect(self, lent_bytes: int = 0) -> str:
         found = self.memory.suspect(self.connections, lent_bytes)

@@ -26,7 +26,6 @@ LARGE_CLASSES = frozenset(
         "Connection",
         "RunState",
         "Acquisition",
-        "ConnectionGuard",
         "Office",
         "ViewJob",
         "ViewProcess",
@@ -49,7 +48,6 @@ SHARED_NAMES = frozenset(
         "Acquisition",
         "Progress",
         "Level",
-        "Space",
         "View",
         "Frames",
     )
