@@ -1,7 +1,7 @@
-"""Who may connect from other machines: CURVE keys, checked by ZAP (rfc.zeromq.org/spec/27).
+"""Checks the CURVE keys of clients on other machines, by ZAP (rfc.zeromq.org/spec/27).
 
-Only listeners bound after `secure` ask; those bound before stay open to this machine. Without a known key nobody gets
-an answer.
+Only listeners bound after `secure` require keys; those bound before stay open to this machine. A client without a known
+key gets no answer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_KEY_FILE_BYTES = 64 * 1024
 class ClientAccess:
     """Answers ZeroMQ's questions about clients, in a thread of its own, from `start` to `stop`.
 
-    server_key is the daemon's secret key file, client_keys a folder with the public key files (*.key) of all clients,
-    read anew for each connection. Raises ConfigError if they cannot be used.
+    server_key is the daemon's secret key file. client_keys is a folder with the public key files (*.key) of all
+    clients, read again for each connection. Raises ConfigError if they cannot be used.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], server_key: Path, client_keys: Path) -> None:
@@ -46,16 +46,16 @@ class ClientAccess:
         self._authenticator.stop()
 
     def secure(self, socket: zmq.Socket[bytes]) -> None:
-        """From now on, what `socket` binds is for clients with a known key only."""
+        """Require a known key of clients of all endpoints that `socket` binds from here on."""
         socket.curve_server = True
         socket.curve_publickey = self._public
         socket.curve_secretkey = self._secret
         socket.zap_domain = ZAP_DOMAIN
-        socket.zap_enforce_domain = 1  # without a handler nobody is let in, where libzmq would let in everybody
+        socket.zap_enforce_domain = 1  # without a handler libzmq would admit every client
 
 
 class _Authenticator(ThreadAuthenticator):
-    """Looks keys up in a folder, and says whom it turned away."""
+    """Looks up keys in a folder, and logs the clients that it denies."""
 
     def __init__(self, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         super().__init__(context)
@@ -68,7 +68,7 @@ class _Authenticator(ThreadAuthenticator):
         await super().handle_zap_message(msg)
 
     def callback(self, _domain: str, key: bytes) -> bool:
-        """True if the client with this public key (Z85) may connect."""
+        """Return True if the client with this public key (Z85) may connect."""
         if key in self._known_keys():
             return True
         logger.warning("denied a connection from %s: no file in %s has its key %s", self._address, self._folder, key)
@@ -78,23 +78,21 @@ class _Authenticator(ThreadAuthenticator):
         keys = set()
         for path in sorted(self._folder.glob("*.key")):
             try:
-                read_small_file(path, _MAX_KEY_FILE_BYTES)  # a pipe would keep all other clients out
+                read_small_file(path, _MAX_KEY_FILE_BYTES)  # reading a pipe would block all other clients
                 keys.add(load_certificate(path)[0])
             except (AcqStreamError, OSError, ValueError) as error:
-                logger.warning("client key %s cannot be read: %s", path, error)
+                logger.warning("cannot read client key %s: %s", path, error)
         return keys
 
 
 def _load_server_key(path: Path) -> tuple[bytes, bytes]:
     try:
         if os.name == "posix" and path.stat().st_mode & 0o007:
-            raise ConfigError(f"server_key: {path} can be read by everybody; chmod 600 it, and make new keys")
+            raise ConfigError(f"server_key: every user can read {path}; set mode 600 (chmod) and make new keys")
         read_small_file(path, _MAX_KEY_FILE_BYTES)
         public, secret = load_certificate(path)
     except (CorruptDataset, OSError, ValueError) as error:
-        raise ConfigError(
-            f"server_key: {path} cannot be read: {error}; make one with: acqstream keys server"
-        ) from error
+        raise ConfigError(f"server_key: cannot read {path}: {error}; make one with: acqstream keys server") from error
     if secret is None:
-        raise ConfigError(f"server_key: {path} holds no secret key; name the file that ends with .key_secret")
+        raise ConfigError(f"server_key: {path} has no secret key; use the file that ends with .key_secret")
     return public, secret

@@ -1,4 +1,4 @@
-"""The data directory: one lock, plain names, datasets of an earlier run recovered before anybody asks."""
+"""The data directory: its lock, its folders, and the names of datasets."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _UNICODE = ("utf-8", "utf8")
 
 
 def check_name(name: str) -> None:
-    """Raise AcquisitionRefused (bad_name) unless a folder of this name, in composed form, can be made everywhere."""
+    """Raise AcquisitionRefused (bad_name) unless every system can create a folder of this name, in composed form."""
     problem = name_problem(name)
     if not problem and not name.isascii() and sys.getfilesystemencoding().lower() not in _UNICODE:
         problem = f"file names here are in {sys.getfilesystemencoding()}; start the daemon in a UTF-8 locale"
     if problem:
         raise AcquisitionRefused(
-            f"dataset name {name!r:.120} is not allowed: {problem}. Names are letters of any script, digits, '.', '_', "
-            "'-' and spaces inside, and are no device of Windows",
+            f"dataset name {name!r:.120} is not allowed: {problem}. Expected letters of any script, digits, '.', '_', "
+            "'-' and spaces inside, and not the name of a Windows device",
             code="bad_name",
         )
 
 
 class DataDirectory:
-    """Where the datasets go; held against other daemons while open.
+    """The folder of all datasets, locked against other daemons while open.
 
-    Raises ConfigError if it is no writable folder, DatasetLocked if another daemon has it.
+    Raises ConfigError if it is not a writable folder, DatasetLocked if another daemon uses it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +40,7 @@ class DataDirectory:
             raise ConfigError(f"data directory {self.path} does not exist; create it or name another one with --data")
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise ConfigError(f"data directory {self.path} is not writable by this user")
-        if _is_not_unicode(str(self.path)):  # no message, receipt or state file could name what is in it
+        if _is_not_unicode(str(self.path)):  # messages, receipts and state files could not have its path
             shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
             raise ConfigError(f"data directory {shown} has a name that is not UTF-8; use another one")
         self._lock = DirectoryLock(str(self.path))
@@ -49,34 +49,34 @@ class DataDirectory:
         self._lock.close()
 
     def folders(self) -> Iterator[Path]:
-        """Folders that may be datasets, links left out."""
+        """Yield the folders that may be datasets, without symbolic links."""
         for entry in sorted(os.scandir(self.path), key=lambda one: one.name):
             if entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
 
     def find(self, name: str) -> Path:
-        """The folder that a name means: the entry in any form of Unicode, else where it would be made."""
+        """Return the existing folder of this name in any form of Unicode, else the path of a new one."""
         path = self.path / name
         if name.isascii() or path.exists():
             return path
         same = [entry for entry in os.listdir(self.path) if normal_name(entry) == name]
-        return self.path / same[0] if same else path  # copied from a system that takes letters apart
+        return self.path / same[0] if same else path  # a folder copied from macOS may have decomposed letters
 
     def choose(self, name: str, *, number_if_taken: bool, in_use: set[str]) -> Path:
-        """The folder for a new dataset; it does not exist yet. Compared without regard to case and form of Unicode.
+        """Return the folder for a new dataset, which does not exist. Names differ by more than case and Unicode form.
 
-        An empty folder of this name is removed: a daemon that was killed between making it and its first file leaves
-        it, and its producer asks for the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
+        Removes an empty folder of this name. A daemon that was killed before it created the first file leaves one, and
+        its producer requests the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
         """
         check_name(name)
         if name_key(name) not in {name_key(one) for one in in_use}:
-            with contextlib.suppress(OSError):  # it is missing, has content, or is no folder
+            with contextlib.suppress(OSError):  # it is missing, has content, or is not a folder
                 (self.path / name).rmdir()
         taken = {name_key(entry.name) for entry in os.scandir(self.path)} | {name_key(one) for one in in_use}
         if name_key(name) not in taken:
             return self.path / name
         if not number_if_taken:
-            raise DatasetExists(f'{self.path / name} exists already; choose another name or on_exists="number"')
+            raise DatasetExists(f'{self.path / name} already exists; use another name or on_exists="number"')
         number = 1
         while name_key(f"{name}_{number}") in taken:
             number += 1

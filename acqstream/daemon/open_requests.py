@@ -1,8 +1,8 @@
 """Opens new acquisitions and resumes interrupted ones.
 
-Epochs number the connections to an acquisition, so that a producer that was replaced meanwhile is told from the one
-that replaced it. A connection that was lost raises the epoch by 1, in memory; a producer started again by
-TAKEOVER_EPOCHS. The state file has the epoch of the last opening.
+Epochs number the connections to an acquisition, to distinguish a producer from the one that replaced it. A lost
+connection raises the epoch by 1, in memory; a restarted producer raises it by TAKEOVER_EPOCHS. The state file has the
+epoch of the last opening.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.session import Session
 
 TAKEOVER_EPOCHS = 1_000_000
-"""More than a producer's connections while one daemon runs: the one that is replaced cannot catch up."""
+"""More than the connections of a producer while one daemon runs, so a replaced producer never catches up."""
 
 
 class OpenRequests:
-    """Checks `open` requests and makes their acquisitions, with their share of the memory."""
+    """Checks `open` requests and creates their acquisitions, each with its share of the memory."""
 
     def __init__(self, config: DaemonConfig, directory: DataDirectory, resources: Resources) -> None:
         self._config = config
@@ -52,25 +52,25 @@ class OpenRequests:
         self._resources = resources
 
     def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
-        """Make a new acquisition, or resume an interrupted one if `spec.resume` asks for it.
+        """Create an acquisition, or resume an interrupted one if `spec.resume` is set.
 
-        Returns the receipt if a producer comes back to its own finished acquisition. Raises
-        AcquisitionRefused, DatasetExists, or ProtocolError (unknown_ds) if it comes back to one that is not in this
-        data directory.
+        Returns the receipt if a producer returns to its own finished acquisition. Raises AcquisitionRefused,
+        DatasetExists, or ProtocolError (unknown_ds) if its acquisition is missing from this data directory.
         """
-        found = self._find(spec) if spec.resume else None
-        if found is not None and found[1].dataset_id == spec.dataset_id:
-            receipt = read_receipt(str(found[0])) if found[1].state is not AcquisitionState.INTERRUPTED else None
+        stored = self._find(spec) if spec.resume else None
+        if stored is not None and stored[1].dataset_id == spec.dataset_id:
+            receipt = read_receipt(str(stored[0])) if stored[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
-        spec, left_out = self._with_mirrors(spec, spec.tiles if found is None else found[1].tiles)
+        spec, left_out = self._with_mirrors(spec, spec.tiles if stored is None else stored[1].tiles)
         why_no_views = self._resources.views.unavailable_reason
-        if why_no_views and spec.views and not _is_pyramid_by_itself(spec):
-            raise AcquisitionRefused(f"no mirrors here: {why_no_views}", code="unsupported")
+        if why_no_views and spec.views and not _is_default_pyramid(spec):
+            raise AcquisitionRefused(f"this daemon makes no mirrors: {why_no_views}", code="unsupported")
         if len(running) >= self._config.max_acquisitions:
-            raise AcquisitionRefused(f"{len(running)} acquisitions are open, no more are allowed", code="denied")
-        if found is not None:
-            return self._resume(peer, spec, *found, left_out=left_out)
+            text = f"{len(running)} acquisitions are open, and max_acquisitions is {self._config.max_acquisitions}"
+            raise AcquisitionRefused(text, code="denied")
+        if stored is not None:
+            return self._resume(peer, spec, *stored, left_out=left_out)
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
         warnings = self._check_mirrors(spec)
@@ -80,9 +80,9 @@ class OpenRequests:
         return self._start(peer, folder, replace(spec, name=folder.name), None, warnings=warnings, left_out=left_out)
 
     def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, LeftOut]:
-        """Add the mirrors of the configuration to a request that names none. Returns those left out, too.
+        """Add the mirrors of the configuration to a request that names none. Also returns the mirrors left out.
 
-        tiles: of the dataset, which a request to resume need not repeat. Raises AcquisitionRefused.
+        tiles are those of the dataset; a request to resume need not repeat them. Raises AcquisitionRefused.
         """
         left_out: LeftOut = ()
         if spec.default_mirrors and all(view.is_pyramid for view in spec.views):
@@ -102,10 +102,10 @@ class OpenRequests:
         return spec, left_out
 
     def _check_mirrors(self, spec: AcquisitionSpec) -> list[str]:
-        """Whether all mirrors can be made, as far as the request tells, within the memory that one may take.
+        """Check the mirrors against the request and the max memory of one mirror; return warnings.
 
-        Why not, of mirrors of the configuration: they fail later, and the frames come first. Raises AcquisitionRefused
-        for those that were asked for.
+        Raises AcquisitionRefused for an impossible mirror of the request. One of the configuration gets a warning only:
+        it fails later, and the frames are stored all the same.
         """
         reasons = []
         request, budget = spec.as_request(), Budget.of(self._config.mirror_memory_mb)
@@ -120,7 +120,7 @@ class OpenRequests:
         return reasons
 
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
-        """By dataset id for a producer that comes back; by name for one that was started again."""
+        """Return folder and state of a dataset: by id for a producer that returns, by name for a restarted one."""
         check_name(spec.name)
         named = self._directory.find(spec.name)
         state = _state_of(named)
@@ -131,9 +131,9 @@ class OpenRequests:
                 text = f"{named} was not written by acqstream and cannot be resumed"
                 raise AcquisitionRefused(text, code="name_taken")
             return (named, state) if state is not None else None
-        for folder in self._directory.folders():  # its name may have got a number
+        for folder in self._directory.folders():  # its name may have a number
             state = None
-            with suppress(StorageError):  # a folder that cannot be read is not the one, and keeps nobody away
+            with suppress(StorageError):  # an unreadable folder of another dataset must not stop this producer
                 state = _state_of(folder)
             if state is not None and state.dataset_id == spec.dataset_id:
                 return folder, state
@@ -152,8 +152,8 @@ class OpenRequests:
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
         epoch = _next_epoch(spec, state)
-        tiles = state.tiles  # they are those of the beginning, so levels are wanted now if they were then
-        views = {view.name: view for view in _stored_views(state)}  # with the settings that they were begun with
+        tiles = state.tiles  # those of the first request decide whether levels are made
+        views = {view.name: view for view in _stored_views(state)}  # these keep their first settings
         for view in spec.views:
             if not view.is_pyramid or (tiles is not None and tiles.levels != 0):
                 views.setdefault(view.name, view)
@@ -186,11 +186,11 @@ class OpenRequests:
     ) -> Acquisition:
         with ExitStack() as undo:
             share = self._resources.budget.lend(spec.frame_bytes)
-            undo.callback(share.close)  # no thread to be had, for example: the memory is for those that come later
+            undo.callback(share.close)  # if no thread can be started, later acquisitions need the memory
             why_no_views = self._resources.views.unavailable_reason
-            made = () if why_no_views else spec.views
+            possible = () if why_no_views else spec.views
             all_left_out = (*left_out, *((view, why_no_views) for view in spec.views if why_no_views))
-            views = AcquisitionViews(self._resources.views, made, share, left_out=all_left_out)
+            views = AcquisitionViews(self._resources.views, possible, share, left_out=all_left_out)
             log = Log(
                 folder,
                 spec,
@@ -205,9 +205,9 @@ class OpenRequests:
                     lambda dataset: views.mark(self._resources.disk, dataset, spec.dataset_id),
                 ),
             )
-            undo.pop_all()  # the log uses it from here on
+            undo.pop_all()  # the log uses the memory from here on
         if spec.views and why_no_views:
-            log.notes.warn("no_levels", f"no lower resolution levels are made of the tiles here: {why_no_views}")
+            log.notes.warn("no_levels", f"lower resolution levels of the tiles are not made: {why_no_views}")
         for text in warnings:
             log.notes.warn("no_mirror", text)
         for view, why in left_out:
@@ -219,7 +219,7 @@ class OpenRequests:
     def _check_space(self, spec: AcquisitionSpec) -> None:
         free = self._resources.space.free_bytes
         if free is None:
-            return  # creating the dataset tells what is wrong with the disk
+            return  # creating the dataset will raise the error of the disk
         if self._resources.space.level is SpaceLevel.FULL:
             raise AcquisitionRefused(self._resources.space.text(), code="disk_full")
         needed = (spec.expect or 0) * (spec.frame_bytes or 0)
@@ -228,14 +228,14 @@ class OpenRequests:
             raise AcquisitionRefused(text, code="disk_full")
 
 
-def _is_pyramid_by_itself(spec: AcquisitionSpec) -> bool:
-    """Nothing is asked for but the levels that tiles get, and nobody said how many: they can be made later."""
+def _is_default_pyramid(spec: AcquisitionSpec) -> bool:
+    """Return True if the only view is the default pyramid of tiles: it can be made later."""
     is_pyramid = len(spec.views) == 1 and spec.views[0].is_pyramid
     return is_pyramid and spec.tiles is not None and spec.tiles.levels is None
 
 
 def _stored_views(state: DatasetState) -> tuple[ViewSpec, ...]:
-    """The views of an interrupted dataset. Raises AcquisitionRefused if its request is damaged."""
+    """Return the views of an interrupted dataset. Raises AcquisitionRefused if its request is damaged."""
     try:
         return state.views
     except ValueError as error:
@@ -243,7 +243,7 @@ def _stored_views(state: DatasetState) -> tuple[ViewSpec, ...]:
 
 
 def _is_resumable(state: DatasetState, spec: AcquisitionSpec) -> bool:
-    """Interrupted datasets are, and those that a producer ended with an error: for another one, that asks for it."""
+    """Return True for an interrupted dataset, and for another producer also if it ended with an error."""
     is_other = spec.dataset_id != state.dataset_id
     return state.state is AcquisitionState.INTERRUPTED or (is_other and state.state is AcquisitionState.ERRORED)
 
@@ -260,7 +260,7 @@ def _next_epoch(spec: AcquisitionSpec, state: DatasetState) -> int:
 
 
 def _state_of(folder: Path) -> DatasetState | None:
-    """The state of a dataset of ours; None for any other folder."""
+    """Return the state of a dataset; None for any other folder."""
     try:
         return read_state(str(folder))
     except (FileMissing, CorruptDataset):

@@ -1,6 +1,6 @@
-"""What the service manager is told: readiness, one line of status, the end, and proof of progress.
+"""Notifies the service manager: readiness, one line of status, the end, and proof of progress.
 
-The protocol is sd_notify(3): one datagram to the socket named in NOTIFY_SOCKET. Where there is none, nothing is said.
+The protocol is sd_notify(3): one datagram to the socket named in NOTIFY_SOCKET. Without that variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from acqstream.model.status import DaemonStatus
 logger = logging.getLogger("acqstream.daemon")
 
 STATUS_INTERVAL_S = 1.0
-STALL_SHARE = 0.75  # of the watchdog's time: how long a log may stand still and count as alive, for slow disks stall
+STALL_SHARE = 0.75  # of the watchdog's time: a log may stall that long, as slow disks do, and still count as alive
 EXTEND_START_USEC = 10 * 60 * 1_000_000  # for one dataset to be recovered before the daemon is ready
 
 _T = TypeVar("_T")
 
 
 class LogProgress(Protocol):
-    """What can be seen of a log from outside."""
+    """Progress of a log, as the watchdog sees it."""
 
     @property
     def state(self) -> AcquisitionState: ...
@@ -47,36 +47,36 @@ class RunningAcquisition(Protocol):
 
 
 class ServiceManager:
-    """The socket of the manager that started this process. Raises nothing: a manager that is deaf stops no daemon."""
+    """The socket of the manager that started this process. Raises nothing: the daemon runs without a manager too."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         # A leading @ stands for the zero byte of an abstract name.
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self._socket: socket.socket | None = None
-        self._is_failure_told = False
+        self._is_failure_logged = False
         if name and hasattr(socket, "AF_UNIX"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | getattr(socket, "SOCK_CLOEXEC", 0))
             self._socket.setblocking(False)
         self.watchdog_s = _watchdog_s(environment) if self._socket is not None else None
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return self._socket is not None
 
-    def tell(self, *assignments: str) -> bool:
-        """Send "NAME=value" lines; False if they could not be sent now."""
+    def notify(self, *assignments: str) -> bool:
+        """Send "NAME=value" lines; return False if they could not be sent now."""
         if self._socket is None:
             return False
         try:
             lines = "\n".join(map(_one_line, assignments))
             self._socket.sendto(lines.encode("utf-8", "backslashreplace"), self._address)
         except OSError as error:
-            if not self._is_failure_told:
-                logger.warning("cannot tell the service manager %s: %s", assignments[0], error)
-            self._is_failure_told = True
+            if not self._is_failure_logged:
+                logger.warning("cannot notify the service manager of %s: %s", assignments[0], error)
+            self._is_failure_logged = True
             return False
-        self._is_failure_told = False
+        self._is_failure_logged = False
         return True
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class ServiceManager:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float | None:
-    """Within what time a sign of life is wanted; None where nobody watches this process."""
+    """Return the seconds within which the manager expects a sign of life; None if it does not watch this process."""
     try:
         microseconds = int(environment.get("WATCHDOG_USEC", "0"))
         process = int(environment.get("WATCHDOG_PID", os.getpid()))
@@ -95,32 +95,32 @@ def _watchdog_s(environment: Mapping[str, str]) -> float | None:
 
 
 class StallWatch:
-    """Since when each log with something to do has made no progress."""
+    """Measures how long each log that has work makes no progress. stall_s is the max time."""
 
     def __init__(self, stall_s: float) -> None:
         self._stall_s = stall_s
-        self._seen: dict[str, tuple[tuple[Cursors, AcquisitionState], float]] = {}
+        self._progress: dict[str, tuple[tuple[Cursors, AcquisitionState], float]] = {}
 
     def stalled(self, acquisitions: Iterable[RunningAcquisition], now_s: float) -> list[str]:
-        """Dataset ids of logs that stand still for longer than they may."""
-        seen = {}
+        """Return the dataset ids of logs that stall for longer than stall_s."""
+        progress = {}
         for one in acquisitions:
             mark = (one.log.cursors(), one.log.state)
-            before, since_s = self._seen.get(one.dataset_id, (mark, now_s))
-            seen[one.dataset_id] = (mark, since_s if before == mark and _has_work(one.log) else now_s)
-        self._seen = seen
-        return [dataset_id for dataset_id, (_, since_s) in seen.items() if now_s - since_s > self._stall_s]
+            before, since_s = self._progress.get(one.dataset_id, (mark, now_s))
+            progress[one.dataset_id] = (mark, since_s if before == mark and _has_work(one.log) else now_s)
+        self._progress = progress
+        return [dataset_id for dataset_id, (_, since_s) in progress.items() if now_s - since_s > self._stall_s]
 
 
 def _has_work(log: LogProgress) -> bool:
-    """True while the log's threads owe something. Forcing later what is published may wait for an hour: not counted."""
-    if log.is_finished or log.paused_why:  # a full disk is nothing that a restart mends
+    """Return True while the log's threads have work. Forcing published frames may wait an hour, and does not count."""
+    if log.is_finished or log.paused_why:  # a restart does not free a full disk
         return False
     return log.state in (AcquisitionState.OPENING, AcquisitionState.CLOSING) or log.queued()[0] > 0
 
 
 class Service:
-    """The daemon's side of the conversation. Used by the loop only, whose every turn calls `look_after`."""
+    """Sends the daemon's notifications. Used by the loop only, which calls `look_after` in every turn."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._manager = ServiceManager(os.environ if environment is None else environment)
@@ -128,16 +128,16 @@ class Service:
         self._is_stopping = False
         self._status = ""
         self._status_at_s = 0.0
-        self._fed_at_s = 0.0
+        self._watchdog_at_s = 0.0
         watchdog_s = self._manager.watchdog_s
         self._watch = None if watchdog_s is None else StallWatch(STALL_SHARE * watchdog_s)
-        self._feed_every_s = (watchdog_s or 0.0) / 2
+        self._watchdog_interval_s = (watchdog_s or 0.0) / 2
         self._stalled: list[str] = []
 
     def starting(self, folders: Iterable[_T]) -> Iterator[_T]:
-        """Pass on folders that are looked at before the daemon is ready, asking for the time that each may take."""
+        """Yield `folders`, and extend the manager's start timeout before each, as its recovery may take long."""
         for folder in folders:
-            self._manager.tell(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}", f"STATUS=looking at {folder}")
+            self._manager.notify(f"EXTEND_TIMEOUT_USEC={EXTEND_START_USEC}", f"STATUS=checking {folder}")
             yield folder
 
     def look_after(
@@ -148,27 +148,28 @@ class Service:
         is_stopping: bool,
         daemon_status: Callable[[], DaemonStatus],
     ) -> None:
-        """One turn of the loop has come so far: tell what is news, and feed the watchdog if all are well."""
-        if not self._manager.is_there:
+        """Send changes, and feed the watchdog unless a log stalls."""
+        if not self._manager.exists:
             return
         if not self._is_ready:
-            self._is_ready = self._manager.tell("READY=1")
+            self._is_ready = self._manager.notify("READY=1")
         if is_stopping and not self._is_stopping:
-            self._is_stopping = self._manager.tell("STOPPING=1", "STATUS=finishing what runs")
+            self._is_stopping = self._manager.notify("STOPPING=1", "STATUS=finishing running acquisitions")
         if now_s - self._status_at_s >= STATUS_INTERVAL_S:
             self._status_at_s = now_s
-            self._tell_status(daemon_status())
+            self._send_status(daemon_status())
             self._watch_logs(acquisitions, now_s)
-        if self._watch is not None and not self._stalled and now_s - self._fed_at_s >= self._feed_every_s:
-            self._fed_at_s = now_s
-            self._manager.tell("WATCHDOG=1")
+        is_due = now_s - self._watchdog_at_s >= self._watchdog_interval_s
+        if self._watch is not None and not self._stalled and is_due:
+            self._watchdog_at_s = now_s
+            self._manager.notify("WATCHDOG=1")
 
     def close(self) -> None:
         self._manager.close()
 
-    def _tell_status(self, status: DaemonStatus) -> None:
+    def _send_status(self, status: DaemonStatus) -> None:
         text = status_line(status)
-        if text != self._status and self._manager.tell(f"STATUS={text}"):
+        if text != self._status and self._manager.notify(f"STATUS={text}"):
             self._status = text
 
     def _watch_logs(self, acquisitions: Iterable[RunningAcquisition], now_s: float) -> None:
@@ -181,7 +182,7 @@ class Service:
 
 
 def status_line(status: DaemonStatus) -> str:
-    """Return one line for people: "3 datasets, 812 MB/s, 4.1 h of disk left"."""
+    """Return one line for users: "3 datasets, 812 MB/s, 4.1 h of disk left"."""
     datasets, bytes_per_s, free = len(status.acquisitions), status.bytes_per_s, status.free_bytes
     parts = [f"{datasets} dataset{'' if datasets == 1 else 's'}" if datasets else "idle"]
     if datasets:
@@ -194,5 +195,5 @@ def status_line(status: DaemonStatus) -> str:
 
 
 def _one_line(assignment: str) -> str:
-    """A folder of a stranger may have a line break in its name, and would tell the service manager more than we do."""
+    """Replace line breaks by spaces: one in a folder's name would add an assignment of its own."""
     return " ".join(assignment.splitlines())

@@ -1,7 +1,7 @@
-"""Takes memory that producers on this machine hand over, until their `open` names it. Used by the loop only.
+"""Receives memory that producers on this machine hand over, until their `open` names it. Used by the loop only.
 
-One message each way over a local socket; docs/protocol.md, "Shared memory". The file system decides who may connect
-(mode 0660 in the runtime directory); the credentials of the peer are checked as well.
+One message each way over a local socket; docs/protocol.md, "Shared memory". The file system decides which users may
+connect (mode 0660 in the runtime directory); the credentials of the peer are checked as well.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ logger = logging.getLogger("acqstream.daemon")
 SOCKET_MODE = 0o660
 MAX_VISITORS = 64
 VISIT_S = 10.0
-"""How long memory that no `open` has named is kept; its producer hanging up ends that too."""
+"""Memory that no `open` names is dropped after this time, or when its producer disconnects."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProducerMemory:
-    """A producer's memory, mapped read-only. generation is its number here; descriptor is for the views' process."""
+    """A producer's memory, mapped read-only. generation is its number here; descriptor is for the view process."""
 
     generation: int
     view: memoryview
@@ -46,33 +46,34 @@ class ProducerMemory:
 
     @staticmethod
     def map(generation: int, descriptor: int) -> ProducerMemory:
-        """Raises OSError and ValueError for memory that cannot be used safely. The descriptor may be closed."""
+        """Map memory; the caller keeps its descriptor. Raises OSError or ValueError if it is not safe to use."""
         view = map_sealed_memory(descriptor)
-        kept = os.dup(descriptor)
-        memory = ProducerMemory(generation, view, kept)
-        weakref.finalize(memory, os.close, kept).atexit = False
+        duplicate = os.dup(descriptor)
+        memory = ProducerMemory(generation, view, duplicate)
+        # The kernel closes it when the process exits.
+        weakref.finalize(memory, os.close, duplicate).atexit = False
         return memory
 
     def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
-        """`length` bytes at a place. Raises ProtocolError for one that is not in this memory."""
+        """Return `length` bytes at a place, not copied. Raises ProtocolError if they are outside this memory."""
         if place.generation != self.generation:
             text = f"'mem' names memory {place.generation}; this connection's is {self.generation}"
             raise ProtocolError(text, code="bad_memory")
         if place.offset + length > len(self.view):
-            text = f"'mem' names bytes {place.offset} to {place.offset + length - 1} of {len(self.view)}"
+            text = f"'mem' names bytes {place.offset} to {place.offset + length - 1}; the memory has {len(self.view)}"
             raise ProtocolError(text, code="bad_memory")
         return self.view[place.offset : place.offset + length]
 
     def unmap(self) -> None:
-        """Not needed any more. It goes at once, or with the last frame that is still to be written from it."""
-        # Its pages are taken out of the daemon's one by one, which would hold the loop up by 0.1 s for 256 MB.
-        # Frames may be left: who drops the last of them drops the mapping.
+        """Release the mapping, now or with the last frame that is still written from it."""
+        # The kernel unmaps page by page, which would block the loop for 0.1 s per 256 MB: so a thread does it.
+        # Frames that are not written yet keep slices of the view; dropping the last of them drops the mapping.
         threading.Thread(target=self.view.release, name=f"unmap-{self.generation}", daemon=True).start()
 
 
 @dataclass(slots=True, eq=False)
 class _Visitor:
-    """A connection and the memory it has handed over; refusal is the answer it will get instead, or empty."""
+    """A connection and the memory that it handed over. refusal, if not empty, is sent instead of taking any."""
 
     socket: socket.socket
     until_s: float
@@ -82,10 +83,7 @@ class _Visitor:
 
 
 class SharedMemoryServer:
-    """Listens at `path`. Raises ConfigError if it cannot.
-
-    A descriptor (`fileno`) tells when `serve` has something to do.
-    """
+    """Listens at `path`. Raises ConfigError if it cannot. The descriptor `fileno` is readable when `serve` has work."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,7 +93,7 @@ class SharedMemoryServer:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(str(path))
-            path.chmod(SOCKET_MODE)  # nobody can connect before it listens
+            path.chmod(SOCKET_MODE)  # in time: no process can connect before `listen`
             self._group = path.stat().st_gid
             self._listener.listen(16)
         except OSError as error:
@@ -106,7 +104,7 @@ class SharedMemoryServer:
 
     @staticmethod
     def is_possible() -> bool:
-        """Memory can be handed over on this platform (Linux)."""
+        """Return True if this platform can hand memory over (Linux)."""
         return not unavailable_reason() and hasattr(select, "epoll")
 
     def fileno(self) -> int:
@@ -120,7 +118,7 @@ class SharedMemoryServer:
         self._listener.close()
 
     def take(self, token: str) -> ProducerMemory:
-        """The memory that was handed over with this token. Raises ProtocolError."""
+        """Return the memory that was handed over with this token. Raises ProtocolError (bad_memory) if none was."""
         for descriptor, visitor in self._visitors.items():
             if visitor.token == token and visitor.memory is not None:
                 memory = visitor.memory
@@ -129,13 +127,13 @@ class SharedMemoryServer:
         raise ProtocolError("no memory was handed over to this daemon with the token named", code="bad_memory")
 
     def serve(self, now_s: float) -> None:
-        """Everything that can be done without waiting."""
+        """Handle connections and messages that have arrived; never waits."""
         for descriptor, _ in self._ready.poll(0):
             if descriptor == self._listener.fileno():
                 self._admit(now_s)
             else:
-                self._hear(descriptor)
-        for descriptor in [one for one, visitor in self._visitors.items() if now_s > visitor.until_s]:
+                self._receive(descriptor)
+        for descriptor in [key for key, visitor in self._visitors.items() if now_s > visitor.until_s]:
             self._dismiss(descriptor)
 
     def _admit(self, now_s: float) -> None:
@@ -145,6 +143,7 @@ class SharedMemoryServer:
             logger.warning("a producer's connection for shared memory failed: %s", error)
             return
         connection.setblocking(False)
+        # Above MAX_VISITORS a visitor gets an answer; above twice as many not even that, to bound descriptors.
         if len(self._visitors) >= 2 * MAX_VISITORS:
             connection.close()
             return
@@ -152,15 +151,16 @@ class SharedMemoryServer:
         self._ready.register(connection, select.EPOLLIN)
 
     def _refusal(self, connection: socket.socket) -> str:
-        """Why this peer may hand nothing over; empty if it may: the same user, root, or the socket's group."""
+        """Return why this peer is refused; empty for the daemon's user, root, and members of the socket's group."""
         if len(self._visitors) >= MAX_VISITORS:
-            return f"{MAX_VISITORS} producers are handing memory over just now"
+            return f"{MAX_VISITORS} producers are handing over memory, which is the limit; try again"
         process, user, group = peer_credentials(connection)
         if user in (0, os.geteuid()) or self._group in (group, *peer_groups(connection)):
             return ""
         return f"process {process} of user {user} is neither of the daemon's user nor of the socket's group"
 
-    def _hear(self, descriptor: int) -> None:
+    def _receive(self, descriptor: int) -> None:
+        """Receive one message; take its memory, or refuse it and disconnect."""
         visitor = self._visitors[descriptor]
         connection = visitor.socket
         descriptors: list[int] = []
@@ -177,15 +177,15 @@ class SharedMemoryServer:
         else:
             _answer(connection, wire.encode_taken(visitor.memory.generation, len(visitor.memory.view)))
         finally:
-            for one in descriptors:
-                os.close(one)
+            for received in descriptors:  # the mapping keeps its own duplicate
+                os.close(received)
 
     def _take_in(self, message: bytes, descriptors: list[int], refusal: str) -> tuple[str, ProducerMemory]:
-        if refusal:  # told only now: closing a connection with unread messages takes the answer along
+        if refusal:  # after the message was read: closing a connection with unread messages would drop the answer
             raise ProtocolError(refusal)
         token = wire.parse_handover(message)
         if len(descriptors) != 1:
-            raise ProtocolError(f"{len(descriptors)} descriptors came; expected that of the memory")
+            raise ProtocolError(f"{len(descriptors)} descriptors came with the message; expected one, of the memory")
         return token, ProducerMemory.map(next(self._numbers), descriptors[0])
 
     def _dismiss(self, descriptor: int) -> None:
@@ -195,11 +195,11 @@ class SharedMemoryServer:
 
 
 def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -> tuple[ProducerMemory | None, str]:
-    """The memory that an `open` names, or None and why frames come as messages."""
+    """Return the memory that an `open` names, or None and the reason why frames come as messages."""
     if not offer.token:
         return None, offer.why or "the producer offered no memory"
     if server is None:
-        return None, "this daemon takes no shared memory"
+        return None, "this daemon does not use shared memory"
     try:
         return server.take(offer.token), ""
     except ProtocolError as error:
@@ -207,5 +207,5 @@ def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -
 
 
 def _answer(connection: socket.socket, message: bytes) -> None:
-    with suppress(OSError):  # it has hung up: its `open` will not come either
+    with suppress(OSError):  # the peer disconnected: its `open` will not come either
         connection.send(message)

@@ -107,7 +107,7 @@ def test_time_for_recovery_is_asked_for_folder_by_folder(service: Service, manag
     assert next(folders) == Path("/data/a")
     extend, status = manager.heard()
     assert extend.startswith("EXTEND_TIMEOUT_USEC=")
-    assert status == "STATUS=looking at /data/a"
+    assert status == "STATUS=checking /data/a"
     assert list(folders) == [Path("/data/b")]
 
 
@@ -116,7 +116,7 @@ def test_the_name_of_a_folder_tells_the_service_manager_nothing_else(service: Se
     assert list(service.starting(strangers)) == strangers
     lines = manager.heard()
     assert [line.partition("=")[0] for line in lines] == ["EXTEND_TIMEOUT_USEC", "STATUS"] * 3
-    assert lines[-1] == "STATUS=looking at /data/Zellen am Rand 細胞 é"
+    assert lines[-1] == "STATUS=checking /data/Zellen am Rand 細胞 é"
 
 
 def feedings(service: Service, manager: Manager, acquisition: FakeAcquisition, first_s: int, last_s: int) -> list[int]:
@@ -162,8 +162,8 @@ def test_who_owes_progress(log: FakeLog, is_stalled: bool) -> None:
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}])
 def test_without_a_manager_nothing_is_said(environment: dict[str, str]) -> None:
     manager = ServiceManager(environment)
-    assert not manager.is_there
-    assert not manager.tell("READY=1")
+    assert not manager.exists
+    assert not manager.notify("READY=1")
 
 
 def test_a_manager_that_went_away_ends_nothing(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_an_open_finds_what_was_handed_over_once(server: SharedMemoryServer) -> 
 
 
 def test_reasons(server: SharedMemoryServer) -> None:
-    assert offered_memory(None, wire.MemoryOffer("0" * 32)) == (None, "this daemon takes no shared memory")
+    assert offered_memory(None, wire.MemoryOffer("0" * 32)) == (None, "this daemon does not use shared memory")
     assert offered_memory(server, wire.MemoryOffer(why="another machine")) == (None, "another machine")
     assert offered_memory(server, wire.MemoryOffer()) == (None, "the producer offered no memory")
 
@@ -102,7 +102,7 @@ def test_too_many_at_once(server: SharedMemoryServer) -> None:
         late.send(wire.encode_handover("0" * 32))
         server.serve(NOW_S)
         server.serve(NOW_S)
-        assert b"just now" in late.recv(4096)
+        assert b"which is the limit" in late.recv(4096)
     assert len(server._visitors) == MAX_VISITORS
     for connection in connections:
         connection.close()

@@ -56,7 +56,6 @@ UNCOMMENTED = frozenset(
     (
         "limit",
         "lz4_block_stream",
-        "shared_memory_server",
         "errors",
         "check",
         "columns",
