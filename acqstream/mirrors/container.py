@@ -72,6 +72,19 @@ def _note_in(fields: Fields) -> MirrorNote:
     return MirrorNote(fields.text("dataset_id"), fields.text("container"), settings, plan)
 
 
+def read_own_note(folder: Path, dataset_id: str, container: Path, *, is_ours: bool) -> MirrorNote | None:
+    """Read the note as `read_note`; a damaged one is replaced by a note without a plan if the container is surely ours.
+
+    is_ours: the checkpoint in `folder` belongs to this view and dataset. The folder's name must name the container too,
+    because the damaged note can no longer do so. None if there is no note that permits to remove the container.
+    """
+    try:
+        return read_note(folder)
+    except CorruptDataset:
+        is_beside = folder.with_suffix("").resolve() == container.resolve()
+        return MirrorNote(dataset_id, str(container), {}, None) if is_ours and is_beside else None
+
+
 def write_note(disk: Disk, folder: Path, note: MirrorNote) -> None:
     """Replace the note. Raises StorageError."""
     replace_file(disk, os.fspath(folder / NOTE_NAME), note.encode())

@@ -18,7 +18,7 @@ from acqstream.mirrors.container import (
     MirrorNote,
     existing_shapes,
     is_nonempty,
-    read_note,
+    read_own_note,
     remove_container,
     write_note,
 )
@@ -100,11 +100,8 @@ class MirrorView(View):
         if self.container is None:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
             self.container = source.folder.with_suffix("").absolute()
-        try:
-            self._note = read_note(source.folder)
-        except CorruptDataset:
-            self._note = None
-        note = self._note
+        is_ours = source.is_ours
+        self._note = note = read_own_note(source.folder, source.dataset_id, self.container, is_ours=is_ours)
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
             raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
         if note is None and is_nonempty(self.container):
@@ -118,10 +115,10 @@ class MirrorView(View):
             if cursor:
                 raise CannotResume("mirror.json is missing")
             return
+        if note.plan is None:
+            raise CannotResume("its mirror.json is damaged, or its removal was interrupted")
         if note.settings != self._settings or not note.is_of(self._container):
             raise CannotResume("it was made with other settings or in another folder")
-        if note.plan is None:
-            raise CannotResume("its removal was interrupted")
         if cursor and not is_nonempty(self._container):
             raise CannotResume("its files are missing")
         try:

@@ -193,5 +193,5 @@ def test_what_a_killed_removal_has_left_is_not_taken_for_the_mirror(
         again.step()
     again.close()
     run = finish(run_of(cells, settings, name=name))
-    assert run.reason == "restarted: its removal was interrupted"
+    assert run.reason == "restarted: its mirror.json is damaged, or its removal was interrupted"
     assert compare(run.path, run.folder, len(FRAMES)).text == "all equal"

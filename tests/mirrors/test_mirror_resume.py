@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from acqstream.errors import DatasetError
 from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.container import NOTE_NAME, read_note
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from acqstream.views.view import ViewRun
@@ -86,6 +88,24 @@ def test_a_checkpoint_of_another_version_restarts_the_mirror(mirrored: Path) -> 
 def test_changed_attributes_restart_the_mirror(mirrored: Path) -> None:
     (mirrored.with_name("cells.n5") / "s1" / "attributes.json").write_text("{")
     check_restarted(mirrored, None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "acqstream-mirror", "version": 1}'])
+def test_a_damaged_note_restarts_the_mirror(mirrored: Path, content: str) -> None:
+    note = view_file(mirrored).with_name(NOTE_NAME)
+    note.write_text(content)
+    run = check_restarted(mirrored, None)
+    assert "mirror.json is damaged" in run.reason
+    assert read_note(note.parent) is not None
+
+
+def test_a_damaged_note_beside_a_checkpoint_that_is_not_ours_removes_nothing(mirrored: Path) -> None:
+    view_file(mirrored).with_name(NOTE_NAME).write_text("{")
+    view_file(mirrored).write_text("{")
+    before = files_of(mirrored)
+    with pytest.raises(DatasetError, match="already exists and is not a mirror of cells"):
+        finish(run_of(mirrored, BLOCKS))
+    assert files_of(mirrored) == before
 
 
 def check_restarted(cells: Path, content: Mapping[str, Any] | None) -> ViewRun:
