@@ -37,10 +37,12 @@ class Handler(SimpleHTTPRequestHandler):
         if not (path.is_file() and found and self.asked.has_ranges):
             super().do_GET()
             return
-        data = path.read_bytes()
-        part = data[int(found[1]) : int(found[2]) + 1]
+        first, last = int(found[1]), int(found[2])
+        with path.open("rb") as file:  # not all of it: a sparse cube file may have gigabytes
+            file.seek(first)
+            part = file.read(last + 1 - first)
         self.send_response(HTTPStatus.PARTIAL_CONTENT)
-        self.send_header("Content-Range", f"bytes {found[1]}-{int(found[1]) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{path.stat().st_size}")
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part)
