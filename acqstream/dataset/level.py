@@ -16,13 +16,11 @@ from acqstream.dataset.reopened import reopened
 from acqstream.dataset.source import LevelAddress, LevelSource, Missing, X, Z
 from acqstream.dataset.xarray_arrays import to_xarray
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import Place
+from acqstream.model.frame_space import UM_BY_UNIT, Place
 
 if TYPE_CHECKING:
     import dask.array
     import xarray
-
-_UM_BY_UNIT = {"nm": 1e-3, "um": 1.0, "µm": 1.0, "μm": 1.0, "micrometer": 1.0, "micron": 1.0, "mm": 1e3, "m": 1e6}
 
 
 class Level:
@@ -129,7 +127,7 @@ class Level:
     def pixel_size_um(self) -> float | None:
         """Side of a pixel of this level along x in micrometres; None where nothing tells it."""
         spacing = self.source.spacing(X)
-        factor = _UM_BY_UNIT.get(spacing.unit)
+        factor = UM_BY_UNIT.get(spacing.unit)
         return None if factor is None else spacing.step * factor
 
     @property
@@ -139,7 +137,7 @@ class Level:
         Of frames: as it was declared, else from the summary, else from the stage positions of frames; else None.
         """
         spacing = self.source.spacing(Z)
-        factor = _UM_BY_UNIT.get(spacing.unit)
+        factor = UM_BY_UNIT.get(spacing.unit)
         return None if factor is None else spacing.step * factor * self.source.z_direction
 
     @property

@@ -27,7 +27,7 @@ StageAxes = Literal["", "affine", "parallel"]
 """How places on the stage became places of images: by PixelSizeAffine, or with axes taken for parallel; "": none."""
 
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
-_UM_BY_UNIT = {
+UM_BY_UNIT = {
     "pm": 1e-6,
     "nm": 1e-3,
     "um": 1.0,
@@ -158,7 +158,7 @@ def _told_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str,
         if not scale or (not unit and name in found):
             continue
         text = unit if isinstance(unit, str) else ""
-        for factors, ours in ((_UM_BY_UNIT, UM), (_S_BY_UNIT, SECOND)):
+        for factors, ours in ((UM_BY_UNIT, UM), (_S_BY_UNIT, SECOND)):
             if text in factors:
                 scale, text = float(f"{scale * factors[text]:.12g}"), ours
         found[name] = (abs(scale), text)
