@@ -1,4 +1,4 @@
-"""One running acquisition: its session, log, producer and memory, and the news its producer has been sent."""
+"""One running acquisition: its session, log, producer and memory, and what was reported to its producer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from acqstream.protocol.replies import Ack, Opened, StoredPage
 from acqstream.protocol.session import Event, Session
 
 ACK_INTERVAL_S = 0.02
-MAX_WARNINGS_SHOWN = 50  # in a status; each was told when it came
+MAX_WARNINGS_SHOWN = 50  # in a status; each one was sent when it came
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom to answer, and how."""
+    """Address of a client: its ZeroMQ identity, and the encoding of replies."""
 
     identity: bytes
     encoding: Encoding
@@ -48,16 +48,16 @@ class Acquisition:
     memory: ProducerMemory | None = None
     memory_why: str = ""  # why frames come as messages
     is_resumed: bool = False
-    told: tuple[Cursors, Limit] = (Cursors(), Limit(0, 0))
-    told_at_s: float = 0.0
-    warnings_told: int = 0
-    is_error_told: bool = False
-    stop_askers: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
+    last_progress: tuple[Cursors, Limit] = (Cursors(), Limit(0, 0))
+    progress_at_s: float = 0.0
+    n_warnings_sent: int = 0
+    is_error_reported: bool = False
+    stop_requesters: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
     shape: tuple[int, ...] | None = None  # of the first frame
-    is_shape_change_told: bool = False
-    is_low_told: bool = False
-    is_paused_told: bool = False
-    keys_asked: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read
+    is_shape_change_reported: bool = False
+    is_low_reported: bool = False
+    is_pause_reported: bool = False
+    key_request: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read
     _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
     bytes_per_s: float = 0.0
 
@@ -67,14 +67,14 @@ class Acquisition:
 
     @property
     def state(self) -> AcquisitionState:
-        """The session's state; PAUSED while its log waits for space, the final one once that has ended."""
+        """The session's state; PAUSED while its log waits for space, the log's final state after its end."""
         if self.log.is_finished:
             return self.log.state
         is_paused = self.session.state is AcquisitionState.RUNNING and self.log.state is AcquisitionState.PAUSED
         return AcquisitionState.PAUSED if is_paused else self.session.state
 
     def take_memory(self, memory: ProducerMemory | None, why: str = "") -> None:
-        """Frames lie in `memory` from now on; None: they come as messages, for the reason given."""
+        """Replace the shared memory of the producer. None means that frames come as messages, for the reason `why`."""
         if self.memory is not None:
             self.memory.unmap()
         self.memory, self.memory_why = memory, why
@@ -84,13 +84,13 @@ class Acquisition:
         """Warn the first time that the shape of received frames changes."""
         if self.shape is None:
             self.shape = header.shape
-        elif header.shape != self.shape and not self.is_shape_change_told:
-            self.is_shape_change_told = True  # shapes that alternate would fill every status with warnings
+        elif header.shape != self.shape and not self.is_shape_change_reported:
+            self.is_shape_change_reported = True  # shapes that alternate would fill every status with warnings
             text = f"frame {header.number} has shape {header.shape}, before it was {self.shape}"
             self.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
 
     def end(self, event: Event, status: Status, reason: str) -> bool:
-        """Begin to close the log with this status; return False if it closes already."""
+        """Start to close the log with this status; return False if it is closing already."""
         if not self.session.on(event, time.monotonic(), (status, reason)):
             return False
         self.log.begin_close(status, reason)
@@ -117,45 +117,45 @@ class Acquisition:
         )
 
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:
-        """An acknowledgement, if there is news worth a message."""
+        """Return an acknowledgement; None if nothing changed, or too little since the last one (ACK_INTERVAL_S)."""
         cursors = self.log.cursors()
         limit = self.session.limit = self.log.limit()
-        last_cursors, _ = self.told
-        if (cursors, limit) == self.told and not force:
+        last_cursors, _ = self.last_progress
+        if (cursors, limit) == self.last_progress and not force:
             return None
         is_progress = cursors.published != last_cursors.published or cursors.durable != last_cursors.durable
-        if not force and not is_progress and now_s - self.told_at_s < ACK_INTERVAL_S:
+        if not force and not is_progress and now_s - self.progress_at_s < ACK_INTERVAL_S:
             return None
-        self.told = (cursors, limit)
-        self.told_at_s = now_s
+        self.last_progress = (cursors, limit)
+        self.progress_at_s = now_s
         return Ack(self.dataset_id, cursors, limit)
 
-    def ask_keys(self, at: int) -> None:
-        """Its producer wants a page of the axes that are stored, of all frames received by now."""
-        self.keys_asked = (at, self.log.received)
+    def request_keys(self, at: int) -> None:
+        """Note the producer's request for a page of stored axes; it covers all frames received so far."""
+        self.key_request = (at, self.log.received)
 
     def take_key_request(self) -> int | None:
         """Return the byte of the index whose page is due: requested, and all frames before the request published."""
-        if self.keys_asked is None or self.session.state is AcquisitionState.OPENING:
+        if self.key_request is None or self.session.state is AcquisitionState.OPENING:
             return None
-        at, needed = self.keys_asked
-        if self.log.cursors().published < needed:
+        at, min_published = self.key_request
+        if self.log.cursors().published < min_published:
             return None
-        self.keys_asked = None
+        self.key_request = None
         return at
 
     def read_keys(self, at: int) -> StoredPage:
-        """Read a page of stored axes. Reads the disk: in a thread. Raises StorageError or CorruptDataset."""
+        """Read a page of stored axes from the disk, in a thread. Raises StorageError or CorruptDataset."""
         page = self.log.stored_keys(at)
         return StoredPage(self.dataset_id, page.keys, page.next)
 
     def is_ack_pending(self) -> bool:
-        """News that was held back to save messages."""
-        return self.log.cursors() != self.told[0]
+        """Return True if changed cursors were not sent yet, to save messages."""
+        return self.log.cursors() != self.last_progress[0]
 
     @property
     def has_backlog(self) -> bool:
-        """More than a batch waits to be written: views keep off the disk."""
+        """True if more than a batch waits to be written; views do not read the disk then."""
         if self.log.state is AcquisitionState.PAUSED:
             return False
         return self.log.queued()[1] > min(BATCH_BYTES, self.share.length // 4)
@@ -172,17 +172,17 @@ class Acquisition:
 
     def note_space(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
-        if space.level is not SpaceLevel.ENOUGH and not self.is_low_told:
+        if space.level is not SpaceLevel.ENOUGH and not self.is_low_reported:
             seconds = space.seconds_left(self.bytes_per_s)
             lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
             self.log.notes.warn("disk_low", space.text() + lasts)
-        self.is_low_told = space.level is not SpaceLevel.ENOUGH
+        self.is_low_reported = space.level is not SpaceLevel.ENOUGH
         self.log.hold(space.text() if space.level is SpaceLevel.FULL else "")
-        was_paused, self.is_paused_told = self.is_paused_told, bool(self.log.paused_why)
-        return was_paused != self.is_paused_told
+        was_paused, self.is_pause_reported = self.is_pause_reported, bool(self.log.paused_why)
+        return was_paused != self.is_pause_reported
 
     def space_fields(self, space: DiskSpace) -> dict[str, Any]:
-        """Return fields of `status` and of the event `space`: what is left, how long it lasts, why the run waits."""
+        """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
         seconds = space.seconds_left(self.bytes_per_s)
         frames = self.log.cursors().published - self.log.skipped
         return {

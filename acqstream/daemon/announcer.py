@@ -51,7 +51,7 @@ class Announcer:
 
     def notify_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
         """Send the cursors to producer and readers if they changed (force: in any case)."""
-        published = acquisition.told[0].published
+        published = acquisition.last_progress[0].published
         ack = acquisition.ack(now_s, force=force)
         if ack is None:
             return
@@ -67,14 +67,14 @@ class Announcer:
         """Send the warnings that the log and its views have noted since the last call."""
         for text in acquisition.views.take_warnings():
             acquisition.log.notes.warn("uncalibrated", text)
-        for code, text, noted_at in acquisition.log.warnings[acquisition.warnings_told :]:
-            acquisition.warnings_told += 1
+        for code, text, noted_at in acquisition.log.warnings[acquisition.n_warnings_sent :]:
+            acquisition.n_warnings_sent += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
     def notify_warnings_again(self, acquisition: Acquisition) -> None:
         """Send the latest warnings again to a producer that is back; it recognizes those it has by their time."""
-        for code, text, noted_at in acquisition.log.warnings[: acquisition.warnings_told][-MAX_REPEATED_WARNINGS:]:
+        for code, text, noted_at in acquisition.log.warnings[: acquisition.n_warnings_sent][-MAX_REPEATED_WARNINGS:]:
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
     def notify_unreadable_keys(self, acquisition: Acquisition, error: AcqStreamError) -> None:
@@ -84,7 +84,7 @@ class Announcer:
 
     def notify_failure(self, acquisition: Acquisition, error: AcqStreamError) -> None:
         """Report a failed log to its producer, with the number of the first frame that is not stored."""
-        acquisition.is_error_told = True
+        acquisition.is_error_reported = True
         acquisition.session.on(Event.FAILED, time.monotonic(), ("failed", str(error)))
         logger.error("%s: %s", acquisition.name, error)
         self.notify(acquisition, _error(error, acquisition.dataset_id, fatal=True))

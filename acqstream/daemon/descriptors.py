@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open."""
+"""Raises the limit of open files and connections of this process."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import sys
 
 logger = logging.getLogger("acqstream.daemon")
 
-WANTED = 65536
+MAX_DESCRIPTORS = 65536
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open descriptors as far as the hard one allows, up to WANTED; the limit now."""
+    """Raise the soft limit of open descriptors up to MAX_DESCRIPTORS, or the hard limit; return the new limit."""
     if sys.platform == "win32":
-        return WANTED
+        return MAX_DESCRIPTORS
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
-    if soft == resource.RLIM_INFINITY or soft >= most:
+    target = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (ValueError, OSError) as error:
-        logger.warning("the limit of %d open descriptors cannot be raised to %d: %s", soft, most, error)
+        logger.warning("the limit of %d open descriptors cannot be raised to %d: %s", soft, target, error)
         return soft
-    return most
+    return target

@@ -1,4 +1,4 @@
-"""How a daemon ended; the command line turns it into an exit code."""
+"""Exit status of a daemon; the command line turns it into an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process ended, for people."""
+"""Describes the exit of a process for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def exit_text(code: int) -> str:
-    """What a return code of `subprocess` says."""
+    """Return the text of a return code of `subprocess`: the exit code, or the signal's name."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,4 +1,4 @@
-"""Facts about this machine that producers are told."""
+"""Facts about this machine for producers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @functools.cache
 def boot_id() -> str:
-    """The same for all processes of this machine since it was started; unique to this process where unknown."""
+    """Return an id of this machine since its start; unique to this process if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

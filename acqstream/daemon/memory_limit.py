@@ -1,4 +1,4 @@
-"""How much memory this process and its children may take: what a service manager has set (cgroups version 2)."""
+"""Memory limit of this process and its children, as a service manager has set it (cgroups version 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _VERSION_2 = "0::/"
 
 
 def memory_limit_bytes(group_of_self: Path = _GROUP_OF_SELF, groups: Path = _GROUPS) -> int | None:
-    """The least `memory.max` of the group of this process and those above it; None where there is none."""
+    """Return the minimum `memory.max` of this process's group and its parents, in bytes; None if none is set."""
     try:
         lines = group_of_self.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -71,7 +71,7 @@ class RequestHandler:
                 case requests.Patch():
                     self._patch(peer, request)
                 case requests.Stored():
-                    self._registry.of_producer(peer, request.dataset_id).ask_keys(request.at)
+                    self._registry.of_producer(peer, request.dataset_id).request_keys(request.at)
                 case requests.Stop():
                     self._stop(peer, request.name)
                 case requests.Mirrors():
@@ -112,7 +112,7 @@ class RequestHandler:
         The dataset can be resumed: a mistake of a program must not be the end of a day's data.
         """
         if acquisition.end(Event.REFUSED, "interrupted", str(error)):
-            acquisition.is_error_told = True
+            acquisition.is_error_reported = True
             number = getattr(error, "number", None)
             self._announcer.notify(
                 acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True)
@@ -232,11 +232,11 @@ class RequestHandler:
         acquisition = self._registry.by_name(name)
         if acquisition is None:
             raise ProtocolError(f"no running acquisition has the name {name!r:.120}", code="unknown_ds")
-        if peer not in acquisition.stop_askers:
-            acquisition.stop_askers.append(peer)
+        if peer not in acquisition.stop_requesters:
+            acquisition.stop_requesters.append(peer)
         reason = "stopped by the operator"
         if acquisition.end(Event.STOP, "canceled", reason):
-            acquisition.is_error_told = True
+            acquisition.is_error_reported = True
             self._announcer.notify(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
         else:
             acquisition.log.abandon("canceled", reason)  # it closes already; perhaps it waits for space

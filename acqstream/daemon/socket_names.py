@@ -1,7 +1,7 @@
-"""Names of local sockets in the file system: whose they are, and when they go.
+"""Takes over and removes the names of local sockets in the file system.
 
-A name stays when its process is killed, and binding would take it even from a process that lives. So a name is taken
-over only where nobody listens, and removed only while its owner listens: it is never that of another daemon.
+A name remains when its process is killed, and binding would take it even from a live process. So a name is taken over
+only if no process listens there, and removed only while its owner listens. It is never that of another daemon.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ logger = logging.getLogger("acqstream.daemon")
 
 
 def take_over(path: Path) -> None:
-    """Free the name, where a daemon that was killed has left it. Raises ConfigError if it is anything else."""
+    """Remove the name that a killed daemon left. Raises ConfigError if it is anything else."""
     if not hasattr(socket, "AF_UNIX"):
-        return  # nobody can be asked here
+        return  # this platform has no such sockets
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise ConfigError(f"cannot listen on {path}: a file exists there that is not a socket")
@@ -33,7 +33,7 @@ def take_over(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """For its owner, before it ends to listen there."""
+    """Remove the name. Its owner calls this while it still listens there."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -48,5 +48,5 @@ def _is_listened_at(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # it is busy, or for another kind of socket, or not for us
+            return True  # busy, of another kind of socket, or not accessible to this user
     return True

@@ -55,7 +55,7 @@ class Supervisor:
             acquisition.log.abandon("interrupted", "the daemon was stopped")
             if acquisition.end(Event.STOP, "interrupted", "the daemon was stopped"):
                 text = "the daemon was stopped; what it acknowledged is stored"
-                acquisition.is_error_told = True
+                acquisition.is_error_reported = True
                 self._announcer.notify(acquisition, Error("shutting_down", text, acquisition.dataset_id))
 
     def abandon_all(self, why: str) -> None:
@@ -73,7 +73,7 @@ class Supervisor:
         is_log_open = log.state is not AcquisitionState.OPENING and log.error is None
         if session.state is AcquisitionState.OPENING and is_log_open:
             self._report_opened(acquisition, now_s)
-        if log.error is not None and not acquisition.is_error_told:
+        if log.error is not None and not acquisition.is_error_reported:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             self._announcer.notify_cursors(acquisition, now_s)
@@ -126,7 +126,7 @@ class Supervisor:
         self.exit_status = max(self.exit_status, exit_status_of(acquisition.log.error))
         self._announcer.acknowledge(acquisition)
         self._announcer.notify(acquisition, Closed(receipt))
-        for asker in acquisition.stop_askers:
+        for asker in acquisition.stop_requesters:
             self._announcer.send(asker, Closed(receipt))
         self._announcer.publish(acquisition, {"t": "closed", "status": receipt.status})
         counts = receipt.stored, len(receipt.missing)

@@ -1,7 +1,7 @@
 """Decompresses byte strings of DECTRIS streams: LZ4 and bitshuffle with LZ4, both in the framing of their HDF5 filters.
 
 Source: docs/streams.md, "DECTRIS Stream V2". Framing: size of the result (8 bytes), size of a block (4 bytes), then
-the blocks, each behind its compressed size (4 bytes); all big-endian.
+the blocks, each after its compressed size (4 bytes); all big-endian.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from acqstream.errors import ProtocolError
 
 _FRAMING = struct.Struct(">QI")
 _BLOCK_SIZE = struct.Struct(">I")
-_MAX_RATIO = 256  # LZ4 cannot do better than 255: a promise above that is a lie
+_MAX_RATIO = 256  # LZ4 reaches 255 at most, so a larger ratio is a false length
 
 
 def decompressed(algorithm: object, element_bytes: object, data: object, *, expected: int) -> bytes:
@@ -44,7 +44,7 @@ def _lz4(data: bytes, total: int, block: int) -> bytes:
     for start in range(0, total, block):
         size = min(block, total - start)
         stored, offset = _stored_block(data, offset)
-        # A block that does not get smaller is stored as it is.
+        # The filter stores a block uncompressed if compression does not make it smaller.
         parts.append(stored if len(stored) == size else _block(stored, size))
     return _joined(parts, data, offset)
 
@@ -61,11 +61,12 @@ def _bslz4(data: bytes, total: int, block: int, element_bytes: int) -> bytes:
         size = min(block, shuffled - start)
         stored, offset = _stored_block(data, offset)
         parts.append(_unshuffled(_block(stored, size), element_bytes))
-    rest = data[offset : offset + total - shuffled]
-    if len(rest) != total - shuffled:
+    # Bitshuffle needs 8 elements; the filter stores the remainder uncompressed, without a length.
+    remainder = data[offset : offset + total - shuffled]
+    if len(remainder) != total - shuffled:
         raise ProtocolError(f"compressed pixels end at byte {len(data)}, within the last elements")
-    parts.append(rest)
-    return _joined(parts, data, offset + len(rest))
+    parts.append(remainder)
+    return _joined(parts, data, offset + len(remainder))
 
 
 def _stored_block(data: bytes, offset: int) -> tuple[bytes, int]:
@@ -90,6 +91,7 @@ def _block(stored: bytes, size: int) -> bytes:
 
 def _unshuffled(block: bytes, element_bytes: int) -> bytes:
     """Turn rows of bits (row j * 8 + b has bit b of byte j of every element, first element lowest) into elements."""
+    # Unpack to one bit per byte, transpose so that the bits of one element are in a row, and pack again.
     rows = np.frombuffer(block, np.uint8).reshape(8 * element_bytes, -1)
     bits = np.unpackbits(rows, axis=1, bitorder="little")
     return np.packbits(bits.T, axis=1, bitorder="little").tobytes()
@@ -97,5 +99,5 @@ def _unshuffled(block: bytes, element_bytes: int) -> bytes:
 
 def _joined(parts: list[bytes], data: bytes, end: int) -> bytes:
     if end != len(data):
-        raise ProtocolError(f"{len(data) - end} bytes behind the compressed pixels")
+        raise ProtocolError(f"{len(data) - end} bytes after the compressed pixels")
     return b"".join(parts)

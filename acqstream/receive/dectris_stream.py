@@ -25,7 +25,7 @@ _DTYPES = {64: "|u1", 65: ">u2", 66: ">u4", 67: ">u8", 68: "|u1", 69: "<u2", 70:
     72: "|i1", 73: ">i2", 74: ">i4", 75: ">i8", 77: "<i2", 78: "<i4", 79: "<i8",
     81: ">f4", 82: ">f8", 85: "<f4", 86: "<f8",
 }  # fmt: skip
-_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799: only says that CBOR follows; detectors begin every message with it
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799: a mark of CBOR without content; detectors start every message with it
 _TAGS = frozenset({0, 1, _ARRAY_TAG, _COMPRESSION_TAG, *range(64, 88)})  # others make objects that nothing here needs
 _MAX_ITEMS = 100_000  # of one message; pixels are one item
 _MAX_PIXEL_BYTES = 2**30
@@ -61,9 +61,9 @@ class SeriesEnd:
 
 
 def require_cbor() -> None:
-    """Raise ConfigError, which says how to install cbor2, if that is missing."""
+    """Raise ConfigError with the installation command if cbor2 is missing."""
     try:
-        import cbor2  # noqa: F401 - only whether it is there
+        import cbor2  # noqa: F401 - a check that it is installed
     except ImportError as error:
         raise ConfigError("DECTRIS streams need cbor2: pip install acqstream[dectris]") from error
 
@@ -147,8 +147,10 @@ def _decoded(raw: bytes) -> dict[str, Any]:
 
 def _scan(raw: bytes) -> None:
     """Refuse expensive messages: many items, lengths beyond the message, tags that make other objects."""
+    # cbor2 would build all objects first, and a message of a few bytes can announce billions of them.
     offset, items, end = 0, 0, len(raw)
     while offset < end:
+        # RFC 8949, section 3: 3 bits of major type, 5 bits of information, which is a value or the size of one.
         major, info = raw[offset] >> 5, raw[offset] & 31
         size = {24: 1, 25: 2, 26: 4, 27: 8}.get(info, 0)
         value = int.from_bytes(raw[offset + 1 : offset + 1 + size]) if size else info
@@ -158,7 +160,7 @@ def _scan(raw: bytes) -> None:
             raise ProtocolError(f"DECTRIS message of more than {_MAX_ITEMS} items")
         if major in (2, 3, 4, 5) and info == 31:
             continue  # of indefinite length: its pieces follow
-        if major in (2, 3):
+        if major in (2, 3):  # byte and text strings: skip their content
             offset += value
         elif major == 6 and value not in _TAGS:
             raise ProtocolError(f"DECTRIS message: tag {value} at byte {offset} is not part of the format")

@@ -18,7 +18,7 @@ from acqstream.receive.recorder import Recorder, StreamTally
 from acqstream.receive.stream_settings import StreamSettings
 
 _POLL_MS = 100
-_LARGEST_PART = 2**30  # bytes; a peer that sends more is cut off
+_MAX_PART_BYTES = 2**30  # a peer that sends more is disconnected
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _LOG = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ _LOG = logging.getLogger(__name__)
 def receive_stream(
     settings: StreamSettings, stop: threading.Event, closed: Callable[[Receipt], None] | None = None
 ) -> StreamTally:
-    """Record until `stop` is set or settings.frames are recorded; what waits in the socket then is still taken.
+    """Record until `stop` is set or settings.frames are recorded. Messages that wait in the socket are still recorded.
 
     closed is called with the receipt of every dataset that ended. Raises ConfigError for an endpoint that cannot be
-    used, and the error of a run that fails, whose dataset was closed as far as that went.
+    used, and the error of a run that fails, after closing its dataset if that is possible.
     """
     if settings.format == "dectris":
         require_cbor()
@@ -37,7 +37,7 @@ def receive_stream(
     with zmq.Context() as context, _socket(context, settings) as socket:
         try:
             _record(socket, recorder, settings, stop)
-            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were asked for")
+            recorder.end("stopped" if stop.is_set() else f"{settings.frames} frames were recorded")
         except BaseException as error:
             recorder.fail(error)
             raise
@@ -48,7 +48,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], settings: StreamSettings) -
     socket = context.socket(zmq.SUB if settings.pattern == "sub" else zmq.PULL)
     socket.linger = 0
     socket.rcvhwm = settings.queue
-    socket.setsockopt(zmq.MAXMSGSIZE, _LARGEST_PART)
+    socket.setsockopt(zmq.MAXMSGSIZE, _MAX_PART_BYTES)
     if settings.pattern == "sub":
         socket.subscribe(b"")  # the header is the first part: there is no topic
     try:
@@ -61,22 +61,22 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], settings: StreamSettings) -
         verb = "bind" if settings.bind else "connect to"
         raise ConfigError(f"cannot {verb} the stream {settings.stream}: {error.strerror}") from error
     if settings.bind and settings.stream.startswith("tcp:") and urlsplit(settings.stream).hostname not in _LOOPBACK:
-        _LOG.warning("%s: whoever reaches this address can send frames", settings.stream)
+        _LOG.warning("%s: every program that reaches this address can send frames", settings.stream)
     return socket
 
 
 def _record(socket: zmq.Socket[bytes], recorder: Recorder, settings: StreamSettings, stop: threading.Event) -> None:
-    heard = time.monotonic()
+    received_s = time.monotonic()  # of the last message
     left = settings.queue  # messages still taken after the stop: what may be waiting
     while settings.frames is None or recorder.tally.frames < settings.frames:
         stopping = stop.is_set()
         if not socket.poll(0 if stopping else _POLL_MS):
             if stopping:
                 return
-            if recorder.silence_ends and recorder.recording and time.monotonic() - heard >= settings.idle_s:
+            if recorder.silence_ends and recorder.recording and time.monotonic() - received_s >= settings.idle_s:
                 recorder.end(f"no message for {settings.idle_s:g} s")
             continue
-        heard = time.monotonic()
+        received_s = time.monotonic()
         recorder.take([part.buffer for part in socket.recv_multipart(copy=False)])
         left -= stopping
         if left <= 0:

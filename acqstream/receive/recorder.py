@@ -20,15 +20,18 @@ from acqstream.receive.stream_counter import StreamCounter
 from acqstream.receive.stream_settings import StreamSettings
 
 UNACKNOWLEDGED = (
-    "unacknowledged_stream: the sender is not told what was stored; what it dropped shows only in its frame counter"
+    "unacknowledged_stream: the sender gets no acknowledgements; frames that it dropped show only in its frame counter"
 )
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class StreamTally:
-    """Counts of a stream. frames were recorded; lost ones never came, by the sender's counter; refused messages
-    could not be stored; broken headers were not JSON, their frames are recorded."""
+    """Counts of a stream.
+
+    frames were recorded; lost frames never came, by the sender's counter; refused messages could not be stored; broken
+    headers were not JSON, but their frames are recorded.
+    """
 
     frames: int = 0
     lost: int = 0
@@ -42,16 +45,16 @@ class StreamTally:
         return not self.lost and not self.refused and all(receipt.complete for receipt in self.receipts)
 
     def warn(self, code: str, text: str) -> None:
-        """Log it; the first of each code is kept, and only that is a warning."""
+        """Log a text. The first one of each code is kept and logged as a warning, others for debugging."""
         _LOG.log(logging.DEBUG if code in self.warnings else logging.WARNING, "%s: %s", code, text)
         self.warnings.setdefault(code, text)
 
 
 class Recorder:
-    """Writes the messages of one stream. Used by one thread; `end` closes what is open.
+    """Writes the messages of one stream. Used by one thread; `end` closes the open dataset.
 
-    closed is called with the receipt of every dataset that ended. silence_ends: the end of a dataset shows in nothing
-    else.
+    closed is called with the receipt of every dataset that ended. silence_ends: silence is the only sign that a dataset
+    has ended.
     """
 
     silence_ends = True
@@ -82,7 +85,8 @@ class Recorder:
         run = self._run_for(header, image)
         if header.broken:
             self.tally.broken_headers += 1
-            self.tally.warn("broken_header", f"frame {header.frame}: the header is not JSON; needed fields were found")
+            text = f"frame {header.frame}: the header is not JSON; its required fields were read all the same"
+            self.tally.warn("broken_header", text)
         stream = {**header.metadata, **({} if header.frame is None else {"frame": header.frame})}
         try:
             run.put(image, time=run.next, meta={"Stream": stream} if stream else None)
@@ -97,7 +101,7 @@ class Recorder:
         lost = self._counter.lost_before(header.frame)
         kind = (image.shape, image.dtype.newbyteorder("<").str)
         if self._run is not None and lost is None:
-            self.end("the frame counter began anew")
+            self.end("the frame counter restarted")
         elif self._run is not None and lost:
             self._declare_lost(lost, header.frame)
             lost = 0
@@ -125,7 +129,7 @@ class Recorder:
         self._run, self._kind = run, kind
         self.tally.warn("unacknowledged_stream", UNACKNOWLEDGED.partition(": ")[2])
         if header.frame is None:
-            self.tally.warn("no_counter", "the sender counts no frames: what it drops cannot be seen at all")
+            self.tally.warn("no_counter", "the sender does not count frames; frames that it drops cannot be detected")
         return run
 
     def _declare_lost(self, count: int, next_frame: int | None) -> None:
@@ -148,14 +152,14 @@ class Recorder:
         if self._counter.last is not None:
             lost = self._counter.lost_before(frame)
             if frame is None or lost is None:
-                return  # the next frame's counter tells; or it belongs before a dataset that has not begun
+                return  # the next frame's counter shows the loss, or it came before the dataset started
             if lost:
                 self._declare_lost(lost, frame)
             self._counter.advance(frame)
         self._run.skip(1, reason=f"stream frame {'?' if frame is None else frame} was refused: {text}")
 
     def end(self, why: str) -> None:
-        """Close the open dataset, if any. The receipt's reason says what cannot be known."""
+        """Close the open dataset, if any, with a receipt whose reason names the missing acknowledgement."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -164,7 +168,7 @@ class Recorder:
         except AcquisitionFailed as error:
             if error.code != "incomplete" or run.receipt is None:
                 raise
-            self._keep(run.receipt)  # which tells what is missing
+            self._keep(run.receipt)  # it lists the missing frames
 
     def fail(self, error: BaseException) -> None:
         """Close the open dataset because of `error`, which the caller raises."""

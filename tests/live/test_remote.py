@@ -124,7 +124,10 @@ def test_a_key_counts_as_soon_as_it_is_in_the_folder(site: Site) -> None:
     ("options", "text"),
     [
         ({"remote": ["tcp://0.0.0.0:5272"]}, "remote needs server_key and client_keys"),
-        ({"remote": ["tcp://127.0.0.1:*"], "server_key": "absent", "client_keys": "."}, "server_key: absent"),
+        (
+            {"remote": ["tcp://127.0.0.1:*"], "server_key": "absent", "client_keys": "."},
+            "server_key: cannot read absent",
+        ),
         ({"remote": ["tcp://127.0.0.1:*"], "server_key": "absent", "client_keys": "none"}, "client_keys: none"),
     ],
 )

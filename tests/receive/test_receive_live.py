@@ -161,7 +161,7 @@ def test_a_reset_counter_and_a_new_shape_begin_new_datasets(daemon, pool):
     ]
     assert [receipt.stored for receipt in tally.receipts] == [2, 2, 1, 2]
     assert [receipt.skipped for receipt in tally.receipts] == [0, 0, 1, 0]  # frame 2, before the shape changed
-    assert "began anew" in tally.receipts[0].reason
+    assert "counter restarted" in tally.receipts[0].reason
     assert "shape" in tally.receipts[2].reason
     assert_equal(tally.receipts[3].path, {0: image_of(3, (8, 9)), 1: image_of(4, (8, 9))})
 

@@ -77,8 +77,6 @@ UNCOMMENTED = frozenset(
         "journal",
         "assembly",
         "shared_memory",
-        "dectris_compression",
-        "dectris_stream",
         "block_file",
         "disk",
         "json_file",
