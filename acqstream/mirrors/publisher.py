@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
-from acqstream.mirrors.existing_container import resume_layout
+from acqstream.mirrors.existing_container import existing_members, resume_layout
 from acqstream.storage.store import Store, require
 
 _LISTING_DELAY = (
@@ -55,11 +55,8 @@ class Publisher:
         found = resume_layout(self._layout, self._store)
         if found is not None:
             self._layout, self._is_settled = found
+            self._members = set(existing_members(self._layout, self._store))
         plan = self._layout.plan
-        for member in plan.members():
-            keys = [*self._layout.member_documents(member)]
-            if keys and self._store.size(keys[-1]) is not None:
-                self._members.add(member)
         self._is_unsure = bool(self._members)
         if self._is_settled:
             return  # it stays so until something is stored

@@ -178,3 +178,59 @@ def test_a_container_of_one_document(stores: tuple[Recorder, Recorder]) -> None:
     publisher.set_space(Plan(levels=(spaced,)).levels)
     publisher.finish(plan.with_shapes([(1, 4, 8, 8)]).levels)
     assert b'"complete": true' in (store.get("npy-array.json") or b"")
+
+
+class Killed(BaseException):
+    pass
+
+
+class MortalStore(MemoryStore):
+    """The process ends before the document `dies_at` is put. Counts what is asked of the store."""
+
+    def __init__(self, dies_at: str = "") -> None:
+        super().__init__()
+        self.dies_at = dies_at
+        self.asked: list[str] = []
+
+    def put(self, key: str, content: Content) -> None:
+        if key == self.dies_at:
+            raise Killed
+        super().put(key, content)
+
+    def size(self, key: str) -> int | None:
+        self.asked.append(key)
+        return super().size(key)
+
+
+@pytest.mark.parametrize("dies_at", ["setup0/timepoint0/attributes.json", "attributes.json"])
+def test_a_process_killed_before_the_first_note_is_caught_up_with(dies_at: str) -> None:
+    store = MortalStore(dies_at)
+    with pytest.raises(Killed):
+        Publisher(n5_layout(), store, None, "cells.n5").begin()
+    assert [*store.keys()]
+    assert store.get("attributes.json") is None
+    store.dies_at = ""
+    again = Publisher(n5_layout(), store, None, "cells.n5")
+    again.begin()
+    store_at(again, (0, 0, 0, 0))
+    assert store.get("attributes.json") is not None
+
+
+def test_documents_beside_those_of_a_member_are_left_alone() -> None:
+    store = MortalStore("attributes.json")
+    with pytest.raises(Killed):
+        Publisher(n5_layout(), store, None, "cells.n5").begin()
+    store.dies_at = ""
+    store.put("setup0/timepoint0/s0/0/0/0", [b"a block of another program"])
+    with pytest.raises(DatasetExists, match="not a container of acqstream"):
+        Publisher(n5_layout(), store, None, "cells.n5").begin()
+
+
+def test_only_members_that_are_listed_are_asked_for() -> None:
+    store, layout = MortalStore(), n5_layout((500, 4, 8, 8))
+    publisher = Publisher(layout, store, None, "cells.n5")
+    publisher.begin()
+    assert store.asked == [], "a new container has no members"
+    store_at(publisher, (7, 0, 0, 0))
+    Publisher(layout, store, None, "cells.n5").begin()
+    assert store.asked == [f"setup0/timepoint{time}/s0/attributes.json" for time in (0, 7)]
