@@ -354,7 +354,7 @@ def test_a_daemon_that_takes_none(tmp_path: Path) -> None:
         assert [one.name for one in daemon.runtime.iterdir()] == [f"{daemon.port}.sock"]
         with acqstream.create("cells", endpoint=daemon.endpoint) as run:
             run.put(image_of(0, LARGE), time=0)
-            assert "does not use shared memory" in run.transport_why
+            assert "takes no shared memory" in run.transport_why
         assert check_frames(run.path, lambda _: LARGE) == 1
 
 
