@@ -272,7 +272,10 @@ def _parse_axes(value: object) -> tuple[AxisSpec, ...]:
     specs = []
     for entry in check_list(value, "axes"):
         axis = check_map(entry, "axes")
-        check_axes({axis.get("name"): 0})
+        name = axis.get("name")
+        if not isinstance(name, str):  # it may be a list, which no map takes as a key
+            raise ProtocolError(f"axes: name must be a string, not {type(name).__name__}")
+        check_axes({name: 0})
         labels = check_list(axis.get("labels") or [], "labels")
         size = check_optional_integer(axis.get("size"), "size")
         specs.append(AxisSpec(axis["name"], size, labels=tuple(map(str, labels))))
