@@ -80,7 +80,8 @@ class FrameBuffer:
                 size = metadata_bytes(self._outbox.next, metadata) if metadata else 0
                 start, memory = self._wait_for_room(kind.frame_bytes, size)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
-                return self._add(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
+                fields = (tuple(axes.values()), checksum, metadata, time_ns)
+                return self._note(self._outbox.add_frame, kind, fields, start, size)
             finally:
                 self._active_thread = None
 
@@ -186,13 +187,9 @@ class FrameBuffer:
         )
 
     def _add_held(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
-        """As `_add`, for the thread that holds the place."""
+        """Append the reserved frame, whose pixels are at `start`; return its number."""
         self.check_process()
         self._is_sending = True
-        return self._add(kind, frame, start, metadata_bytes)
-
-    def _add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
-        """The next frame, whose pixels are at `start`, where room was; its number."""
         return self._note(self._outbox.add_frame, kind, frame, start, metadata_bytes)
 
     def _declare(self, header: bytes, count: int) -> None:
