@@ -22,11 +22,11 @@ from acqstream.client.machine import (
     is_socket_of,
 )
 from acqstream.client.run_state import is_interrupted
-from acqstream.client.waker import Waker
 from acqstream.errors import AcquisitionRefused, ConfigError
 from acqstream.protocol.replies import Closed, Error, Opened, Reply, UnknownReply, Welcome
 from acqstream.protocol.request_fields import encode_request
 from acqstream.protocol.requests import PROTOCOL_VERSION
+from acqstream.storage.waker import Waker
 
 if TYPE_CHECKING:
     from acqstream.client.keys import CurveKeys

@@ -18,10 +18,10 @@ from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.outbox import BATCH_BYTES
 from acqstream.client.run_state import RunState, RunWarning
-from acqstream.client.waker import Waker
 from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.protocol.replies import Closed, Error, Opened, Welcome
 from acqstream.protocol.request_fields import encode_request
+from acqstream.storage.waker import Waker
 
 log = logging.getLogger(__name__)
 

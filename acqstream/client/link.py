@@ -12,11 +12,11 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.client.default_endpoint import hint
-from acqstream.client.waker import Waker
 from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.replies import Reply, UnknownReply, parse_reply
 from acqstream.storage.path_trust import distrust
+from acqstream.storage.waker import Waker
 
 if TYPE_CHECKING:
     from acqstream.client.keys import CurveKeys

@@ -26,10 +26,10 @@ from acqstream.daemon.resources import Resources
 from acqstream.daemon.service import Service
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
-from acqstream.daemon.waker import LoopWaker
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.waker import Waker
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -54,7 +54,7 @@ class Server:
             on_recovered()
             self.endpoints = Endpoints(config)
             undo.callback(self.endpoints.close)
-            self._waker = LoopWaker()
+            self._waker = Waker()
             undo.callback(self._waker.close)
             self._resources = Resources(config, disk or LocalDisk(), self._waker.wake)
             undo.callback(self._resources.space.close, is_disk_well=True)
