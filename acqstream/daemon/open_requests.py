@@ -198,7 +198,7 @@ class OpenRequests:
                 disk=self._resources.disk,
                 on_change=self._resources.wake,
                 resume=resume,
-                free_reserve=self._resources.space.ballast.give_up,
+                free_reserve=self._resources.space.ballast.release,
                 followers=Followers(
                     views.table,
                     views.texts,

@@ -69,7 +69,7 @@ class DiskSpace:
         if self.level is not before:
             logger.warning("space is %s: %s", self.level, self.text())
             self._on_change()
-        if not self.ballast.is_held and free > 2 * self.reserve_bytes + self.ballast.length:
+        if not self.ballast.is_reserved and free > 2 * self.reserve_bytes + self.ballast.length:
             self.ballast.take()
 
     def seconds_left(self, bytes_per_s: float) -> float | None:
@@ -90,7 +90,7 @@ class DiskSpace:
         if is_disk_well:
             if self._thread.is_alive():
                 self._thread.join()
-            self.ballast.give_up()
+            self.ballast.release()
 
     def text(self) -> str:
         """Return a sentence for users: free space, disk and reserve."""

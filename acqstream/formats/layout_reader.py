@@ -15,7 +15,7 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_layout import ChunkLayout
-from acqstream.storage.boundary import links_asked_for
+from acqstream.storage.boundary import requested_links
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.http_store import HttpStore
 from acqstream.storage.local_store import LocalStore
@@ -101,7 +101,7 @@ class LayoutReader:
 
 def open_readers(path: Path, read_layout: ReadLayout) -> list[LayoutReader]:
     """Readers of all levels of a container, the full resolution first. Raises DatasetError, StorageError."""
-    follows = links_asked_for() is True
+    follows = requested_links() is True
     first = LayoutReader(path, 0, read_layout, follows_links=follows)
     count = len(first._layout.plan.levels)
     return [first, *(LayoutReader(path, level, read_layout, follows_links=follows) for level in range(1, count))]

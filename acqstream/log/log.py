@@ -215,7 +215,7 @@ class Log:
     @property
     def stall(self) -> str:
         """Which disk call is standing still, and for how long; empty while none is."""
-        slow = self._recording.disk.standing_still()
+        slow = self._recording.disk.stalled_call()
         return stall_text(slow, "takes") if slow is not None else ""
 
     @property

@@ -1,5 +1,7 @@
-"""The C library's allocator, told to keep large blocks: every received frame is one, and giving its pages back to the
-system after each would cost as much as copying it."""
+"""Settings of the C library's allocator that keep large freed blocks for reuse.
+
+Every received frame is such a block. Returning its pages to the system would cost as much as copying the frame.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _LARGEST_HEAP_BLOCK = 32 * 2**20  # the most that glibc takes on 64 bits
 
 
 def keep_large_blocks(limit_bytes: int) -> None:
-    """Keep up to about `limit_bytes` of freed memory for reuse. To be called before threads start; glibc only."""
+    """Keep up to about `limit_bytes` of freed memory for reuse. Call it before threads start; glibc only."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

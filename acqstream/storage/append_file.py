@@ -1,4 +1,4 @@
-"""A file that only grows by whole entries: the index and the journal."""
+"""A file that grows by complete entries: the index and the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from acqstream.storage.lock import try_lock_repeatedly
 
 
 class AppendFile:
-    """One writer's growing file. Each `append` is one write call, at the end as this object knows it."""
+    """One writer's growing file. Each `append` is one write call, at the end that this object tracks."""
 
     def __init__(self, disk: Disk, path: str, *, create: bool, end: int = 0) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class AppendFile:
             raise StorageError.wrap(error, path, "cannot open for appending") from error
 
     def append(self, entries: bytes | Sequence[bytes]) -> None:
-        """Add whole entries. If it fails the file is cut back to its old end, so that no torn entry stays."""
+        """Add complete entries. After a failure the file is cut back to its old end, so no torn entry stays."""
         buffers = [entries] if isinstance(entries, bytes) else entries
         try:
             self.end = write_all(self._disk, self._fd, buffers, self.end)
@@ -39,7 +39,7 @@ class AppendFile:
         self.end = max(self.end, offset + len(content))
 
     def cut(self, end: int) -> None:
-        """Forget everything from byte `end` on."""
+        """Cut the file to `end` bytes."""
         try:
             self._disk.truncate(self._fd, end)
         except OSError as error:
@@ -51,11 +51,11 @@ class AppendFile:
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:
-            # Never DiskFull: a sync that found no space has failed, trying it again would prove nothing.
+            # Never DiskFull: after a failed sync a second one may succeed without the lost data.
             raise StorageError(error, self.path, "cannot force to the disk") from error
 
     def lock(self) -> None:
-        """Hold the file against other writers until it is closed. Raises DatasetLocked."""
+        """Lock the file against other writers until it is closed. Raises DatasetLocked."""
         if not try_lock_repeatedly(self._fd):
             raise DatasetLocked(f"{self.path} is being written by another process")
 
@@ -66,4 +66,4 @@ class AppendFile:
         try:
             self._disk.truncate(self._fd, self.end)
         except OSError as error:
-            cause.add_note(f"and the torn entry at byte {self.end} could not be cut off: {error}")
+            cause.add_note(f"cannot cut off the torn entry at byte {self.end}: {error}")

@@ -1,4 +1,4 @@
-"""Replacing a small file whole: readers see the old content or the new, never a part."""
+"""Atomic replacement of a small file: readers see the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEMPORARY_SUFFIX = ".new"
 
 
 def has_content(path: str, content: bytes) -> bool:
-    """Whether a file is there and holds just this. Raises StorageError, CorruptDataset for a pipe, folder or device."""
+    """True if the file exists with exactly this content. Raises StorageError, CorruptDataset for a pipe or device."""
     try:
         file = ReadFile(Path(path))
     except StorageError as error:
@@ -36,7 +36,7 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
     temporary = path + TEMPORARY_SUFFIX
     try:
         with contextlib.suppress(FileNotFoundError):
-            disk.unlink(temporary)  # left by a crash
+            disk.unlink(temporary)  # from a process that crashed
         fd = disk.open(temporary, create=True)
         try:
             write_all(disk, fd, [content], 0)
@@ -50,12 +50,12 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
 
 
 def ensure_file(disk: Disk, path: str, content: bytes) -> None:
-    """As `replace_file`, unless the file holds this content already: then its name alone is forced."""
+    """As `replace_file`, unless the file has this content: then only its name is forced."""
     try:
-        is_there = has_content(path, content)
-        if is_there:
+        is_stored = has_content(path, content)
+        if is_stored:
             disk.sync_directory(os.path.dirname(path) or ".")
     except OSError as error:
-        raise StorageError.wrap(error, path, "cannot look at") from error
-    if not is_there:
+        raise StorageError.wrap(error, path, "cannot read") from error
+    if not is_stored:
         replace_file(disk, path, content)

@@ -1,4 +1,4 @@
-"""A file that keeps some space for the end: given up last, so that what runs can always be closed whole."""
+"""A file that reserves space for finishing: removed when the disk is full, so acquisitions can close intact."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger("acqstream.storage")
 
 
 class Ballast:
-    """`length` bytes of a file system, held by a reserved file in `folder`. Thread-safe.
+    """`length` bytes of a file system, kept by a reserved file in `folder`. Thread-safe.
 
-    Where space cannot be reserved there is none: a file of holes would keep nothing.
+    Without the ability to reserve space no file is made: a file of holes would keep nothing.
     """
 
     def __init__(self, disk: Disk, folder: str, length: int) -> None:
@@ -26,36 +26,36 @@ class Ballast:
         self._disk = disk
         self._lock = threading.Lock()
         self._can_reserve = length > 0
-        self.is_held = False
+        self.is_reserved = False
 
     def take(self) -> bool:
-        """Reserve the space, if it is not held; whether it is held now."""
+        """Reserve the space unless it is reserved already; return `is_reserved`."""
         with self._lock:
-            if self.is_held or not self._can_reserve:
-                return self.is_held
+            if self.is_reserved or not self._can_reserve:
+                return self.is_reserved
             try:
                 self._remove()
                 fd = self._disk.open(self.path, create=True)
                 try:
-                    self.is_held = self._can_reserve = self._disk.reserve(fd, 0, self.length)
+                    self.is_reserved = self._can_reserve = self._disk.reserve(fd, 0, self.length)
                 finally:
                     self._disk.close(fd)
-                if not self.is_held:
+                if not self.is_reserved:
                     self._remove()
             except OSError as error:
-                self._give_up_after(error)
-            return self.is_held
+                self._abandon(error)
+            return self.is_reserved
 
-    def give_up(self) -> None:
-        """Free the space. Trouble with it is logged: whoever needs the space learns it from the disk."""
+    def release(self) -> None:
+        """Free the space. Errors are logged; a write that lacks the space fails by itself."""
         with self._lock:
-            self.is_held = False
+            self.is_reserved = False
             try:
                 self._remove()
             except OSError as error:
                 logger.warning("%s", StorageError.wrap(error, self.path, "cannot remove the ballast"))
 
-    def _give_up_after(self, error: OSError) -> None:
+    def _abandon(self, error: OSError) -> None:
         logger.warning("%s", StorageError.wrap(error, self.path, "cannot reserve the ballast"))
         try:
             self._remove()

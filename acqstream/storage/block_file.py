@@ -1,7 +1,7 @@
-"""A data file read in large pieces, past the page cache where the system can (direct I/O).
+"""A data file read in large pieces with direct I/O where the system has it.
 
-For passes over a whole dataset: nothing is copied, the processor is left to whoever uses the data, and what others have
-in the page cache stays there. Small and repeated reads are better off with `ReadFile`.
+For passes over a complete dataset: no byte is copied, and the page cache keeps the files of other programs. Use
+`ReadFile` for small and repeated reads.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from acqstream.errors import StorageError
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.read_file import ReadFile
 
-BLOCK_BYTES = 4096
+BLOCK_BYTES = 4096  # alignment of offsets, lengths and memory; a multiple of the sector size of common disks
 _HUGE_PAGE_BYTES = 2**21
 
 
 class BlockMemory:
     """Memory on page boundaries for pieces of `length` bytes (or more, where one is larger).
 
-    It is in huge pages where the system has them: a disk then takes more at once. New pages cost as much as the
-    reading, so a piece is used again when nobody refers to it any more; so many are `kept`.
+    It uses huge pages where the system has them, which makes for larger disk requests. New pages cost as much as the
+    read itself, so a piece is reused once no view of it is left; at most `kept` free pieces stay.
     """
 
     def __init__(self, length: int, kept: int) -> None:
         self._length = length
+        # Append and popleft of a deque are atomic: a finalizer may run in a thread that has the lock.
         self._free: deque[PageMemory] = deque(maxlen=kept)
 
     def take(self, length: int) -> NDArray[np.uint8]:
-        """A piece of at least `length` bytes, whole blocks, for as long as any view of it lives."""
+        """A piece of at least `length` bytes, a multiple of the block size; it lives as long as any view of it."""
         try:
             memory = self._free.popleft()
         except IndexError:
-            memory = PageMemory(_whole_pages(self._length))
+            memory = PageMemory(_round_to_pages(self._length))
         if len(memory) < length:
-            memory = PageMemory(_whole_pages(length))
+            memory = PageMemory(_round_to_pages(length))
+        # Views of the array refer to `piece`; when the last one goes, the memory returns to the free pieces.
         piece = np.frombuffer(memory.view, np.uint8)
         weakref.finalize(piece, self._free.append, memory).atexit = False
         return piece
 
 
-def _whole_pages(length: int) -> int:
+def _round_to_pages(length: int) -> int:
     return -(-length // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
 
 
 class BlockFile:
-    """Reads whole blocks, from any thread. Errors as `ReadFile`; closed with the last reference."""
+    """Reads complete blocks, from any thread. Raises as `ReadFile`; the last reference closes it."""
 
     __slots__ = ("_buffered", "_direct")
 
@@ -62,28 +64,28 @@ class BlockFile:
         try:
             self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_NONBLOCK)
         except (OSError, AttributeError):
-            pass  # a platform or file system without it; other reasons show when the other descriptor reads
+            pass  # no direct I/O on this platform or file system; for any other reason the buffered read raises
 
     def size(self) -> int:
         """Length of the file now, in bytes."""
         return self._buffered.size()
 
     def read_blocks(self, offset: int, memory: memoryview) -> int:
-        """Fill `memory` (whole blocks, on a page boundary) from `offset` on, a multiple of BLOCK_BYTES.
+        """Fill `memory` (complete blocks, page-aligned) from `offset` on, a multiple of BLOCK_BYTES.
 
-        How many bytes, less only at the end of the file.
+        Return the bytes read, fewer only at the end of the file.
         """
         done = 0
         while self._direct >= 0 and done < len(memory):
             try:
                 count = os.preadv(self._direct, [memory[done:]], offset + done)
             except OSError as error:
-                if error.errno == errno.EINVAL:  # opened, but cannot be read so
+                if error.errno == errno.EINVAL:  # opened for direct I/O, but not readable with it (FUSE)
                     break
                 path = str(self._buffered.path)
                 raise StorageError.wrap(error, path, f"read at byte {offset + done}") from error
             done += count
-            if count == 0 or done % BLOCK_BYTES:
+            if count == 0 or done % BLOCK_BYTES:  # a part of a block is the end of the file
                 return done
         return done + self._buffered.read_into(offset + done, memory[done:])
 

@@ -1,6 +1,6 @@
-"""The folder that all files of a dataset must lie in, so that links in a stranger's dataset do not lead elsewhere.
+"""The folder that must contain all files of a dataset, so that links in an untrusted dataset cannot lead elsewhere.
 
-What counts is where the opened file really lies, asked of its descriptor: nothing can be exchanged in between. The top
+The check takes the real place of the opened file from its descriptor, so nothing can be exchanged in between. The top
 folder may itself be a link, and links that stay below it are harmless.
 """
 
@@ -16,36 +16,36 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.storage.remote_path import is_remote
 
 _DESCRIPTORS = "/proc/self/fd"
-_asked: ContextVar[bool | None] = ContextVar("follow_links", default=None)
+_requested: ContextVar[bool | None] = ContextVar("follow_links", default=None)
 _current: ContextVar[Boundary | None] = ContextVar("boundary", default=None)
 
 
 @contextmanager
 def following_links(allowed: bool) -> Iterator[None]:
-    """Whether datasets that are opened inside may follow links out of their folders."""
-    token = _asked.set(allowed)
+    """Allow or forbid links out of their folders to datasets that are opened in the `with` block."""
+    token = _requested.set(allowed)
     try:
         yield
     finally:
-        _asked.reset(token)
+        _requested.reset(token)
 
 
-def links_asked_for() -> bool | None:
-    """What `following_links` says around the caller; None outside of it."""
-    return _asked.get()
+def requested_links() -> bool | None:
+    """The value of the enclosing `following_links`; None outside of one."""
+    return _requested.get()
 
 
 def check_boundary(path: Path, descriptor: int) -> None:
-    """For each file that is opened for reading. Raises UnsupportedFeature if it lies outside the boundary in use."""
+    """Check a file that was opened for reading. Raises UnsupportedFeature if it is outside the current boundary."""
     boundary = _current.get()
     if boundary is not None:
         boundary.check(path, descriptor)
 
 
 class Boundary:
-    """The top folder of a dataset; files are held against it in `with boundary.inside()`, in that thread.
+    """The top folder of a dataset. Files that a thread opens in `with boundary.inside()` must lie below it.
 
-    follows: links may lead out. It may be sent to another process.
+    follows: links may lead out. A boundary can be sent to another process.
     """
 
     __slots__ = ("_real", "follows", "top")
@@ -60,7 +60,7 @@ class Boundary:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Hold what is opened meanwhile against the boundary."""
+        """Check files that this thread opens in the `with` block against the boundary."""
         token = _current.set(None if self.follows else self)
         try:
             yield
@@ -68,14 +68,14 @@ class Boundary:
             _current.reset(token)
 
     def check(self, path: Path, descriptor: int) -> None:
-        """Raise UnsupportedFeature if the open file does not lie below the top."""
+        """Raises UnsupportedFeature if the open file is not below the top."""
         place = _real_place(path, descriptor)
         if _is_below(place, self._real):
             return
         self._real = os.path.realpath(self.top)  # the dataset may have been moved since
         if not _is_below(place, self._real):
             text = f"{_link_text(path, self.top)} out of the dataset {self.top}, to {place}"
-            raise UnsupportedFeature(f"{text}; links out of a dataset are followed with follow_links=True only")
+            raise UnsupportedFeature(f"{text}; pass follow_links=True to follow links out of a dataset")
 
 
 def _boundary(top: Path, follows: bool) -> Boundary:
@@ -94,7 +94,7 @@ def _is_below(place: str, folder: str) -> bool:
 
 
 def _link_text(path: Path, top: Path) -> str:
-    """Which link below the top leads away, for the error."""
+    """The link below the top that leads away, for the error."""
     place = Path(top)
     try:
         parts = path.absolute().relative_to(top.absolute()).parts

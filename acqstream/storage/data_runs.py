@@ -1,4 +1,4 @@
-"""Which parts of a sparse file hold data."""
+"""The ranges of a sparse file that contain data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) 
 
 
 def data_runs(path: Path) -> list[tuple[int, int]]:
-    """Byte ranges [start, end) of a file that hold data, in order; what lies between them are holes and reads as zeros.
+    """Byte ranges [start, end) with data, in order; the bytes between them are holes and read as zeros.
 
-    The whole file is one range where platform or file system cannot tell. Raises StorageError.
+    The complete file is one range if the platform or file system reports no holes. Raises StorageError.
     """
     try:
         descriptor = os.open(path, _FLAGS)
@@ -23,7 +23,7 @@ def data_runs(path: Path) -> list[tuple[int, int]]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise StorageError.wrap(error, str(path), "look for holes") from error
+        raise StorageError.wrap(error, str(path), "find the holes") from error
 
 
 def _runs(descriptor: int, size: int) -> list[tuple[int, int]]:

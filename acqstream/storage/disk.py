@@ -1,6 +1,6 @@
-"""Disk: every call that can fail on a disk, chosen once; tests put a scripted one in its place.
+"""Disk: the calls of the writing side that can fail on a disk; tests replace it by a scripted one.
 
-All methods raise plain OSError; the files built on top say which file and what was attempted. Offsets and lengths are
+All methods raise plain OSError; the files built on top add the path and the attempted action. Offsets and lengths are
 bytes. Nothing here buffers.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 _FALLOC_FL_KEEP_SIZE = 1
+# Errors of fallocate(2) after which writing continues without reserved space; ENOSPC is not one of them.
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -46,6 +47,7 @@ class LocalDisk:
     """The operating system's files, with plain fall-backs where a platform lacks a call."""
 
     def __init__(self) -> None:
+        # For systems without pread and pwritev: a descriptor has one position, which another thread could move.
         self._seek_lock = threading.Lock()
         self._fallocate = _find_fallocate()
 
@@ -67,6 +69,7 @@ class LocalDisk:
             return os.pwritev(fd, buffers, offset)
         with self._seek_lock:
             os.lseek(fd, offset, os.SEEK_SET)
+            # One buffer only: after a short write the next one would land at the wrong offset.
             return sum(os.write(fd, buffer) for buffer in buffers[:1])
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
@@ -83,6 +86,7 @@ class LocalDisk:
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         if self._fallocate is None:
             return False
+        # KEEP_SIZE: the visible length never runs ahead of the data, so readers meet no zeros that are not frames.
         if self._fallocate(fd, _FALLOC_FL_KEEP_SIZE, offset, length) == 0:
             return True
         code = ctypes.get_errno()
@@ -107,7 +111,7 @@ class LocalDisk:
 
     def sync_directory(self, path: str) -> None:
         if os.name != "posix":
-            return  # no portable way; the names are then as safe as the file system makes them
+            return  # Windows cannot force a folder; names are as durable as its file system makes them
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -117,6 +121,7 @@ class LocalDisk:
     def free_bytes(self, path: str) -> int:
         if hasattr(os, "statvfs"):
             status = os.statvfs(path)
+            # f_bavail, not f_bfree: the blocks kept for root are not ours.
             return status.f_bavail * status.f_frsize
         import shutil
 
@@ -134,9 +139,9 @@ def _find_fallocate() -> ctypes._FuncPointer | None:
 
 
 def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset: int, *, step: int = 1) -> int:
-    """Write all of `buffers` at `offset`, going on after short writes; the offset behind the last byte.
+    """Write all of `buffers` at `offset`, resuming after short writes; return the offset after the last byte.
 
-    step is the alignment that a continued write must keep: the block size for direct I/O.
+    step is the alignment that a resumed write must keep: the block size for direct I/O.
     """
     queue = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
     stuck = False
@@ -144,7 +149,7 @@ def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset
         written = disk.pwritev(fd, queue[:_IOV_MAX], offset)
         if written <= 0 or (stuck and written < step):
             raise OSError(errno.EIO, "the disk took no bytes")
-        stuck = written < step  # a part of a block must be written again: once
+        stuck = written < step  # less than a block: try once more, then report an error
         written -= written % step
         offset += written
         while queue and written >= len(queue[0]):
@@ -154,4 +159,4 @@ def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset
     return offset
 
 
-_IOV_MAX = 512
+_IOV_MAX = 512  # buffers a call; the limit of Linux is 1024 (UIO_MAXIOV)

@@ -1,4 +1,4 @@
-"""A disk that takes every call and changes nothing: what a program would do, tried out."""
+"""A disk that accepts every call and changes nothing, for dry runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class DryDisk(LocalDisk):
-    """Reads are real. Files that are there are opened for reading only where they cannot be opened for more."""
+    """Reads are real. An existing file is opened read-only if it is not writable."""
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         if create:

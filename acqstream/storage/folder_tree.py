@@ -1,4 +1,4 @@
-"""Folders below one root that many small files go to: made when first needed, forced together."""
+"""Folders below one root for many small files: created on first use, synced together."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.disk import Disk
 from acqstream.storage.whole_file import WholeFiles
 
-_MAX_KNOWN = 100_000
+_MAX_EXISTING = 100_000  # paths remembered; forgetting them costs a mkdir call each, nothing else
 
 
 class FolderTree:
-    """Makes folders and puts whole files into them; from any thread. Raises StorageError.
+    """Creates folders and writes complete files into them; from any thread. Raises StorageError.
 
-    makes_root=False: the root exists and is not ours: the folder above it need not even be readable.
+    makes_root=False: the root exists and belongs to another program; the folder above it may be unreadable.
     """
 
     def __init__(self, root: str, disk: Disk, *, makes_root: bool = True) -> None:
@@ -27,33 +27,33 @@ class FolderTree:
         self._files = WholeFiles(disk)
         self._lock = threading.Lock()
         self._makes_root = makes_root
-        self._known: set[str] = set()
-        self._changed: set[str] = set()  # folders whose names are not forced yet
+        self._existing: set[str] = set()
+        self._unsynced: set[str] = set()  # folders with entries that may not survive a power cut
 
     def folder(self, parts: Sequence[str]) -> str:
-        """The path of a folder below the root; it and those above it are made where they are not there."""
+        """The path of a folder below the root; missing folders are created."""
         path = "/".join((self.root, *parts))
         with self._lock:
-            if path in self._known:
+            if path in self._existing:
                 return path
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
+            if len(self._existing) >= _MAX_EXISTING:
+                self._existing.clear()
             for depth in range(0 if self._makes_root else 1, len(parts) + 1):
                 self._make("/".join((self.root, *parts[:depth])))
         return path
 
     def put(self, folder: str, name: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
-        """Write a file whole, or replace it: readers see the old content or the new, never a part, nor nothing.
+        """Write or replace a complete file; readers see the old content or the new, never a part.
 
-        Its content is forced, its name when `sync` returned. Nobody else may put the same file meanwhile. length makes
-        the file longer than its content, with a hole behind it.
+        The content is forced on return, the name when `sync` has returned. No other thread may put the same file at the
+        same time. A length beyond the content leaves a hole at the end of the file.
         """
         path = f"{folder}/{name}"
         temporary = path + TEMPORARY_SUFFIX
         try:
             try:
                 self._files.make(temporary, content, length)
-            except FileExistsError:  # left by a crash
+            except FileExistsError:  # from a process that crashed
                 self._disk.unlink(temporary)
                 self._files.make(temporary, content, length)
             self._disk.replace(temporary, path)
@@ -62,26 +62,26 @@ class FolderTree:
                 self._disk.unlink(temporary)
             raise StorageError.wrap(error, path, "cannot write") from error
         with self._lock:
-            self._changed.add(folder)
+            self._unsynced.add(folder)
 
     def put_new(self, folder: str, name: str, content: bytes) -> None:
-        """As `put`, unless the file is there with this content."""
+        """As `put`, unless the file exists with this content."""
         try:
-            is_there = has_content(f"{folder}/{name}", content)
+            is_stored = has_content(f"{folder}/{name}", content)
         except OSError as error:
             raise StorageError.wrap(error, f"{folder}/{name}", "cannot read") from error
-        if not is_there:
+        if not is_stored:
             self.put(folder, name, [content])
             return
         self.mark_unsynced(folder)
 
     def mark_unsynced(self, folder: str) -> None:
-        """A file is there from before: who wrote it may not have forced its name."""
+        """Let the next `sync` force the folder: the process that changed it may not have done so."""
         with self._lock:
-            self._changed.add(folder)
+            self._unsynced.add(folder)
 
     def remove(self, folder: str, name: str) -> None:
-        """Remove a file; that it is not there is no error."""
+        """Remove a file; a missing file is not an error."""
         try:
             self._disk.unlink(f"{folder}/{name}")
         except FileNotFoundError:
@@ -89,38 +89,39 @@ class FolderTree:
         except OSError as error:
             raise StorageError.wrap(error, f"{folder}/{name}", "cannot remove") from error
         with self._lock:
-            self._changed.add(folder)
+            self._unsynced.add(folder)
 
     def sync(self) -> None:
         """Force the names of all files that were put before."""
+        # Swapped under the lock, forced outside it: a stalled disk must not block threads that put files.
         with self._lock:
-            changed, self._changed = self._changed, set()
-        left = set(changed)
+            unsynced, self._unsynced = self._unsynced, set()
+        remaining = set(unsynced)
         try:
-            for folder in sorted(changed):
+            for folder in sorted(unsynced):
                 self._disk.sync_directory(folder)
-                left.discard(folder)
+                remaining.discard(folder)
         except OSError as error:
             with self._lock:
-                self._changed |= left
+                self._unsynced |= remaining
             raise StorageError.wrap(error, folder, "cannot force the folder") from error
 
     def _make(self, path: str) -> None:
-        if path in self._known:
+        if path in self._existing:
             return
         try:
             self._disk.mkdir(path)
         except FileExistsError:
-            pass  # from before, or a file: putting something into it will tell
+            pass  # from an earlier run; if it is a file, writing into it raises
         except OSError as error:
-            raise StorageError.wrap(error, path, "cannot make the folder") from error
+            raise StorageError.wrap(error, path, "cannot create the folder") from error
         parent = path.rpartition("/")[0] or "/"
-        self._changed.add(parent)  # even if the folder was there: who made it may not have forced its name
-        self._known.add(path)
+        self._unsynced.add(parent)  # also of an existing folder: its creator may not have forced the name
+        self._existing.add(path)
 
 
 def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a folder and all below it; what is gone already is no error. Raises StorageError."""
+    """Remove a folder and all below it; missing entries are not errors. Raises StorageError."""
     try:
         for folder, folders, files in os.walk(path, topdown=False, onerror=_raise_unless_gone):
             for name in files:

@@ -28,7 +28,7 @@ from acqstream.storage.huge_pages import map_file
 PAGE_BYTES = 4096
 MAX_LINE_BYTES = 65536
 _F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4
-_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: nobody maps it writable after its owner, and no pages are taken out of it
+_F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1: no process but the owner maps it writable, and no pages are removed
 _SIZE_SEALS = _F_SEAL_SHRINK | _F_SEAL_GROW
 _SEALS = _SIZE_SEALS | _F_SEAL_FUTURE_WRITE
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -73,7 +73,7 @@ def make_sealed_memory(length: int) -> tuple[memoryview, int]:
 
 
 def seal_memory(descriptor: int) -> None:
-    """Seal a memory file of ours that is mapped already: nobody resizes it, and only this mapping is writable."""
+    """Seal a mapped memory file of ours: its size is fixed, and only the existing mapping is writable."""
     import fcntl
 
     try:

@@ -13,8 +13,8 @@ from acqstream.storage.store import Capability, Content, Run, byte_range, check_
 class HttpStore:
     """A Store that only reads. Each question is one request, and nothing is cached: objects may grow.
 
-    `keys` and `children` need a server that lists its folders, as object stores and simple web servers do. Where it
-    does not, they raise StorageError.
+    `keys` and `children` need a server that lists its folders, as object stores and simple web servers do. With
+    other servers they raise StorageError.
     """
 
     def __init__(self, root: RemotePath) -> None:
@@ -91,5 +91,5 @@ class HttpStore:
     def _size(self, place: RemotePath) -> int:
         size = place.stat().st_size
         if size == UNKNOWN_BYTES:
-            raise StorageError.wrap(OSError("the server does not tell the length"), str(place), "get the size")
+            raise StorageError.wrap(OSError("the server does not report the length"), str(place), "get the size")
         return size

@@ -1,7 +1,7 @@
-"""Memory files mapped so that they can lie in huge pages (Linux): direct writes from small ones take thrice the time.
+"""Memory files mapped in huge pages (Linux): direct writes from small pages take three times as long.
 
-Most systems give memory files no huge pages of themselves; what is collapsed gets them, and faster than small ones.
-Where neither is possible the pages stay small: that costs processor time, and nothing else.
+Most systems give memory files no huge pages by default; collapsing the range makes them, faster than faulting small
+pages in. If neither is possible the pages stay small, which costs only processor time.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def map_file(descriptor: int, length: int, *, is_ours: bool) -> memoryview:
     if length < _HUGE_PAGE_BYTES:
         return memoryview(mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED, prot=protection))
     libc = _libc()
-    room = length + _HUGE_PAGE_BYTES
-    reserved = _map(libc, None, room, (_PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1))
+    space = length + _HUGE_PAGE_BYTES
+    reserved = _map(libc, None, space, (_PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1))
     start = reserved + -reserved % _HUGE_PAGE_BYTES
     try:
         _map(libc, start, length, (protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor))
     except OSError:
-        libc.munmap(reserved, room)
+        libc.munmap(reserved, space)
         raise
     region = (ctypes.c_ubyte * length).from_address(start)
-    weakref.finalize(region, libc.munmap, reserved, room).atexit = False  # views keep the region
+    weakref.finalize(region, libc.munmap, reserved, space).atexit = False  # views keep the region
     libc.madvise(start, length, _MADV_HUGEPAGE)
     view = memoryview(region).cast("B")
     if not is_ours:
         return view.toreadonly()
-    np.frombuffer(view, dtype=np.uint8)[::_HUGE_PAGE_BYTES] = 0  # a page in each, for there to be something to collapse
+    np.frombuffer(view, dtype=np.uint8)[::_HUGE_PAGE_BYTES] = 0  # a page in each, else there is nothing to collapse
     libc.madvise(start, length - length % _HUGE_PAGE_BYTES, _MADV_COLLAPSE)
     return view
 
@@ -56,9 +56,9 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def _map(libc: ctypes.CDLL, address: int | None, size: int, how: tuple[int, int, int]) -> int:
-    """how: protection, flags, descriptor."""
-    result: int = libc.mmap(address, size, *how, 0)
+def _map(libc: ctypes.CDLL, address: int | None, size: int, request: tuple[int, int, int]) -> int:
+    """Map memory and return its address. request is protection, flags, descriptor. Raises OSError."""
+    result: int = libc.mmap(address, size, *request, 0)
     if result == ctypes.c_void_p(-1).value:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot map {size} bytes: {os.strerror(code)}")

@@ -1,7 +1,7 @@
-"""Small files, and JSON in them, that a stranger may have put there: bounded in bytes, items and depth.
+"""Small files and JSON documents from untrusted sources, bounded in bytes, items and depth.
 
 Every JSON file of a dataset's folder is read here. A pipe does not block, a sparse file of many gigabytes takes no
-memory, and whatever is wrong becomes one error that names the file.
+memory, and every defect raises one error that names the file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from acqstream.model.metadata import is_deeper_than
 from acqstream.storage.read_file import ReadFile, is_absent
 
 MAX_FILE_BYTES = 64 * 2**20
-# An empty list takes 20 times the memory of its text, so bytes alone are no bound. A message header holds fewer items.
+# An empty list takes 20 times the memory of its text, so a bound on bytes is not enough. Headers have fewer items.
 MAX_ITEMS = 2_200_000
-MAX_DEPTH = 300  # far below what exhausts the stack of those who walk through the value, far above what is written
+MAX_DEPTH = 300  # far below the depth that exhausts the stack of recursive readers, far above that of real documents
 
 _T = TypeVar("_T")
 
@@ -40,7 +40,7 @@ def read_small_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     try:
         size = file.size()
         if size > max_bytes:
-            raise CorruptDataset(f"has {size} bytes, at most {max_bytes} are read", path=str(path))
+            raise CorruptDataset(f"has {size} bytes, expected at most {max_bytes}", path=str(path))
         return file.read(0, max_bytes)
     finally:
         file.close()
@@ -55,16 +55,17 @@ def parse_json(
     offset: int | None = None,
     max_items: int = MAX_ITEMS,
 ) -> Any:
-    """The value of a JSON text that was found in the file `path`.
+    """The value of a JSON text from the file `path`.
 
-    is_ours: our own programs wrote it, so doubled names and numbers that are not finite are damage. what names the
-    text in the file, for the error. Raises CorruptDataset.
+    is_ours: acqstream wrote the text, so repeated names and numbers that are not finite are damage. what names the
+    text in error messages, offset is its first byte in the file. Raises CorruptDataset.
     """
     place = f"{what} " if what else ""
+    # Counted before parsing: every value but the first follows one of these characters, so memory stays bounded.
     marks = b"[{," if isinstance(content, bytes) else "[{,"
     counts = [content.count(marks[i : i + 1]) for i in range(3)]  # type: ignore[arg-type] # both are of one kind
     if sum(counts) > max_items:
-        text = f"{place}holds about {sum(counts)} JSON items, at most {max_items} are read"
+        text = f"{place}has about {sum(counts)} JSON items, expected at most {max_items}"
         raise CorruptDataset(text, path=path, offset=offset)
     strict: dict[str, Any] = {}
     if is_ours:
@@ -72,11 +73,12 @@ def parse_json(
     try:
         value = json.loads(content, **strict)
     except RecursionError as error:
-        raise CorruptDataset(f"{place}is no JSON: nested too deeply", path=path, offset=offset) from error
+        raise CorruptDataset(f"{place}is not valid JSON: nested too deeply", path=path, offset=offset) from error
     except ValueError as error:
-        raise CorruptDataset(f"{place}is no JSON: {error!s:.200}", path=path, offset=offset) from error
+        raise CorruptDataset(f"{place}is not valid JSON: {error!s:.200}", path=path, offset=offset) from error
+    # Fewer brackets than levels: the walk through the value can be spared.
     if counts[0] + counts[1] > MAX_DEPTH and is_deeper_than(MAX_DEPTH, value):
-        text = f"{place}is nested more than {MAX_DEPTH} levels deep, which nobody writes"
+        text = f"{place}is nested deeper than {MAX_DEPTH} levels"
         raise CorruptDataset(text, path=path, offset=offset)
     return value
 
@@ -84,19 +86,19 @@ def parse_json(
 def read_json_object(
     path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_ours: bool = False, max_items: int = MAX_ITEMS
 ) -> dict[str, Any]:
-    """The JSON object in a file. Raises as `read_small_file`, and CorruptDataset for what is no object."""
+    """The JSON object in a file. Raises as `read_small_file`, and CorruptDataset for any other value."""
     value = parse_json(read_small_file(path, max_bytes), str(path), is_ours=is_ours, max_items=max_items)
     return _object_in(value, str(path))
 
 
 def _object_in(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CorruptDataset(f"holds {type(value).__name__}, expected a JSON object", path=path)
+        raise CorruptDataset(f"contains {type(value).__name__}, expected a JSON object", path=path)
     return value
 
 
 def read_fields(path: Path, *, max_integer: int = MAX_INTEGER) -> Fields:
-    """The JSON object in a file that any program may have written; its checks raise CorruptDataset, which names it.
+    """The JSON object in a file of any program; its field checks raise CorruptDataset, which names the file.
 
     Raises as `read_json_object`.
     """
@@ -110,19 +112,20 @@ def parse_fields(content: bytes, path: str, *, max_integer: int = MAX_INTEGER) -
 
 
 def read_document(path: Path, kind: str, parse: Callable[[Fields], _T], *, max_items: int = MAX_ITEMS) -> _T:
-    """What `parse` makes of a document of ours: a JSON object with `kind` as its format, version 1.
+    """The result of `parse` for an acqstream document: a JSON object with `kind` as its format, version 1.
 
     Raises as `read_json_object`, and CorruptDataset where `parse` raises ProtocolError, FieldError or ValueError.
     """
     values = read_json_object(path, is_ours=True, max_items=max_items)
     if values.get("format") != kind or values.get("version") != 1:
-        found = f"format {values.get('format')!r:.60}, version {values.get('version')!r:.60}"
-        raise CorruptDataset(f"{found}; expected {kind!r}, version 1", path=str(path))
+        # Version first, fields after: a later version may use the same names for something else.
+        actual = f"format {values.get('format')!r:.60}, version {values.get('version')!r:.60}"
+        raise CorruptDataset(f"{actual}; expected {kind!r}, version 1", path=str(path))
     return parsed(values, path, parse)
 
 
 def parsed(values: dict[str, Any], path: Path, parse: Callable[[Fields], _T]) -> _T:
-    """What `parse` makes of values that were read from `path`.
+    """The result of `parse` for values that were read from `path`.
 
     Raises CorruptDataset where `parse` raises ProtocolError, FieldError or ValueError.
     """
@@ -133,18 +136,19 @@ def parsed(values: dict[str, Any], path: Path, parse: Callable[[Fields], _T]) ->
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text:.40} is too large a number")
+        raise ValueError(f"number {text:.40} is too large")
     return number
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # The standard library keeps the last of two equal names: damage would go unseen.
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("an object has the same name twice")
     return values

@@ -16,9 +16,9 @@ _PAUSE_S = 0.01  # a program that asks `is_locked` has the lock for less than th
 
 
 class DirectoryLock:
-    """Held from construction to `close`, and given up by the system if the process dies.
+    """Locked from construction to `close`; the system releases the lock if the process dies.
 
-    Raises DatasetLocked naming the holder, StorageError if the lock file cannot be made or written.
+    Raises DatasetLocked naming the holder, StorageError if the lock file cannot be created or written.
     """
 
     def __init__(self, directory: str) -> None:
@@ -41,7 +41,7 @@ class DirectoryLock:
             raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
 
     def close(self) -> None:
-        """Give the lock up. The file stays: removing it would race with the next holder."""
+        """Release the lock. The file stays: removing it would race with the next holder."""
         os.close(self._fd)
 
     def __enter__(self) -> DirectoryLock:
@@ -54,7 +54,7 @@ class DirectoryLock:
 
 
 def try_lock_repeatedly(fd: int) -> bool:
-    """`try_lock`, again where somebody else has the lock: it may be `is_locked`, which gives it back at once."""
+    """`try_lock` with a few attempts: another process may have the lock only for a moment, in `is_locked`."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE_S)
@@ -64,10 +64,10 @@ def try_lock_repeatedly(fd: int) -> bool:
 
 
 def is_locked(path: str) -> bool:
-    """Whether some writer holds the file. Raises OSError where that cannot be told.
+    """True if a writer has locked the file. Raises OSError if the system cannot lock it.
 
-    Asking holds the lock for a moment: only to be asked of files that are said to be written, and of the lock files of
-    `DirectoryLock`, which tries again.
+    The test takes the lock for a moment. Use it only for files in writing, and for lock files of `DirectoryLock`, which
+    tries again.
     """
     fd = os.open(path, os.O_RDONLY | _FLAGS)
     try:
@@ -84,7 +84,7 @@ def _read_name(fd: int) -> bytes:
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file against other processes until it is closed; False if another one holds it."""
+    """Lock an open file against other processes until it is closed; False if another one has locked it."""
     try:
         import fcntl
     except ImportError:
@@ -100,7 +100,7 @@ def _try_lock_windows(fd: int) -> bool:
     import importlib
 
     msvcrt = importlib.import_module("msvcrt")
-    os.lseek(fd, 2**20, os.SEEK_SET)  # a byte far behind the text, so that the holder's name stays readable
+    os.lseek(fd, 2**20, os.SEEK_SET)  # a byte far after the text, so that the holder's name stays readable
     try:
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
     except OSError:

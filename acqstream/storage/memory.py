@@ -17,12 +17,13 @@ _STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 class PageMemory:
     """A zeroed, page-aligned, prefaulted region, in huge pages where the system has them.
 
-    The region lives as long as any view of it does. shared: as a sealed memory file that other processes can map with
-    `handover.map_memory` through `descriptor`; where that is impossible it is None, and `private_reason` says why.
+    The region lives as long as any view of it does. shared: the region is a sealed memory file, which other processes
+    map with `handover.map_memory` through `descriptor`. If the system cannot do that, `descriptor` is None and
+    `private_reason` is the reason.
     """
 
     def __init__(self, length: int, *, shared: bool = False) -> None:
-        self.descriptor, self.private_reason = _memory_file(length) if shared else (None, "it was not asked for")
+        self.descriptor, self.private_reason = _memory_file(length) if shared else (None, "sharing was not requested")
         if self.descriptor is not None:
             self.view = map_file(self.descriptor, length, is_ours=True)
             seal_memory(self.descriptor)
@@ -53,7 +54,7 @@ def _map_private(length: int) -> memoryview:
 
 
 def _memory_file(length: int) -> tuple[int | None, str]:
-    """A descriptor, or None and why there is none."""
+    """A descriptor and "", or None and the reason."""
     machine = platform.machine().lower()
     if not hasattr(os, "memfd_create"):
         return None, "this system has no memory files that can be sealed (memfd)"
@@ -67,5 +68,5 @@ def _memory_file(length: int) -> tuple[int | None, str]:
     except OSError as error:
         if descriptor >= 0:
             os.close(descriptor)
-        return None, f"no memory file of {length} bytes can be made: {error}"
+        return None, f"cannot create a memory file of {length} bytes: {error}"
     return descriptor, ""

@@ -1,4 +1,4 @@
-"""A disk for one of several processes that write into the same folders, each its own files, and some the same."""
+"""Disk with per-process temporary names, for concurrent writers in shared folders."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from acqstream.storage.disk import Disk, LocalDisk
 
 
 class OwnNamesDisk(LocalDisk):
-    """Temporary files get names that no other process has: what two of them put in one place is there whole.
+    """Gives temporary files names that no other process uses, so two processes can put the same file safely.
 
-    A process that is killed leaves some behind; `remove_temporaries` finds them.
+    A killed process leaves its temporary files; `remove_temporaries` removes them.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        # The process id alone is not enough: hosts that share a folder may use the same number.
         self._ending = f".{os.getpid():x}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
@@ -34,7 +35,7 @@ class OwnNamesDisk(LocalDisk):
 
 
 def remove_temporaries(disk: Disk, path: str) -> None:
-    """Remove what killed processes have left in a folder and below it; nobody may write there. Raises StorageError."""
+    """Remove temporary files of killed processes in a folder tree that no process writes to. Raises StorageError."""
     for folder, _, names in os.walk(path):
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX):

@@ -49,5 +49,5 @@ def distrust(path: Path) -> str:
             names.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
             folder = Path(target.anchor) if target.is_absolute() else folder
     except OSError:
-        return ""  # missing, or out of reach: connecting says so
+        return ""  # missing or unreachable: connecting reports it
     return ""

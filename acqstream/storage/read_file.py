@@ -1,4 +1,4 @@
-"""A data file open for positional reads: no file position, no read-ahead, so it may grow meanwhile."""
+"""A data file open for positional reads, without file position or read-ahead: the file may grow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.storage.boundary import check_boundary
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
 
+# O_NONBLOCK: opening a pipe without a writer would wait forever.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _HAS_PREADV = hasattr(os, "preadv")
 
 
 def is_absent(error: StorageError) -> bool:
-    """Whether a file could not be opened because there is none."""
+    """True if the file could not be opened because it does not exist."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR) or isinstance(error.__cause__, FileNotFoundError)
 
 
@@ -33,11 +34,12 @@ class ReadFile:
     __slots__ = ("_descriptor", "_seek_lock", "path")
 
     def __new__(cls, path: Path) -> ReadFile:
+        # Here and not in a factory: every caller that opens a path of a dataset reads remote ones, too.
         return object.__new__(RemoteFile if is_remote(path) else cls)
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = -1
+        self._descriptor = -1  # `close` and `__del__` run also if opening fails
         self._seek_lock = threading.Lock()
         try:
             self._descriptor = os.open(path, _FLAGS)
@@ -61,23 +63,24 @@ class ReadFile:
             raise StorageError.wrap(error, str(self.path), "get the size") from error
 
     def reaches(self, end: int) -> bool:
-        """Whether the file has at least `end` bytes."""
+        """True if the file has at least `end` bytes."""
         return self.size() >= end
 
     def is_in_place(self) -> bool:
-        """Whether its path still leads to this file, and not to none or to another one that came in its place."""
+        """True if the path still leads to this file: it was neither removed nor replaced."""
         try:
-            own, there = os.fstat(self._descriptor), os.stat(self.path)
+            own, current = os.fstat(self._descriptor), os.stat(self.path)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StorageError.wrap(error, str(self.path), "look at it") from error
-        if os.path.samestat(own, there):
-            return True  # else some network file systems number a file anew
-        return (own.st_size, own.st_mtime_ns) == (there.st_size, there.st_mtime_ns)
+            raise StorageError.wrap(error, str(self.path), "get the status") from error
+        if os.path.samestat(own, current):
+            return True
+        # Some network file systems give a file a new number at each look: length and time decide then.
+        return (own.st_size, own.st_mtime_ns) == (current.st_size, current.st_mtime_ns)
 
     def modified_s(self) -> float:
-        """When it was last written to, in seconds since 1970."""
+        """Time of the last write, in seconds since 1970."""
         try:
             return os.fstat(self._descriptor).st_mtime
         except OSError as error:
@@ -85,20 +88,21 @@ class ReadFile:
 
     def read(self, offset: int, count: int) -> bytes:
         """The bytes [offset, offset + count), fewer at the end of the file."""
+        # Bounded by the file before memory is taken: a stranger's count may be anything.
         count = max(0, min(count, self.size() - offset))
         if _HAS_PREADV:
             try:
                 data = os.pread(self._descriptor, count, offset)
             except OSError as error:
                 raise StorageError.wrap(error, str(self.path), f"read at byte {offset}") from error
-            if len(data) == count:
+            if len(data) == count:  # one call and no copy, the usual case; a short read continues below
                 return data
         buffer = bytearray(count)
         length = self.read_into(offset, memoryview(buffer))
         return bytes(memoryview(buffer)[:length])
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Fill `buffer` (bytes, C order) from `offset` on; how many bytes, less only at the end of the file."""
+        """Fill `buffer` (bytes, C order) from `offset` on; return the bytes read, fewer only at the end of the file."""
         done = 0
         try:
             while done < len(buffer):
@@ -113,14 +117,14 @@ class ReadFile:
     def _read_once(self, offset: int, buffer: memoryview) -> int:
         if _HAS_PREADV:
             return os.preadv(self._descriptor, [buffer], offset)
-        with self._seek_lock:  # one position per descriptor
+        with self._seek_lock:  # a descriptor has one position: no other thread may move it in between
             os.lseek(self._descriptor, offset, os.SEEK_SET)
             data = os.read(self._descriptor, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
-        """Close the descriptor; again is harmless."""
+        """Close the descriptor; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -130,9 +134,9 @@ class ReadFile:
 
 
 class RemoteFile(ReadFile):
-    """The same for a place that fsspec reaches: each read is one request for a range of bytes.
+    """A `ReadFile` for a place that fsspec reaches; each read is one request for a range of bytes.
 
-    Raises StorageError where its length is not told: it would look empty.
+    Raises StorageError if the server does not report the length: the file would look empty.
     """
 
     __slots__ = ("_known_size", "_remote")
@@ -150,20 +154,20 @@ class RemoteFile(ReadFile):
         """Length of the file now, in bytes: a request."""
         self._known_size = self._remote.stat().st_size
         if self._known_size == UNKNOWN_BYTES:
-            text = "the server does not tell the length of the file"
+            text = "the server does not report the length of the file"
             raise StorageError.wrap(OSError(text), str(self.path), "get the size")
         return self._known_size
 
     def reaches(self, end: int) -> bool:
-        """Asks only where the size known before does not tell: files grow."""
+        """As `ReadFile.reaches`; a request only if the last known size is smaller, because files grow."""
         return self._known_size >= end or self.size() >= end
 
     def is_in_place(self) -> bool:
-        """There is no telling."""
+        """Always true: a server does not say which file it reads."""
         return True
 
     def modified_s(self) -> float:
-        """When it was last written to, in seconds since 1970; 0 where that is not known."""
+        """Time of the last write, in seconds since 1970; 0 if unknown."""
         return self._remote.stat().st_mtime_ns / 1e9
 
     def read(self, offset: int, count: int) -> bytes:
@@ -173,7 +177,7 @@ class RemoteFile(ReadFile):
         return self._remote.read(offset, count)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `offset` on; how many bytes, less only at the end of the file."""
+        """Fill `buffer` from `offset` on; return the bytes read, fewer only at the end of the file."""
         data = self.read(offset, len(buffer))
         buffer[: len(data)] = data
         return len(data)

@@ -1,4 +1,4 @@
-"""Which pieces of a file to read in one call, so that neither calls nor memory grow with the number of pieces."""
+"""Groups of pieces of a file to read in one call, so neither calls nor memory grow with the number of pieces."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ UNKNOWN_BYTES = -1
 
 
 class RemoteStatus(NamedTuple):
-    """Of `os.stat_result` what tells that a file has changed.
+    """The fields of `os.stat_result` that change with a file.
 
-    Where the other side does not say, the size is UNKNOWN_BYTES, the others 0.
+    A size that the server does not report is UNKNOWN_BYTES, other missing fields are 0.
     """
 
     st_size: int
@@ -41,7 +41,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_remote(path: object) -> bool:
-    """Whether this is a `RemotePath`."""
+    """True for a `RemotePath`."""
     return isinstance(path, RemotePath)
 
 
@@ -62,7 +62,7 @@ class RemotePath:
         try:
             from fsspec.core import url_to_fs
 
-            # listings that are kept would hide what was written meanwhile
+            # a cached listing would hide files written since
             return cls(*url_to_fs(url, use_listings_cache=False))
         except (ImportError, ValueError) as error:
             text = f"{url}: cannot be opened: {error}. Remote data need: pip install 'acqstream[fsspec]'"
@@ -139,7 +139,7 @@ class RemotePath:
             return b""
         data: bytes = self._ask("cat_file", start=offset, end=offset + count)
         if len(data) > count:
-            error = OSError("the server sent the whole file in place of a part: it knows no ranges")
+            error = OSError("the server sent the complete file instead of a range; it does not support ranges")
             raise StorageError.wrap(error, self.url, f"read at byte {offset}")
         return data
 
@@ -177,7 +177,7 @@ class RemotePath:
             cause = error.__cause__
             if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _NOT_THERE:
                 raise
-            reason = OSError(str(cause) or repr(cause))  # fsspec says so too if a server is gone, or forbids it
+            reason = OSError(str(cause) or repr(cause))  # fsspec raises FileNotFoundError for refused connections, too
             raise StorageError.wrap(reason, self.url, question) from cause
         except OSError as error:
             raise StorageError.wrap(error, self.url, question) from error

@@ -1,4 +1,4 @@
-"""What is published of a shard while it is being filled: a small object beside it, replaced at each sync.
+"""The note of a shard in writing: a small object beside it with the published chunks, replaced at each sync.
 
 `<key>.shard-note`, little-endian: 8 bytes magic, uint64 generation, uint64 number of slots, then offset and length
 of every slot as uint64 pairs, then the XXH3-64 of all bytes before. Docs: docs/decisions/030-shards.md.
@@ -29,7 +29,7 @@ _SUM = struct.Struct("<Q")
 
 
 class ShardIndex(Protocol):
-    """How a format writes down where the chunks of a shard are. A chunk format gives it to `ShardFile`."""
+    """Encodes and decodes the places of chunks in a shard, in the bytes of a format. For `ShardFile`."""
 
     @property
     def slots(self) -> int:
@@ -40,7 +40,7 @@ class ShardIndex(Protocol):
         """Fixed length of the part of the index at the start of the object; 0 if all of it is at the end."""
 
     def encode(self, extents: Extents, end: int) -> tuple[bytes, bytes]:
-        """The index: its head, of head_bytes, and the tail that is put at byte `end`, after all chunks."""
+        """The index in two parts: a head of head_bytes, and a tail for byte `end`, after all chunks."""
 
     def decode(self, store: Store, key: str) -> Extents:
         """The index of a complete object. Raises CorruptDataset, StorageError."""
@@ -48,7 +48,7 @@ class ShardIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardNote:
-    """Where the published chunks are. generation says in which object: 0 is the one at the key itself."""
+    """Places of the published chunks, in the object of a generation; 0 is the object at the key itself."""
 
     generation: int
     extents: Extents
@@ -88,17 +88,17 @@ def read_note(store: Store, key: str, slots: int) -> ShardNote | None:
 
 
 def find_published(store: Store, key: str, index: ShardIndex) -> ShardNote | None:
-    """Where the published chunks of a shard are; None if nothing is published. Raises CorruptDataset, StorageError."""
+    """Places of the published chunks of a shard; None without any. Raises CorruptDataset, StorageError."""
     note = read_note(store, key, index.slots)
     if note is None:  # a finished shard has no note, its own index counts
         return None if store.size(key) is None else ShardNote(0, _checked(store, key, index.decode(store, key)))
     size = store.size(object_key(key, note.generation))
     if size is None and note.generation:
-        # The last step of publishing renames the object; the note of the step before tells its chunks rightly.
+        # The last step of publishing renames the object; the note of the step before is still right about its chunks.
         note = ShardNote(0, note.extents)
         size = store.size(key)
     if size is None:
-        raise _damage(store, key, "the object that it speaks of is missing")
+        raise _damage(store, key, "the object with its chunks is missing")
     _checked(store, object_key(key, note.generation), note.extents)
     return note
 
@@ -106,7 +106,7 @@ def find_published(store: Store, key: str, index: ShardIndex) -> ShardNote | Non
 def _checked(store: Store, key: str, extents: Extents) -> Extents:
     """Raises CorruptDataset for a chunk that does not lie inside the object."""
     size = store.size(key) or 0
-    is_missing = extents == MISSING  # both numbers say so, or the slot is damaged
+    is_missing = extents == MISSING  # both numbers are MISSING, or the slot is damaged
     # The length is compared with what remains after the offset: a sum could wrap around.
     too_long = (extents[:, 0] > size) | (extents[:, 1] > size - np.minimum(extents[:, 0], np.uint64(size)))
     wrong = np.flatnonzero(is_missing.any(axis=1) & ~is_missing.all(axis=1) | too_long & ~is_missing.all(axis=1))

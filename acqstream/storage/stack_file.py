@@ -1,7 +1,7 @@
-"""A stack file while it is written: whole blocks, direct I/O where there is some, space reserved ahead.
+"""A stack file in writing: complete blocks, direct I/O where the system has it, space reserved ahead.
 
-The file is made under a private name and gets its own by rename when its header is complete, so that no reader ever
-meets a headerless stack. Its visible length never runs ahead of its data.
+The file is created under a private name and renamed when its header is complete, so no reader meets a stack without
+header. Its visible length never runs ahead of its data.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from acqstream.errors import StorageError
 from acqstream.storage.disk import Disk, write_all
 
-DIRECT_STEP_BYTES = 4096
-RESERVE_STEP_BYTES = 256 * 2**20
+DIRECT_STEP_BYTES = 4096  # alignment that direct I/O asks of offset, length and memory
+RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
 PRIVATE_SUFFIX = ".part"
 
 
@@ -35,7 +35,7 @@ class StackFile:
         self._has_name = False
         try:
             with contextlib.suppress(FileNotFoundError):
-                disk.unlink(self._private)  # left by a crash
+                disk.unlink(self._private)  # from a process that crashed
             self._open(create=True)
             self._reserve(0)
         except OSError as error:
@@ -44,16 +44,16 @@ class StackFile:
 
     @property
     def io(self) -> str:
-        """How bytes go to the disk: "direct" or "buffered"."""
+        """The kind of I/O in use: "direct" or "buffered"."""
         return "direct" if self.direct else "buffered"
 
     @property
     def reserved_ahead_bytes(self) -> int:
-        """Space behind the last byte written that nobody else can take."""
+        """Bytes reserved after the last byte written; no other file can take them."""
         return max(0, self._reserved - self.end)
 
     def begin(self, header: memoryview) -> None:
-        """Write the header (whole blocks, block-aligned memory), force it and give the file its name."""
+        """Write the header (complete blocks, block-aligned memory), force it and give the file its name."""
         self.write([header], 0)
         self.sync()
         try:
@@ -64,7 +64,7 @@ class StackFile:
             raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
 
     def write(self, blocks: Sequence[memoryview], offset: int) -> None:
-        """Write whole blocks of block-aligned memory at `offset`, a block boundary."""
+        """Write complete blocks of block-aligned memory at `offset`, a block boundary."""
         length = sum(len(block) for block in blocks)
         try:
             if self._can_reserve and offset + length > self._reserved:
@@ -75,7 +75,8 @@ class StackFile:
         self.end = max(self.end, offset + length)
 
     def sync(self) -> None:
-        """Force what was written. After an error this file must not be used any more."""
+        """Force all written bytes to the disk. After an error the file must not be used again."""
+        # After a failed fsync Linux drops the dirty pages and reports success next time: there is no second try.
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:
@@ -118,18 +119,19 @@ class StackFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self.direct or offset != 0:
                 raise
-            # The first write tells whether direct I/O really works here (FUSE, network mounts).
+            # Some file systems accept O_DIRECT and fail at the first write (FUSE, network mounts).
             self.direct = False
             self.close()
             self._open(create=False)
             write_all(self._disk, self._fd, blocks, offset)
 
     def _reserve(self, needed: int) -> None:
-        """Reserve past `needed`, in steps that leave most of the free space alone; best effort."""
+        """Reserve a step beyond byte `needed`; a failure only turns reserving off."""
+        # At most a sixteenth of the free space: other acquisitions reserve on the same disk.
         free = self._disk.free_bytes(os.path.dirname(self.path))
         step = min(RESERVE_STEP_BYTES, max(free // 16, 0))
         start = max(self._reserved, needed)
-        length = min(step, self._limit_bytes - start)
+        length = min(step, self._limit_bytes - start)  # a stack never grows beyond its limit
         length -= length % DIRECT_STEP_BYTES
         start_reserve = self._reserved
         total = start + length - start_reserve
@@ -139,14 +141,14 @@ class StackFile:
             self._can_reserve = self._disk.reserve(self._fd, start_reserve, total)
             self._reserved = start_reserve + total if self._can_reserve else 0
         except OSError:
-            # Too little space for a step: give back what a failed call may have kept, and let the write itself tell.
+            # Too little space for a step: free the reserved part. The write itself reports a full disk.
             self._can_reserve = False
             self._reserved = 0
             self._disk.truncate(self._fd, self.end)
 
 
 def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], length: int) -> None:
-    """Patch and cut a stack file, and force it. Idempotent; used on closing and by recovery.
+    """Patch, cut and force a stack file. Idempotent: closing and recovery use it.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""Store: objects by key, the only way in which formats and mirrors read and write.
+"""Store: objects by key, the only interface through which formats and mirrors read and write.
 
 A key is a relative path with "/" between its parts. A store that can only put complete objects serves most formats; the
 word in `capabilities` says what else it can do.

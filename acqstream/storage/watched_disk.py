@@ -1,4 +1,4 @@
-"""A disk whose standing still is seen: which call it is, on which file, and for how long."""
+"""Wraps a Disk and reports calls that stall, with the call, the file and the duration."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TypeVar
 
 from acqstream.storage.disk import Disk
 
-STALL_S = 1.0  # a disk call that takes longer is worth telling
-MAX_STALLS = 1000  # noted; later ones are only counted
+STALL_S = 1.0  # a disk call that takes longer counts as stalled
+MAX_STALLS = 1000  # recorded; later ones are only counted
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """A disk call that took, or takes, longer than STALL_S. began_s is seconds since 1970."""
+    """A disk call longer than STALL_S, finished or not. began_s is seconds since 1970."""
 
     call: str
     file: str
@@ -28,21 +28,23 @@ class SlowCall:
 
 
 class WatchedDisk:
-    """`Disk` over another one. Thread-safe; two clock readings a call.
+    """A `Disk` that passes each call to `inner` and measures it. Thread-safe; two clock readings a call.
 
-    on_stall is called, from the thread that waited, when a call that stood still has returned.
+    on_stall is called when a stalled call has returned, by the thread that made the call.
     """
 
     def __init__(self, inner: Disk, on_stall: Callable[[SlowCall], None]) -> None:
         self._inner = inner
         self._on_stall = on_stall
-        self._running: dict[int, tuple[str, str, float]] = {}  # by thread: call, file, since (monotonic)
-        self._paths: dict[int, str] = {}
+        # One entry per thread, which only that thread writes: single dict operations need no lock on the frame path.
+        self._running: dict[int, tuple[str, str, float]] = {}  # call, path, start (monotonic seconds)
+        self._paths: dict[int, str] = {}  # by descriptor, so that a stalled write can name its file
 
-    def standing_still(self) -> SlowCall | None:
-        """The call that has been running for longest, if for longer than STALL_S."""
+    def stalled_call(self) -> SlowCall | None:
+        """The oldest call in progress, if it is older than STALL_S."""
+        # A copy: other threads start and end calls while min() walks through them.
         running = list(self._running.copy().values())
-        call, path, since_s = min(running, key=lambda one: one[2], default=("", "", time.monotonic()))
+        call, path, since_s = min(running, key=lambda entry: entry[2], default=("", "", time.monotonic()))
         return _slow_call(call, path, since_s)
 
     def _watch(self, call: str, path: str, action: Callable[[], _T]) -> _T:
@@ -50,7 +52,7 @@ class WatchedDisk:
         self._running[thread] = (call, path, since_s)
         try:
             return action()
-        finally:
+        finally:  # a call that fails after a long wait is a stall too
             del self._running[thread]
             slow = _slow_call(call, path, since_s)
             if slow is not None:
@@ -62,7 +64,7 @@ class WatchedDisk:
         return fd
 
     def close(self, fd: int) -> None:
-        path = self._paths.pop(fd, "")
+        path = self._paths.pop(fd, "")  # before the call: the system may give the number to another file at once
         self._watch("close", path, lambda: self._inner.close(fd))
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
@@ -81,11 +83,11 @@ class WatchedDisk:
         self._watch("truncate", self._paths.get(fd, ""), lambda: self._inner.truncate(fd, length))
 
     def size(self, fd: int) -> int:
-        return self._inner.size(fd)
+        return self._inner.size(fd)  # not watched: on local file systems fstat reads no disk
 
     def replace(self, source: str, target: str) -> None:
         self._watch("rename", target, lambda: self._inner.replace(source, target))
-        for fd, path in self._paths.copy().items():
+        for fd, path in self._paths.copy().items():  # open descriptors follow the file to its new name
             if path == source:
                 self._paths[fd] = target
 
@@ -106,4 +108,5 @@ def _slow_call(call: str, path: str, since_s: float) -> SlowCall | None:
     seconds = time.monotonic() - since_s
     if seconds < STALL_S:
         return None
+    # Measured on the monotonic clock, dated on the wall clock: only the first never jumps.
     return SlowCall(call, os.path.basename(path), time.time() - seconds, seconds)

@@ -1,7 +1,7 @@
-"""Files that are written once and whole: large ones in large aligned pieces, past the page cache where the system can.
+"""Files written once, complete: large ones in aligned pieces with direct I/O where the system has it.
 
-What goes through the page cache is copied by the system, and written by it when the file is forced: thrice the
-processor time for blocks of some MiB, and half the rate on a busy machine.
+The page cache copies each byte and writes it when the file is forced. For blocks of some MiB that takes three times the
+processor time, and half the rate on a busy machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from acqstream.storage.block_file import BLOCK_BYTES, BlockMemory
 from acqstream.storage.disk import Disk, write_all
 
 PIECE_BYTES = 4 * 2**20
-LEAST_DIRECT_BYTES = 2**20  # smaller files are not worth the copy and the cut at the end
+MIN_DIRECT_BYTES = 2**20  # below, the copy and the cut at the end cost more than they save
 _KEPT_PIECES = 4
 
 
 class WholeFiles:
-    """Makes files, from any thread. Large ones take PIECE_BYTES of memory meanwhile."""
+    """Creates files, from any thread. A large one takes PIECE_BYTES of memory while it is written."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -30,19 +30,19 @@ class WholeFiles:
         self._can_direct = True
 
     def make(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
-        """Write a file that is not there yet, and force it. length makes it longer, with a hole behind the content.
+        """Write a new file and force it. A length beyond the content leaves a hole at the end.
 
-        Raises OSError; there may be a part of it then.
+        Raises OSError; a part of the file may exist then.
         """
         total = sum(len(part) for part in content)
-        if self._can_direct and length is None and total >= LEAST_DIRECT_BYTES:
+        if self._can_direct and length is None and total >= MIN_DIRECT_BYTES:
             try:
                 self._make_direct(path, content, total)
                 return
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-            self._can_direct = False  # opening tells, or writing (FUSE, network mounts)
+            self._can_direct = False  # opening fails, or only writing does (FUSE, network mounts)
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
         fd = self._disk.open(path, create=True)
@@ -60,9 +60,10 @@ class WholeFiles:
             self._disk.reserve(fd, 0, total)
             memory, offset = self._memory.take(PIECE_BYTES), 0
             for filled in _pieces(content, memory[:PIECE_BYTES]):
-                whole = -(-filled // BLOCK_BYTES) * BLOCK_BYTES
-                memory[filled:whole] = 0
-                write_all(self._disk, fd, [memory[:whole].data], offset, step=BLOCK_BYTES)
+                # Direct I/O takes complete blocks only: the last one is filled with zeros, which truncate cuts off.
+                padded = -(-filled // BLOCK_BYTES) * BLOCK_BYTES
+                memory[filled:padded] = 0
+                write_all(self._disk, fd, [memory[:padded].data], offset, step=BLOCK_BYTES)
                 offset += filled
             if total % BLOCK_BYTES:
                 self._disk.truncate(fd, total)
@@ -72,14 +73,14 @@ class WholeFiles:
 
 
 def _pieces(content: Sequence[bytes | memoryview], memory: NDArray[np.uint8]) -> Iterator[int]:
-    """Fill `memory` with what comes next, again and again; how many bytes, less than all of it only at the end."""
+    """Copy `content` into `memory` piece by piece; yield the bytes of each piece. Only the last one may be shorter."""
     filled = 0
     for part in content:
-        data, taken = np.frombuffer(part, np.uint8), 0
-        while taken < len(data):
-            count = min(len(data) - taken, len(memory) - filled)
-            memory[filled : filled + count] = data[taken : taken + count]
-            filled, taken = filled + count, taken + count
+        data, start = np.frombuffer(part, np.uint8), 0
+        while start < len(data):
+            count = min(len(data) - start, len(memory) - filled)
+            memory[filled : filled + count] = data[start : start + count]
+            filled, start = filled + count, start + count
             if filled == len(memory):
                 yield filled
                 filled = 0

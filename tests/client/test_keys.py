@@ -76,6 +76,6 @@ def test_a_key_file_that_never_ends_is_told(folder: Path, tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe.key")
     (tmp_path / "large.key").touch()
     os.truncate(tmp_path / "large.key", 2**40)
-    for name, text in (("pipe", "is not a regular file"), ("large", "at most 65536 are read")):
+    for name, text in (("pipe", "is not a regular file"), ("large", "expected at most 65536")):
         with pytest.raises(ConfigError, match=text):
             curve_keys(FAR, tmp_path / f"{name}.key", folder / "client.key_secret")

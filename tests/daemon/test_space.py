@@ -107,7 +107,7 @@ def test_the_ballast_is_taken_where_there_is_space_and_given_up_at_the_end(tmp_p
     disk.free = 300 * MIB
     space.look()
     assert path.stat().st_blocks * 512 >= MIB
-    space.ballast.give_up()
+    space.ballast.release()
     assert not path.exists()
     space.look()
     assert path.exists()

@@ -77,12 +77,6 @@ UNCOMMENTED = frozenset(
         "journal",
         "assembly",
         "shared_memory",
-        "block_file",
-        "disk",
-        "json_file",
-        "read_file",
-        "stack_file",
-        "watched_disk",
     )
 )
 

@@ -53,7 +53,7 @@ def test_an_end_that_cannot_be_cut_off_is_told_and_overwritten(tmp_path: Path) -
     with pytest.raises(StorageError) as caught:
         file.append(b"torn")
     assert caught.value.__cause__ is not None
-    assert "could not be cut off" in caught.value.__cause__.__notes__[0]
+    assert "cannot cut off" in caught.value.__cause__.__notes__[0]
     file.append(b"whole")
     file.close()
     assert (tmp_path / "index").read_bytes() == b"whole"

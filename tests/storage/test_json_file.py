@@ -15,7 +15,7 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_bytes(b"[1, 2]")
     assert read_small_file(path, 6) == b"[1, 2]"
-    with pytest.raises(CorruptDataset, match=r"one\.json: has 6 bytes, at most 5 are read"):
+    with pytest.raises(CorruptDataset, match=r"one\.json: has 6 bytes, expected at most 5"):
         read_small_file(path, 5)
 
 
@@ -42,7 +42,7 @@ def test_what_others_wrote_may_have_numbers_that_are_not_finite(tmp_path: Path) 
     path = tmp_path / "one.json"
     path.write_text('{"a": NaN, "b": 1e999, "b": 2}')
     assert read_json_object(path)["b"] == 2
-    with pytest.raises(CorruptDataset, match="NaN is no JSON number"):
+    with pytest.raises(CorruptDataset, match="NaN is not a JSON number"):
         read_json_object(path, is_ours=True)
 
 
@@ -50,5 +50,5 @@ def test_depth_is_bounded_and_commas_in_texts_are_no_depth() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deepest, "x")
     assert parse_json('["' + "[" * 1000 + '"]', "x") == ["[" * 1000]
-    with pytest.raises(CorruptDataset, match=f"nested more than {MAX_DEPTH} levels deep"):
+    with pytest.raises(CorruptDataset, match=f"nested deeper than {MAX_DEPTH} levels"):
         parse_json(f"[{deepest}]", "x")

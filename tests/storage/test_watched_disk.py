@@ -37,7 +37,7 @@ def test_all_calls_do_what_they_did(tmp_path: Path, stalls: list[SlowCall]) -> N
     disk.unlink(path + ".b")
     assert disk.free_bytes(folder) > 0
     assert os.listdir(folder) == []
-    assert disk.standing_still() is None
+    assert disk.stalled_call() is None
     assert all(stall.seconds >= 0.1 for stall in stalls)
 
 
@@ -50,13 +50,13 @@ def test_a_call_that_stands_still(tmp_path: Path, stalls: list[SlowCall]) -> Non
     thread = threading.Thread(target=disk.fdatasync, args=(fd,))
     thread.start()
     assert stall.entered.wait(20)
-    while (seen := disk.standing_still()) is None:
+    while (seen := disk.stalled_call()) is None:
         assert thread.is_alive()
     assert (seen.call, seen.file) == ("fdatasync", "a")
     assert seen.seconds >= 0.1
     stall.go.set()
     thread.join(20)
-    assert disk.standing_still() is None
+    assert disk.stalled_call() is None
     (told,) = [one for one in stalls if one.call == "fdatasync"]
     assert told.seconds >= seen.seconds
     disk.close(fd)

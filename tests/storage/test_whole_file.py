@@ -17,7 +17,7 @@ STEP = 4096
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_file, "PIECE_BYTES", 2 * STEP)
-    monkeypatch.setattr(whole_file, "LEAST_DIRECT_BYTES", STEP)
+    monkeypatch.setattr(whole_file, "MIN_DIRECT_BYTES", STEP)
 
 
 def content_of(*lengths: int) -> list[bytes | memoryview]:

@@ -24,7 +24,7 @@ from acqstream.formats.n5.folders import (
 )
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, centres, read_space
-from acqstream.storage.boundary import Boundary, links_asked_for
+from acqstream.storage.boundary import Boundary, requested_links
 from acqstream.storage.read_file import ReadFile, is_absent
 
 _HEADER_BYTES = 512  # more than any header has
@@ -178,7 +178,7 @@ def open_levels(path: Path, fallback: Attributes) -> list[N5Array]:
 
 def boundary_of(folder: Path) -> Boundary:
     """Around the container that a folder lies in."""
-    return Boundary(container_of(folder), follows=links_asked_for() is True)
+    return Boundary(container_of(folder), follows=requested_links() is True)
 
 
 def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:

@@ -9,7 +9,7 @@ from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.bdv_xml import SUFFIX, contains_bdv, parse_xml
 from acqstream.formats.n5.folders import array_folder, container_of
 from acqstream.formats.n5.space import Attributes
-from acqstream.storage.boundary import links_asked_for
+from acqstream.storage.boundary import requested_links
 from acqstream.storage.read_file import ReadFile
 
 _MAX_XML_BYTES = 512 * 1024 * 1024
@@ -37,7 +37,7 @@ def _place(path: Path) -> tuple[Path, Attributes]:
     content = _bdv_content(path)
     if content is not None:
         base, name, fallback = parse_xml(content, str(path))
-        if links_asked_for() is not True and _leads_out(base, name):
+        if requested_links() is not True and _leads_out(base, name):
             claim = f"names the container {base}/{name}, outside of this folder"
             raise UnsupportedFeature(f"{path}: {claim}; that is followed with follow_links=True only")
         path = path.parent / base / name

@@ -33,7 +33,7 @@ from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder, check_json_length, parse_json_object
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
-from acqstream.storage.boundary import Boundary, links_asked_for
+from acqstream.storage.boundary import Boundary, requested_links
 from acqstream.storage.read_file import ReadFile
 
 _RAW_METADATA = frozenset({0, 1})
@@ -57,7 +57,7 @@ def open_readers(path: Path) -> list[NDTiffReader]:
 
 def _boundary_of(container: Path) -> Boundary:
     """Around a dataset that `acqstream.open` opens; `verify` and the views go by checksums, and note links."""
-    return Boundary(container, follows=links_asked_for() is not False)
+    return Boundary(container, follows=requested_links() is not False)
 
 
 class NDTiffReader:

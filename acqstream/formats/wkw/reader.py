@@ -17,7 +17,7 @@ from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube
 from acqstream.formats.wkw.header import HEADER_NAME
 from acqstream.formats.wkw.opening import FoundLevel, container_of, find_levels
-from acqstream.storage.boundary import Boundary, links_asked_for
+from acqstream.storage.boundary import Boundary, requested_links
 
 _MOST_FOLDERS = 256  # of which the headers are kept
 
@@ -153,4 +153,4 @@ def open_readers(path: Path, layer: str | None = None) -> list[WkwReader]:
 
 def boundary_of(path: Path) -> Boundary:
     """Around the dataset that a path lies in."""
-    return Boundary(container_of(path), follows=links_asked_for() is True)
+    return Boundary(container_of(path), follows=requested_links() is True)
