@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acqstream.errors import FrameRefused
-from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Placement, RollOver
+from acqstream.formats.ndtiff.placement import BLOCK_BYTES, Placement
 from acqstream.log.axis_kinds import AxisKinds
 from acqstream.log.continuation import Continuation
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Gap, Group
+from acqstream.log.open_group import OpenGroup
 from acqstream.log.placing import Placing
 from acqstream.log.recent_groups import GroupTable, address_of
 from acqstream.log.ring import Ring
@@ -56,9 +57,7 @@ class Intake:
         self._keys = keys
         self._kinds = AxisKinds()
         self._on_closed = on_closed
-        self._open: Group | None = None
-        self._slot: Placement | None = None
-        self._is_wanted = False  # the writer waits for the open group
+        self._open = OpenGroup(placing, ring, self._add_closed)
 
     # The life of the run.
 
@@ -101,7 +100,7 @@ class Intake:
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
-        """The place for the next frame. Never blocks; the memory is there for frames within `limit`.
+        """The place for the next frame. Never blocks; frames within `limit` have memory.
 
         Raises FrameRefused: gap (not the next number), axis_kind, duplicate_axes, payload_size, limit_exceeded.
         """
@@ -109,7 +108,7 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                return self._slot_at(self._place(frames))
+                return Slot(self, *self._open.reserve(self._open.place(frames)))
             except BaseException:
                 self._give_back(frames)
                 raise
@@ -124,13 +123,12 @@ class Intake:
             frames = FrameRun.of([header])
             self._check(header)
             try:
-                placement = self._place(frames)
-                # Without the producer's checksum nothing could tell that pixels were changed before or after the write.
-                if placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES:
-                    slot = self._slot_at(placement)
-                else:
+                placement = self._open.place(frames)
+                # Only the producer's checksum shows a change of the pixels before or after the write.
+                if not (placement.packed or header.checksum is None or address_of(pixels) % BLOCK_BYTES):
                     self._adopt(placement, pixels, release)
                     return
+                slot = Slot(self, *self._open.reserve(placement))
             except BaseException:
                 self._give_back(frames)
                 raise
@@ -138,45 +136,36 @@ class Intake:
         release()
 
     def _adopt(self, placement: Placement, pixels: memoryview, release: Callable[[], None]) -> None:
-        self.close_group()
+        self._open.close()
         tail = BLOCK_BYTES if len(pixels) % BLOCK_BYTES else 0
-        group = self._new_group(placement.pixels - placement.group_start + tail)
+        group = self._open.begin(placement.pixels - placement.group_start + tail)
         group.outside, group.let_go = pixels, release
         self.commit(group, placement)
-
-    def _slot_at(self, placement: Placement) -> Slot:
-        if placement.position > 0 and not self._extend_group(placement):
-            self.close_group()  # no room behind it in the ring: the frame starts a new group
-            placement = self._place(placement.frames)
-        group = self._open
-        if placement.position == 0 or group is None:
-            group = self._begin_group(placement)
-        self._slot = placement
-        return Slot(self, group, placement)
 
     def commit(self, group: Group, placement: Placement) -> None:
         """Take a filled slot into its group."""
         with self.condition:
-            self._slot = None
+            self._open.slot = None
             if self._has_ended:
                 return  # filled too late: it counts as not received, as the receipt says
-            first = not self.has_frames or self._is_wanted
+            first = not self.has_frames or self._open.is_awaited
             if group.let_go is not None:
                 self.queue.keep_outside(group)
             group.placements.append(placement)
-            self.received += len(placement.frames)
-            self.received_frames += len(placement.frames)
+            count = len(placement.frames)
+            self.received += count
+            self.received_frames += count
             self.received_payload_bytes += placement.frames.payload_bytes
             self.window.note_cost(group.span, placement)
             if not placement.packed:
-                self.close_group()
+                self._open.close()
             elif first:
                 self.condition.notify_all()  # the writer sets its deadline
 
     def reserve_run(self, frames: FrameRun) -> Slot | None:
         """One slot for frames whose pixels come back to back; None if they cannot all be stored so.
 
-        Then nothing has changed, and `reserve` tells frame by frame what stands in the way.
+        Then nothing has changed, and `reserve` raises the reason frame by frame.
         """
         with self.condition:
             self._check_turn(frames.number)
@@ -190,7 +179,8 @@ class Intake:
                 return None
             slot = None
             try:
-                slot = self._place_run(frames) or self._place_run(frames)  # once more, in a group of its own
+                place = self._open.reserve_run(frames) or self._open.reserve_run(frames)  # in a group of its own
+                slot = Slot(self, *place) if place is not None else None
             except FrameRefused:
                 pass
             finally:
@@ -204,14 +194,10 @@ class Intake:
             self._give_back(placement.frames)
 
     def _give_back(self, frames: FrameRun) -> None:
-        """These were admitted, and nobody will fill their place: a slot that stays would stop the writer for ever."""
+        """Forget frames that were admitted and whose place will not be filled."""
         if frames.number < self.received:
             return  # they were received before something else failed: the writer has them
-        self._slot = None
-        group = self._open
-        if group is not None and not group.placements:
-            self._open = None
-            self.ring.release(group.span)
+        self._open.give_back()
         self.condition.notify_all()
         if self._keys is not None:
             self._keys.discard_run(frames)
@@ -223,7 +209,7 @@ class Intake:
             if number + count > MAX_NUMBER:
                 text = f"skip of {count} numbers from {number} on: frame numbers end at {MAX_NUMBER}"
                 raise FrameRefused(text, code="bad_header", number=number)
-            self.close_group()
+            self._open.close()
             self.queue.add_gap(Gap(number, count, reason))
             self.received += count
             self.condition.notify_all()
@@ -233,14 +219,9 @@ class Intake:
         with self.condition:
             return self.window.limit(self.received, self.received_payload_bytes)
 
-    # Places.
-
     def _check(self, header: FrameHeader) -> None:
+        """Check that the frame may be stored, and note its axes as used. Raises FrameRefused."""
         self._check_turn(header.number)
-        self._admit(header)
-
-    def _admit(self, header: FrameHeader) -> None:
-        """Whether this frame may be stored at all; notes its axes as taken. Raises FrameRefused."""
         if self.window.is_overfull:
             raise self.window.refusal(header.number)
         self.placing.layout.check(header)
@@ -250,56 +231,19 @@ class Intake:
             raise FrameRefused(text, code="duplicate_axes", number=header.number)
 
     def _check_turn(self, number: int) -> None:
-        if self._slot is not None:
+        if self._open.slot is not None:
             raise RuntimeError("the last slot was neither committed nor abandoned")
         if self.is_closing:
             raise FrameRefused("the acquisition is closing", code="closing", number=number)
         if number != self.received:
             raise _gap(number, self.received)
 
-    def _place(self, frames: FrameRun) -> Placement:
-        placement = self.placing.place(frames, self._open.placements[-1] if self._open is not None else None)
-        if isinstance(placement, RollOver):
-            self.close_group()
-            placement = self.placing.place_in_next_stack(frames)
-        return placement
-
-    def _place_run(self, frames: FrameRun) -> Slot | None:
-        """All frames in one group, back to back; None, with the open group closed, if that does not go."""
-        self._place(frames.first(1))  # in the next stack file, where this one is full
-        placement = self.placing.place_run(frames, self._open.placements[-1] if self._open is not None else None)
-        if placement is not None and placement.position == 0:
-            self._begin_group(placement)
-        elif placement is None or not self._extend_group(placement):
-            self.close_group()
-            return None
-        assert self._open is not None
-        self._slot = placement
-        return Slot(self, self._open, placement)
-
-    def _extend_group(self, placement: Placement) -> bool:
-        group = self._open
-        return group is not None and self.ring.extend(group.span, placement.group_end - placement.group_start)
-
-    def _begin_group(self, placement: Placement) -> Group:
-        self.close_group()
-        return self._new_group(placement.group_end - placement.group_start)
-
-    def _new_group(self, length: int) -> Group:
-        span = self.ring.allocate(length)
-        try:
-            self._open = Group(self.placing.stack, span)
-        except BaseException:
-            self.ring.release(span)
-            raise
-        return self._open
-
     # The writer's side.
 
     @property
     def has_frames(self) -> bool:
         """Frames wait in the open group or in closed ones. Under the lock."""
-        return (self._open is not None and bool(self._open.placements)) or self.has_closed
+        return self._open.has_frames or self.has_closed
 
     @property
     def has_closed(self) -> bool:
@@ -312,21 +256,13 @@ class Intake:
 
     def close_group(self) -> bool:
         """Hand the open group to the writer; False if a slot in it is not filled yet. Under the lock."""
-        group = self._open
-        if group is None:
-            return True
-        if self._slot is not None or not group.placements:
-            self._is_wanted = True
-            return False
-        self._is_wanted = False
-        group.close()
-        self.placing.end = group.end
-        self._open = None
+        return self._open.close()
+
+    def _add_closed(self, group: Group) -> None:
         if group.outside is None:
             self._on_closed(group)
         self.queue.add(group)
         self.condition.notify_all()
-        return True
 
     def release(self, groups: Sequence[Group | Gap], next_number: int) -> None:
         """Published: their memory may be used again."""

@@ -15,8 +15,8 @@ from acqstream.log import intake
 from acqstream.log.axis_kinds import AxisKinds
 from acqstream.log.frame_keys import FrameKeys
 from acqstream.log.group import Group
-from acqstream.log.intake import Intake
 from acqstream.log.log import Log
+from acqstream.log.open_group import OpenGroup
 from acqstream.log.ring import Ring
 from acqstream.log.window import Window
 from acqstream.model.frame_run import FrameRun
@@ -38,7 +38,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "claim": (Ring, "_claim"),
     "more memory": (Ring, "extend"),
     "group": (Group, "__init__"),
-    "begin": (Intake, "_begin_group"),
+    "begin": (OpenGroup, "begin"),
     "slot": (intake, "Slot"),
     "address": (intake, "address_of"),
     "pixels": (Group, "pixels_of"),

@@ -32,7 +32,6 @@ LARGE_CLASSES = frozenset(
         "NDTiffReader",
         "_Rebuild",
         "Verification",
-        "Intake",
         "Log",
         "Assembly",
         "MirrorView",
