@@ -14,10 +14,10 @@ import numpy as np
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import PICTURE_AXES, TILE_AXES, TIME, Z, axis_order, stored_axis_order
 from acqstream.arrays.axis_values import AxisPlan, axis_plans
+from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
 from acqstream.arrays.stored_places import PlannedAxis, plan_places
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
-from acqstream.model.frame_space import SECOND, UM, FrameSpace, frame_space
 
 
 @dataclass(frozen=True, slots=True)

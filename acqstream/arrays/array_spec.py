@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from acqstream.arrays.frame_space import Place, StageAxes
 from acqstream.grid.block_mean import reduced_shape
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import Place, StageAxes
 
 Position = tuple[int, ...]
 """Of a chunk in the grid: an item per axis, in the order of the axes, from 0."""

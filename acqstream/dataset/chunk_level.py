@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.frame_space import Place
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.shown_array import Part, copy_part, in_stored_order, parts_along, shown_axes
 from acqstream.dataset.source import (
@@ -31,7 +32,6 @@ from acqstream.dataset.source import (
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import Place
 
 _PIXELS = ((Y, X, C), (Y, X))
 

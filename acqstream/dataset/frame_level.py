@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import COLUMN, ROW
 from acqstream.arrays.frame_array import FrameArray
+from acqstream.arrays.frame_space import UM, FrameSpace, Place, frame_space
 from acqstream.arrays.mosaic import Run, Side
 from acqstream.arrays.selection import as_slice
+from acqstream.arrays.space_evidence import POSITION, SpaceWitnesses
 from acqstream.dataset.source import (
     C,
     LevelAddress,
@@ -32,9 +34,7 @@ from acqstream.dataset.source import (
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.formats.reader_array import array_of
-from acqstream.formats.space_evidence import POSITION, SpaceWitnesses
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import UM, FrameSpace, Place, frame_space
 
 
 class _Piece(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.frame_space import UM_BY_UNIT, Place
 from acqstream.arrays.selection import Selection, as_numpy, expand, positions
 from acqstream.dataset.dask_arrays import to_dask
 from acqstream.dataset.level_array import LevelArray
@@ -16,7 +17,6 @@ from acqstream.dataset.reopened import reopened
 from acqstream.dataset.source import LevelAddress, LevelSource, Missing, X, Z
 from acqstream.dataset.xarray_arrays import to_xarray
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import UM_BY_UNIT, Place
 
 if TYPE_CHECKING:
     import dask.array

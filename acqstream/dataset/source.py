@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.frame_space import Place
 from acqstream.arrays.selection import as_slice
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import Place
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 

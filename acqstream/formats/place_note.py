@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from acqstream.arrays.frame_space import Place, StageAxes
 from acqstream.model.finite_number import finite_number
-from acqstream.model.frame_space import Place, StageAxes
 
 
 def read_places(note: Mapping[str, Any]) -> tuple[tuple[Place | None, ...], StageAxes]:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import Z
 from acqstream.arrays.frame_places import FramePlaces
+from acqstream.arrays.frame_space import UM, Distance, FrameSpace, Place, frame_space
+from acqstream.arrays.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.formats.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
-from acqstream.model.frame_space import UM, Distance, FrameSpace, Place, frame_space
 
 _MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writing take long
 

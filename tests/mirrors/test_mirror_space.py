@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.arrays.stage_affine import StageAffine
 from acqstream.mirrors import mirror_tasks, mirror_view
 from acqstream.mirrors.task_runner import PartRunner
 from acqstream.model.acquisition_spec import AxisSpec
-from acqstream.model.stage_affine import StageAffine
 from acqstream.views.view import ViewRun
 from tests.log.make_frames import Axes, Frame, frame_of, start_log, write_log
 from tests.mirrors.mirror_cases import finish, places_of, run_of

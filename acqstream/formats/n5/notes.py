@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.frame_space import Place, StageAxes
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
 from acqstream.formats.place_note import read_places
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
-from acqstream.model.frame_space import Place, StageAxes
 
 KEY = "acqstream"
 _MAX_AXES = 32

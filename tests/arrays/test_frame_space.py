@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from acqstream.arrays.frame_space import SpaceEvidence, StageReading, frame_space, stage_reading
 from acqstream.model.axes import AxisValue
-from acqstream.model.frame_space import SpaceEvidence, StageReading, frame_space, stage_reading
 
 
 def stack(step_um: float = 0.3, start_um: float = 5.0, count: int = 6) -> list[tuple[int, StageReading]]:

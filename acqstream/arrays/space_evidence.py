@@ -6,12 +6,11 @@ Which frames they are follows from the dataset alone, so a mirror that was kille
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from acqstream.arrays.frame_space import TIME, SpaceEvidence, StageReading, Z, stage_reading
 from acqstream.errors import DatasetError
-from acqstream.formats.base import FrameReader
 from acqstream.model.axes import Axes, AxisValue
-from acqstream.model.frame_space import TIME, SpaceEvidence, StageReading, Z, stage_reading
 
 POSITION = "position"
 MAX_STACKS = 8
@@ -21,13 +20,23 @@ MAX_POSITIONS = 100_000
 _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 
 
+class MetadataReader(Protocol):
+    """The calls of a reader of frames by which their space is found. Rows count frames in order of arrival."""
+
+    def __len__(self) -> int: ...
+    def key(self, row: int) -> dict[str, AxisValue]: ...
+    def find(self, axes: Axes) -> int | None: ...
+    def axis_values(self) -> dict[str, list[AxisValue]]: ...
+    def read_metadata(self, row: int) -> dict[str, Any]: ...
+
+
 class SpaceWitnesses:
     """Reads metadata of frames of a reader, each once. `look` may be called again as the dataset grows.
 
     Integers lie at their own values along an axis; names lie nowhere.
     """
 
-    def __init__(self, reader: FrameReader) -> None:
+    def __init__(self, reader: MetadataReader) -> None:
         self._reader = reader
         self._first: dict[str, Any] | None = None
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from acqstream.arrays.even_spacing import even_distance
+from acqstream.arrays.stage_affine import StageAffine, find_affine
 from acqstream.model.axes import AxisValue
-from acqstream.model.even_spacing import even_distance
 from acqstream.model.finite_number import finite_number
-from acqstream.model.stage_affine import StageAffine, find_affine
 
 TIME, Z = "time", "z"
 UM, SECOND = "um", "s"
