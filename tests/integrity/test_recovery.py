@@ -305,7 +305,7 @@ def test_a_fault_in_recovery_does_not_keep_the_daemon_from_starting(
 
     monkeypatch.setattr(crashed_datasets, "recover", faulty)
     assert [report.folder for report in recover_all([bad, good])] == [str(good)]
-    assert f"cannot recover {bad}: a fault of this program" in caplog.text
+    assert f"cannot recover {bad}: unexpected error" in caplog.text
 
 
 def test_one_bad_dataset_does_not_hold_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
