@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,8 +11,10 @@ from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.units import count_text
 from acqstream.errors import ConfigError
-from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.model.view_spec import ViewSpec
+
+if TYPE_CHECKING:
+    from acqstream.formats.chunk_format import ChunkFormat
 
 
 def mirror_array(

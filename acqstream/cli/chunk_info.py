@@ -56,13 +56,17 @@ def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
         dtype=str(full.dtype),
         units=full.units,
         translation=full.translation,
-        labels={
-            name: [*map(str, values)] for name, values in full.axis_values().items() if not isinstance(values, range)
-        },
+        labels=_labels(full),
         levels=[_describe_level(level) for level in dataset.levels],
         size_bytes=size_bytes,
         summary_metadata=dict(dataset.summary_metadata),
     )
+
+
+def _labels(level: Level) -> dict[str, list[str]]:
+    """Names along each axis: those that the format keeps, else the values unless they only count."""
+    values = {name: found for name, found in level.axis_values().items() if not isinstance(found, range)}
+    return {name: [*map(str, names)] for name, names in {**values, **level.labels}.items()}
 
 
 def print_chunk_info(found: ChunkInfo) -> None:

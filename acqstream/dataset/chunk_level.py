@@ -78,6 +78,15 @@ class ChunkLevel:
         return {**self.reader.spec.attributes, "path": str(self.path), "level": level, "complete": complete}
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        noted, found = self.reader.spec.labels, {}
+        for axis in shown_axes(self.reader.spec):
+            names = noted.get(axis.name, ())
+            if names and len(names) > max(axis.places, default=-1):
+                found[axis.name] = [names[at] for at in axis.places]
+        return found
+
+    @property
     def places(self) -> tuple[Place | None, ...]:
         spec = self.reader.spec
         order = next((axis.places for axis in shown_axes(spec) if axis.name == POSITION), range(len(spec.places)))

@@ -98,6 +98,10 @@ class FrameLevel:
         }
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {}  # the values are all that frames have
+
+    @property
     def places(self) -> tuple[Place | None, ...]:
         positions = self.axis_values().get(POSITION)
         if positions is None:

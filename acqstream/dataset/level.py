@@ -124,6 +124,11 @@ class Level:
         return self.source.places
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """Names of all positions along an axis, e.g. of channels, where the format keeps them beside the values."""
+        return self.source.labels
+
+    @property
     def pixel_size_um(self) -> float | None:
         """Side of a pixel of this level along x in micrometres; None where nothing tells it."""
         spacing = self.source.spacing(X)

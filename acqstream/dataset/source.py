@@ -155,6 +155,10 @@ class LevelSource(Protocol):
         """Where each position along `position` lies: (z, y, x) in um of its first item; None: not known."""
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """Names of the positions along an axis, where the format keeps them beside the values."""
+
+    @property
     def z_direction(self) -> int:
         """-1 where planes run against the stage's z, else 1."""
 

@@ -307,8 +307,9 @@ class Log:
             return self._counts.published >= count
 
     def _raise_error(self) -> None:
-        if self.error is not None:
-            raise self.error
+        error = self._state.error  # not by the property: this runs for every frame
+        if error is not None:
+            raise error
 
     def _has_room(self, header: FrameHeader) -> bool:
         limit = self._intake.limit()
