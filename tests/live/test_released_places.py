@@ -63,7 +63,7 @@ def test_sides_that_only_equal_integers_are_refused(tmp_path: Path, shape: list[
 
 
 def test_a_fault_behind_frames_that_wait_to_be_written(tmp_path: Path) -> None:
-    prelude = PRELUDE.format(module="acqstream.log.slot", owner="Slot", name="__init__", nth=5)
+    prelude = PRELUDE.format(module="acqstream.log.intake", owner="Slot", name="__init__", nth=5)
     with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon, WireClient(daemon.endpoint) as client:
         ds = new_dataset_id()
         path = client.open("cells", ds)["path"]
