@@ -52,13 +52,19 @@ class OpenGroup:
         return group, placement
 
     def reserve_run(self, frames: FrameRun) -> tuple[Group, Placement] | None:
-        """Memory for frames back to back in one group; None, with the open group closed, if they do not fit so."""
+        """Memory for frames back to back in one group; None, with the open group closed, if they do not fit so.
+
+        A run never loses the end of the ring, which the window counts as free: there the caller reserves frame by frame.
+        """
         self.place(frames.first(1))  # in the next stack file, where this one is full
         group = self.group
         placement = self._placing.place_run(frames, group.placements[-1] if group is not None else None)
         if placement is not None and placement.position == 0:
             self.close()
-            group = self.begin(placement.group_end - placement.group_start)
+            length = placement.group_end - placement.group_start
+            if not self._ring.fits_at_head(length):
+                return None
+            group = self.begin(length)
         elif placement is None or not self._extend(placement):
             self.close()
             return None

@@ -91,6 +91,11 @@ class Ring:
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         return span
 
+    def fits_at_head(self, length: int) -> bool:
+        """Return True if `allocate` would lose nothing at the ring's end."""
+        offset = self._room_for(align_up(length))
+        return offset == self._head or (offset == 0 and self._head == self.size_bytes)
+
     def extend(self, span: Span, length: int) -> bool:
         """Make the newest span longer in place; False if there is no room behind it."""
         length = align_up(length)

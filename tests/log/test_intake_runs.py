@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,30 @@ def test_what_the_window_allows_finds_memory_whichever_frames_bring_the_words(ma
     assert intake.received == limit.number
     assert intake.window.stops == 0
     assert intake.ring.beside_peak_bytes <= MIB
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_runs_that_grow_stay_in_the_ring_when_the_disk_is_slow(seed: int) -> None:
+    """A run that does not fit before the ring's end comes frame by frame: as a run it would lose that end."""
+    chance, intake = random.Random(seed), intake_of(16 * MIB)
+    headers = [frame_of(number, (256, 256), checksum=False).header for number in range(400)]
+    frame_bytes, waiting, limit = headers[0].payload_bytes, list[Group](), intake.limit()
+    while intake.received < len(headers):
+        first = intake.received
+        payload = limit.payload_bytes - intake.received_payload_bytes
+        count = min(chance.randint(1, 30), len(headers) - first, payload // frame_bytes, limit.number - first)
+        some = headers[first : first + count]
+        run = intake.reserve_run(FrameRun.of(some)) if count > 1 else None
+        for slot in [run] if run is not None else map(intake.reserve, some):
+            slot.commit()
+        if not some or chance.random() < 0.02:
+            waiting += taken(intake)
+            done = waiting[: chance.randint(1, len(waiting))] if waiting else []
+            if done:
+                intake.release(done, done[-1].next_number)
+            del waiting[: len(done)]
+            limit = intake.limit()
+    assert intake.ring.beside_peak_bytes == 0
 
 
 names = st.sampled_from([(), ("a",), ("b",), ("a", "b"), ("b", "a")])
