@@ -63,10 +63,12 @@ class DiskReads:
         """Answer the requests that are read or overdue."""
         while self._waiting and self._waiting[0].is_answerable(now_s):
             one = self._waiting.popleft()
-            if one.error is not None:
-                one.refuse(one.error)
+            assert one.outcome is not None
+            result, error = one.outcome
+            if error is not None:
+                one.refuse(error)
             else:
-                one.answer(one.result)
+                one.answer(result)
 
     def close(self) -> None:
         """End the thread; a stalled read is left behind, without an answer."""
@@ -82,7 +84,10 @@ class DiskReads:
 
 
 class _Read:
-    """One request. Its thread sets result or error, then is_read; the loop reads them after it."""
+    """One request. outcome is its result or its error; the thread sets it, or the loop when the read is overdue.
+
+    It is one value because both may set it at the same moment: whichever the loop reads is complete.
+    """
 
     def __init__(
         self,
@@ -94,35 +99,30 @@ class _Read:
         self.client = client
         self.answer = answer
         self.refuse = refuse
-        self.result: Any = None
-        self.error: AcqStreamError | None = None
-        self.is_read = False
+        self.outcome: tuple[Any, AcqStreamError | None] | None = None
         self._read = read
         self._until_s = time.monotonic() + READ_S
-        self._is_overdue = False
 
     def is_answerable(self, now_s: float) -> bool:
         """Return True if there is a result or an error; an overdue read has the error from here on."""
-        if not self.is_read and now_s >= self._until_s:
-            self._is_overdue = True
-            self.error = _failure(errno.ETIMEDOUT, f"the disk did not answer within {READ_S:g} s")
-        return self.is_read or self._is_overdue
+        if self.outcome is None and now_s >= self._until_s:
+            self.outcome = None, _failure(errno.ETIMEDOUT, f"the disk did not answer within {READ_S:g} s")
+        return self.outcome is not None
 
     def run(self) -> None:
-        """In the thread. Nothing reads what was refused already."""
-        if self._is_overdue:
+        """Read, in the thread. A request that was refused meanwhile is not read any more."""
+        if self.outcome is not None:
             return
-        result, error = None, None
+        outcome: tuple[Any, AcqStreamError | None]
         try:
-            result = self._read()
-        except AcqStreamError as known:
-            error = known
-        except Exception as fault:
+            outcome = self._read(), None
+        except AcqStreamError as error:
+            outcome = None, error
+        except Exception as error:
             logger.exception("unexpected error in a read that answers a request")
-            error = AcquisitionFailed(f"a fault in the daemon: {type(fault).__name__}: {fault}")
-        if not self._is_overdue:
-            self.result, self.error = result, error
-            self.is_read = True
+            outcome = None, AcquisitionFailed(f"a fault in the daemon: {type(error).__name__}: {error}")
+        if self.outcome is None:
+            self.outcome = outcome
 
 
 def _failure(number: int, text: str) -> StorageError:
