@@ -54,7 +54,7 @@ class OpenGroup:
     def reserve_run(self, frames: FrameRun) -> tuple[Group, Placement] | None:
         """Memory for frames back to back in one group; None, with the open group closed, if they do not fit so.
 
-        A run never loses the end of the ring, which the window counts as free: there the caller reserves frame by frame.
+        A run never loses the end of the ring, which the window counts as free. Single frames use it.
         """
         self.place(frames.first(1))  # in the next stack file, where this one is full
         group = self.group

@@ -59,7 +59,12 @@ class Waker:
 
     def wait(self, timeout_s: float) -> None:
         """Return once woken, after timeout_s seconds at the latest."""
-        select.select([self._descriptor], [], [], timeout_s)
+        if hasattr(select, "poll"):  # select takes no descriptor from 1024 on
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLIN)
+            poll.poll(timeout_s * 1000)
+        else:
+            select.select([self._descriptor], [], [], timeout_s)
         self.clear()
 
     def clear(self) -> None:
