@@ -148,6 +148,8 @@ class StoredPlaces:
 
     def _place(self, value: AxisValue) -> int:
         place = self.find(value)
+        if place == 0 and self._waits_for_home:  # else an integer that comes later would take this place, too
+            self._bind_home(value)
         return self._assign(value) if place is None else place
 
     def _assign(self, value: AxisValue) -> int:
@@ -173,7 +175,10 @@ class StoredPlaces:
         if self._axis.rule != "dense":
             return 0
         if self._home is None:
-            if self._first is None:  # declared names may never come
+            if self._first is None:  # declared names may never come; the one at place 0 may have
+                if not self._waits_for_home and self._taken[:1] == b"\1":
+                    self._home = 0
+                    return 0
                 self._waits_for_home = True
                 self._end = max(self._end, 1)
                 return 0

@@ -104,6 +104,18 @@ def test_stored_places_are_kept_and_read_in_the_order_of_the_rule(
             assert shown[name].places[position] == place[shown[name].stored]
 
 
+@pytest.mark.parametrize("names", [[None, "b"], ["b", None]])
+def test_an_integer_never_takes_the_place_of_a_declared_name(names: list[AxisValue | None]) -> None:
+    declared = [{"name": "channel", "labels": ["b", "c"]}]
+    places = FramePlaces(plan({"time": 0}, declared=declared))
+    keys: list[dict[str, AxisValue]] = [{"time": 0} if name is None else {"channel": name, "time": 0} for name in names]
+    keys += [{"channel": 0, "time": 0}, {"channel": "c", "time": 0}]
+    taken = [places.take(key)[1] for key in keys]
+    assert taken == [0, 0, 2, 1]
+    assert [places.take(key)[1] for key in keys] == taken
+    assert places.axis_values()["channel"] == ["b", "c", 0]
+
+
 def test_dense_integers_are_their_own_places() -> None:
     places = FramePlaces(plan({"time": 0}))
     assert [places.take({"time": value})[0] for value in (0, 17, 2, 23, 24, 5_000_000, 25)] == [
