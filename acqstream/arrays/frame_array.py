@@ -128,8 +128,6 @@ def frame_array(
             planned[name] = more
     if canvas is None:
         canvas = Canvas(Side(frame_shape[0]), Side(frame_shape[1]))
-    if is_stitched:
-        sets = tuple(kind for kind in sets if ROW in kind and COLUMN in kind)
     return FrameArray(values, canvas, tuple(frame_shape), is_stitched, homes, sets, planned)
 
 

@@ -13,7 +13,7 @@ from acqstream.dataset import dask_arrays
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.source import LevelAxis, pixel_axis
 from acqstream.errors import UnsupportedFeature
-from tests.formats.n5.n5_samples import samples, write_pyramid
+from tests.formats.n5.n5_samples import make_dataset, samples, write_pyramid
 
 AXES = ("time", "z", "y", "x")
 
@@ -169,3 +169,25 @@ def test_an_axis_of_hostile_length_is_told_and_not_listed(tmp_path):
         with pytest.raises(UnsupportedFeature, match=r"axis 'z' has 1,125,899,906,842,624 positions"):
             _ = ds.axes
         assert not ds.levels[0].read((2**49, 0)).any()
+
+
+def test_no_more_missing_chunks_are_listed_than_the_limit(tmp_path):
+    make_dataset(tmp_path / "a.n5" / "s0", (10, 10), (4, 5))
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        level = ds.levels[0]
+        missing = level.missing()
+        assert len(missing) == level.missing_count == 6
+        for limit in (0, 1, 5, 6, 7):
+            assert level.missing(limit=limit) == missing[:limit]
+            assert level.missing((slice(0, 9), ...), limit=limit) == missing[:limit]
+
+
+def test_a_refresh_finds_a_larger_shape_and_new_levels(tmp_path):
+    make_dataset(tmp_path / "a.n5" / "s0", (10, 10), (5, 5))
+    with acqstream.open(tmp_path / "a.n5") as ds:
+        assert [level.shape for level in ds.levels] == [(10, 10)]
+        make_dataset(tmp_path / "a.n5" / "s0", (10, 20), (5, 5))
+        make_dataset(tmp_path / "a.n5" / "s1", (5, 10), (5, 5), downsamplingFactors=[2, 2])
+        assert [level.shape for level in ds.levels] == [(10, 10)]
+        assert ds.refresh() == []
+        assert [level.shape for level in ds.levels] == [(20, 10), (10, 5)]

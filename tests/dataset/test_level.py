@@ -208,3 +208,49 @@ def test_planned_places_without_frames_are_missing_once_the_run_has_ended(tmp_pa
             {"time": 2, "channel": "B"},
         ]
         assert level.missing((1, ...)) == [{"time": 1, "channel": "B"}]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_last_of_two_frames_at_one_place_is_read(tmp_path: Path, turn: int) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"channel": "DAPI", "z": 1}, image(9))
+    keys: list[dict[str, Any]] = [{"channel": "BF"}, {"channel": "BF", "z": 0}]
+    for seed, key in enumerate(keys[::turn]):
+        folder.add(key, image(seed))
+    with acqstream.open(folder.path) as ds:
+        level = ds.levels[0]
+        assert level.axis_values() == {"channel": ["DAPI", "BF"], "z": [0, 1]}
+        assert np.array_equal(level.read((1, 0)), image(1))
+
+
+@pytest.mark.parametrize(
+    ("axes", "summary", "start"),
+    [
+        ({"time": 0}, {}, (20, 10)),
+        ({"position": 0}, {}, (0, 0)),
+        ({"row": 0, "column": 0}, {"TiledImageStorage": True}, (0, 0)),
+    ],
+)
+def test_pixels_lie_at_the_stage_place_unless_there_are_several(
+    tmp_path: Path, axes: dict[str, Any], summary: dict[str, Any], start: tuple[float, float]
+) -> None:
+    overlap = {"GridPixelOverlapY": 0, "GridPixelOverlapX": 0}
+    folder = Folder(tmp_path / "Full resolution", {**summary, **overlap, "PixelSizeUm": 0.5})
+    folder.add(axes, image(0), metadata={"XPositionUm": 10, "YPositionUm": 20})
+    with acqstream.open(tmp_path) as ds:
+        level = ds.levels[0]
+        assert level.is_stitched == bool(summary)
+        assert level.translation[-2:] == start
+        assert level.places == (((0, 20, 10),) if "position" in axes else ())
+
+
+def test_distances_are_looked_for_again_in_new_frames(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    folder.add({"z": 0}, image(0), metadata={"ZPositionUm": 5})
+    with acqstream.open(folder.path) as ds:
+        level = ds.levels[0]
+        assert level.z_step_um is None
+        folder.add({"z": 1}, image(1), metadata={"ZPositionUm": 7})
+        assert level.z_step_um is None
+        ds.refresh()
+        assert level.z_step_um == 2

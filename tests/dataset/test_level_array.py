@@ -205,3 +205,11 @@ def test_a_window_in_a_lower_level_covers_all_of_it(
 
     lower = layout(start, size).in_level(layout((0, 0), (1, 1)), {"y": 4, "x": 4})
     assert (lower.origin, lower.shape) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [((21, 20), (5, 5)), ((3, 4), (1, 1)), ((16, 17), (4, 5))])
+def test_a_window_ends_where_the_lower_level_of_an_array_does(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    """The last 1 to 3 rows of the full resolution fill no row of the level."""
+    full = LevelLayout((), (pixel_axis("y", 0, size[0]), pixel_axis("x", 0, size[1])), np.dtype("u2"), (1, 1))
+    lower = replace(full, pixels=(pixel_axis("y", 0, 5), pixel_axis("x", 0, 5)))
+    assert full.in_level(lower, {"y": 4, "x": 4}).shape == expected
