@@ -212,7 +212,7 @@ def _run(run: ViewRun, *, follow: bool) -> None:
         try:
             while (wait_s := run.step()) is not None:
                 now = run.progress()
-                bar.update(task, completed=now.cursor + run.view.taken_ahead, total=now.count or None)
+                bar.update(task, completed=now.cursor + run.frames_ahead, total=now.count or None)
                 if now.state is ViewState.LOCKED:
                     raise DatasetLocked(run.reason)
                 if now.state is ViewState.WAITING and not follow:

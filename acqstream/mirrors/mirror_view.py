@@ -34,7 +34,7 @@ from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.task_runner import PartRunner
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.own_names_disk import remove_temporaries
-from acqstream.views.base import View, ViewSource
+from acqstream.views.base import RangeView, ViewSource
 from acqstream.views.feed import Lease
 
 MEMORY_MB = 1024
@@ -52,7 +52,7 @@ class _Placed(NamedTuple):
     place: tuple[int, ...]
 
 
-class MirrorView(View):
+class MirrorView(RangeView):
     """settings: what the user asked for: "format", and the options of the format. container: the folder of the mirror,
     None: beside the dataset. is_remade: one that is there is removed first. runner: of processes that make it, of a
     dataset that does not grow; memory_mb and threads are those of each.
@@ -136,7 +136,7 @@ class MirrorView(View):
         remove_container(self._source.disk, self._source.folder, self._note, self._container)
         self._note = None
 
-    def take_together(self, cursor: int, count: int) -> int | None:
+    def take_range(self, cursor: int, count: int) -> int | None:
         if self._runner is None:
             return None
         if cursor == count:
@@ -157,7 +157,7 @@ class MirrorView(View):
         return count
 
     @property
-    def taken_ahead(self) -> int:
+    def frames_ahead(self) -> int:
         return self._parts.frames_done if self._parts is not None else 0
 
     def is_ready(self, row: int) -> bool:

@@ -1,4 +1,8 @@
-"""What a view is, to those who move it on: `acqstream.views.view.ViewRun`."""
+"""The interface of a view, as `acqstream.views.view.ViewRun` drives it.
+
+`View` has what all views need. `DigestingView` adds work on frames before they are published (the pyramid),
+`RangeView` work on many frames at once by other processes (mirrors).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,13 @@ from acqstream.views.feed import Lease
 
 @dataclass(frozen=True, slots=True)
 class ViewSource:
-    """What a view is made from, and where. dataset is the container, folder the view's own one beside it; reader is of
-    the full resolution; request and dataset_id are those of acqstream.json; in datasets of other writers the one is
-    empty, the other made from their summary. is_ours: an earlier run has begun with this dataset. may_use_disk is for
-    threads of the view's own: it says whether a log has a backlog."""
+    """The source of a view, and its folder.
+
+    dataset is the container, folder the view's own one beside it; reader is of the full resolution. request and
+    dataset_id are those of acqstream.json. In datasets of other programs request is empty, and dataset_id is made from
+    their summary. is_ours: an earlier run has started with this dataset. may_use_disk is for threads of the view: it
+    returns False while a log has a backlog.
+    """
 
     dataset: Path
     folder: Path
@@ -33,110 +40,116 @@ class ViewSource:
 
 
 class View(ABC):
-    """What is made of the frames. Used by one thread at a time; errors of all methods end the view, except DiskFull.
+    """A function of the frames. Used by one thread at a time; errors of all methods end the view, except DiskFull.
 
-    A frame's pixels may prove overwritten after they were used: so `take` works on them and keeps nothing, `keep` adds
-    what came of it. The disk is used only in the methods that say so: they are not called while the log has a backlog.
-    After DiskFull those are called again, once there may be room: they must leave behind what they can go on with.
+    A frame's pixels may prove overwritten after they were used. So `take` works on them and changes nothing; `keep`
+    adds its outcome. The disk is used only in the methods that name it, and these are not called while the log has a
+    backlog. After DiskFull they are called again once space may be free, so they must leave a state to continue from.
 
-    Called once, in this order: `open`; `restore` where an earlier run left a checkpoint, `clear` where it is of no use;
-    at the end `close`.
+    Called once, in this order: `open`; `restore` if an earlier run left a usable checkpoint, `clear` if its checkpoint
+    is unusable; at the end `close`.
     """
 
     marks_first = False
-    """There must be a checkpoint before anything else is written: it says whose the files are."""
+    """A checkpoint must exist before anything else is written: it names the dataset that the files belong to."""
 
     def open(self, source: ViewSource) -> None:  # noqa: B027
         """Uses the disk. Raises DatasetError if no view can be made of this dataset."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        """Resume from what `save` returned after `cursor` frames. Uses the disk.
+        """Resume from the state that `save` returned after `cursor` frames. Uses the disk.
 
-        Files may hold more frames than the state: frames from `cursor` on come again. Raises CannotResume if the state
+        Files may have more frames than the state: frames from `cursor` on come again. Raises CannotResume if the state
         is invalid or the view's files were changed: only then the view is cleared and restarted. Any other error fails
         the view and leaves its files as they are.
         """
 
     def clear(self) -> None:  # noqa: B027
-        """Remove what an earlier run has made, also of another dataset. Uses the disk."""
-
-    @property
-    def most_digests(self) -> int:
-        """How many there may be at once."""
-        return 0
-
-    def digest(self, pixels: NDArray[Any]) -> Any:
-        """Do the work on the pixels of a frame that is not published yet; `take` gets what came of it with the lease.
-
-        None: nothing can be done. What is returned may never come back. As `take` it changes nothing.
-        """
-        del pixels
-        return None
-
-    def take_together(self, cursor: int, count: int) -> int | None:
-        """Take all frames from `cursor` up to `count` by means of its own; the cursor now, the old one while that takes
-        a while: it is called again. None: they come one by one. Uses the disk.
-        """
-        del cursor, count
-        return None
+        """Remove the files of an earlier run, also those of another dataset. Uses the disk."""
 
     def is_ready(self, row: int) -> bool:
-        """Whether the frame in this row can be taken with the memory there is, and without the disk."""
+        """Return whether the frame in this row can be taken with the memory at hand, and without the disk."""
         del row
         return True
 
-    def is_nearly_ready(self, row: int) -> bool:
-        """Whether `make_ready` needs but a few small files and frames: then it may be called during a backlog."""
-        del row
-        return False
-
     def make_ready(self, row: int) -> bool:
-        """Make it so; False where that takes a while: it is called again. Uses the disk."""
+        """Prepare for the frame in this row; False if that takes a while: it is called again. Uses the disk."""
         del row
         return True
 
     @abstractmethod
     def take(self, lease: Lease) -> Any:
-        """Work on one frame; what comes of it. The view itself does not change."""
+        """Work on one frame and return the outcome. The view itself does not change."""
 
     @abstractmethod
     def keep(self, taken: Any) -> None:
-        """Add what `take` returned."""
-
-    @property
-    def taken_ahead(self) -> int:
-        """How many frames behind the cursor are taken, too: worth saving."""
-        return 0
+        """Add an outcome of `take`."""
 
     @property
     def warning(self) -> str:
-        """What the operator should know of the result, once it is sure."""
+        """A warning to the operator about the result, once it is certain; else empty."""
         return ""
 
     @property
     def waiting(self) -> int:
-        """How many pieces of the result are begun, and cannot be written before more frames come, or the end."""
+        """Number of pieces of the result that are started and cannot be written before more frames come, or the end."""
         return 0
 
     def work(self, now_s: float, *, is_idle: bool) -> None:  # noqa: B027
         """Write what is due. is_idle: all published frames are taken. Uses the disk."""
 
     def settle(self) -> bool:
-        """Write all that was taken, as it is; False where that takes a while: it is called again. Uses the disk."""
+        """Write all frames taken, as they are; False if that takes a while: it is called again. Uses the disk."""
         return True
 
     def finish(self) -> bool:
-        """All frames are taken, and for now none will come: write the rest. As `settle`."""
+        """Write the remainder: all frames are taken, and for now none will come. As `settle`."""
         return True
 
     @abstractmethod
     def save(self) -> dict[str, Any]:
-        """What `restore` takes, as JSON values, with everything that it names forced to the disk."""
+        """Return the state for `restore`, as JSON values, with all that it names forced to the disk."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """What it has made, for people."""
+        """Return the contents of the result, for people."""
 
     def close(self) -> None:  # noqa: B027
         """Close all files, as they are. Repeating it changes nothing."""
+
+
+class DigestingView(View):
+    """A view that works on frames in memory before they are published."""
+
+    @property
+    @abstractmethod
+    def max_digests(self) -> int:
+        """Number of digests that may exist at once."""
+
+    @abstractmethod
+    def digest(self, pixels: NDArray[Any]) -> Any:
+        """Work on the pixels of a frame that is not published yet; `take` gets the outcome in the lease.
+
+        None: no digest can be made now. A digest may never come back. The view itself does not change.
+        """
+
+    @abstractmethod
+    def is_nearly_ready(self, row: int) -> bool:
+        """Return whether `make_ready` needs only a few small files and frames: then a backlog does not prevent it."""
+
+
+class RangeView(View):
+    """A view that can take many frames at once, by processes of its own."""
+
+    @abstractmethod
+    def take_range(self, cursor: int, count: int) -> int | None:
+        """Take all frames from `cursor` up to `count`, and return the new cursor. Uses the disk.
+
+        The old cursor: this takes a while and is called again. None: the frames have to come one by one.
+        """
+
+    @property
+    @abstractmethod
+    def frames_ahead(self) -> int:
+        """Number of frames already processed beyond the cursor; worth a checkpoint."""

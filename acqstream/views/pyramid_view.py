@@ -23,7 +23,7 @@ from acqstream.formats.ndtiff.stack_header import parse_stack_header
 from acqstream.grid.reduction import Halving, inner_tile
 from acqstream.model.axes import check_axes
 from acqstream.model.frame_header import FrameHeader
-from acqstream.views.base import View, ViewSource
+from acqstream.views.base import DigestingView, ViewSource
 from acqstream.views.feed import Lease
 from acqstream.views.pyramid_levels import PyramidLevels, level_folders
 from acqstream.views.pyramid_state import PyramidState
@@ -47,7 +47,7 @@ class _Taken(NamedTuple):
     pixels: NDArray[Any] | None = None
 
 
-class PyramidView(View):
+class PyramidView(DigestingView):
     """is_remade: whatever levels there are, are replaced by new ones once those are whole."""
 
     marks_first = True
@@ -156,7 +156,7 @@ class PyramidView(View):
             self._tree.add(leaf, row, partial(self._halve, self._reader.read_pixels(row)))
 
     @property
-    def most_digests(self) -> int:
+    def max_digests(self) -> int:
         """In three quarters of the memory, less what tiles have taken: four of them become one tile and a third."""
         if self._shape is None:
             return 0

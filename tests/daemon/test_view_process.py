@@ -156,12 +156,12 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
         drive(process, lambda: blocked.is_ended and job.is_ended, "both have ended")
         assert blocked.state is ViewState.FAILED
         assert blocked.reason.startswith("after 0 frames: ")
-        assert "is no view of blocked" in blocked.reason
+        assert "is not a view of blocked" in blocked.reason
         assert [one.path for one in process.status().mirrors] == [blocked.path]
         assert process.status().restarts == 0
     assert state_of(cells) == SUMS
     assert "view null of" in caplog.text
-    assert "is no view of blocked" in caplog.text
+    assert "is not a view of blocked" in caplog.text
 
 
 def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cells: Path) -> None:

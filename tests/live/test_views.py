@@ -188,12 +188,12 @@ def test_a_view_that_fails_does_not_touch_the_run(shared: DaemonProcess) -> None
     with acqstream.create("blocked", endpoint=shared.endpoint, mirrors=["null"]) as run:
         put(run, images)
         mirror = wait_for(shared, "blocked", state="failed")
-        assert "blocked.null is there already" in mirror.reason
+        assert "blocked.null already exists" in mirror.reason
     assert run.receipt is not None
     assert run.receipt.complete
     assert run.receipt.mirrors["null"].startswith("failed after 0 frames: ")
     assert unstalled(run.warnings) == []
-    assert "blocked.null is there already" in shared.output()
+    assert "blocked.null already exists" in shared.output()
     assert (shared.data / "blocked.null").read_text() == "in the way"
 
 

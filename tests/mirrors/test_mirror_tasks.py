@@ -125,7 +125,7 @@ def test_killed_at_random_moments_it_ends_the_same(
     for kill in range(200):
         run = run_of(tmp_path / "cells", BLOCKS, runner=runner)
         done = stepped(run, chance.randrange(1, 4) + kill)  # at first too few even where each finds all calls done
-        made += run.view.taken_ahead
+        made += run.frames_ahead
         run.close()
         runner.close()  # as after SIGKILL: nothing more is saved
         if done:
@@ -138,7 +138,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, runner: PartRunner, monk
     frames = frames_at(places_of(("time", "z"), {"time": 12, "z": 3}))
     write_log(tmp_path / "cells", frames)
     first = run_of(tmp_path / "cells", BLOCKS, runner=runner)
-    while first.view.taken_ahead < 12:
+    while first.frames_ahead < 12:
         assert first.step() is not None
     first.save()
     first.close()

@@ -82,9 +82,9 @@ def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pyt
     ours = psutil.Process()
     with PartRunner(partial(ProcessPool, 2), 1) as runner:
         run = run_of(cells, SETTINGS, runner=runner)
-        while not run.view.taken_ahead:
+        while not run.frames_ahead:
             assert run.step() is not None
-        assert run.view.taken_ahead < len(FRAMES)
+        assert run.frames_ahead < len(FRAMES)
         victims = workers_of(ours)[:killed]
         for victim in victims:
             victim.kill()

@@ -35,7 +35,6 @@ LARGE_CLASSES = frozenset(
         "MirrorView",
         "PyramidTree",
         "PyramidView",
-        "ViewRun",
     )
 )
 SHARED_NAMES = frozenset(
@@ -45,7 +44,6 @@ SHARED_NAMES = frozenset(
         "Acquisition",
         "Progress",
         "Level",
-        "View",
         "Frames",
     )
 )

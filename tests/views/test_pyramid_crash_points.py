@@ -79,8 +79,7 @@ def abandon(run: ViewRun) -> None:
     """What the system does with a dead process."""
     with contextlib.suppress(Died):
         run.close()
-    if run._lock is not None:
-        run._lock.close()
+    run._files.unlock()
 
 
 def dies(run: ViewRun) -> bool:

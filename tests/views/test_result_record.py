@@ -117,10 +117,10 @@ def test_a_folder_that_is_no_view_is_recorded_and_what_is_complete_stays_so(cell
     place = cells.with_name("cells.null")
     place.mkdir()
     (place / "mine").write_text("something")
-    with pytest.raises(DatasetError, match="is no view of cells"):
+    with pytest.raises(DatasetError, match="is not a view of cells"):
         finish(run_of(cells))
     assert record_in(cells)["state"] == "failed"
-    assert "is no view of cells" in record_in(cells)["reason"]
+    assert "is not a view of cells" in record_in(cells)["reason"]
     (place / "mine").unlink()
     finish(run_of(cells))
     before = record_in(cells)

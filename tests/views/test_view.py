@@ -174,7 +174,7 @@ def test_a_folder_of_something_else_is_left_alone(cells: Path) -> None:
     write_log(folder, FRAMES[:3])
     before = sorted(path.name for path in folder.iterdir())
     run = run_of(cells)
-    with pytest.raises(DatasetError, match=r"cells\.null is there already and is no view of cells"):
+    with pytest.raises(DatasetError, match=r"cells\.null already exists and is not a view of cells"):
         run.step()
     run.close()
     assert sorted(path.name for path in folder.iterdir()) == before
@@ -183,7 +183,7 @@ def test_a_folder_of_something_else_is_left_alone(cells: Path) -> None:
 def test_a_file_in_the_way_is_told(cells: Path) -> None:
     cells.with_name("cells.null").write_text("a note")
     run = run_of(cells)
-    with pytest.raises(DatasetError, match="is there already"):
+    with pytest.raises(DatasetError, match="already exists"):
         run.step()
     run.close()
 
