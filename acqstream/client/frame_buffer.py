@@ -209,7 +209,7 @@ class FrameBuffer:
 
     def _give_up(self) -> None:
         """A frame was noted by half: what is to be sent next cannot be told."""
-        first = self._outbox.first_held
+        first = self._outbox.first_number
         text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
         self._state.fail(AcquisitionFailed(text, code="interrupted"))
 
@@ -236,11 +236,11 @@ class FrameBuffer:
     def wait_for_progress(self, since: float, why: str) -> None:
         """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
         now = time.monotonic()
-        left = max(since, self._state.released_at) + self._settings.patience_s - now
-        silent = now - self._state.last_word > self._settings.silence_s
-        is_decided_elsewhere = silent or bool(self._state.paused_why)
+        left = max(since, self._state.contact.released_at) + self._settings.patience_s - now
+        silent = now - self._state.contact.heard_at > self._settings.silence_s
+        is_decided_elsewhere = silent or bool(self._state.report.pause_reason)
         if left <= 0 and not is_decided_elsewhere:
-            raise WriterBehind(self._state.what_is_behind(f"for {self._settings.patience_s:g} s and {why}"))
+            raise WriterBehind(self._state.describe_backlog(f"for {self._settings.patience_s:g} s and {why}"))
         # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
         self._state.condition.wait(left if left > 0 else self._settings.silence_s)
 

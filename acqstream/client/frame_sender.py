@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from acqstream.client.link import Link
 from acqstream.client.local_memory import LocalMemory
-from acqstream.client.outbox import HeldMessage
+from acqstream.client.outbox import OutboxMessage
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.request_fields import FrameEncoder, FrameKind
 from acqstream.protocol.shared_memory import MemoryPlace
@@ -21,23 +21,22 @@ class FrameSender:
         self._generation: int | None = None
 
     def begin(self, dataset_id: str, generation: int | None) -> None:
-        """The daemon has opened this dataset; it knows the memory by this number, None where it has not mapped it."""
+        """The daemon has opened this dataset. generation: its number for the memory, None where it mapped none."""
         self._encoder = FrameEncoder(dataset_id)
         self._generation = generation
 
-    def send(self, link: Link, messages: Iterable[HeldMessage]) -> int | None:
+    def send(self, link: Link, messages: Iterable[OutboxMessage]) -> int | None:
         """The number of the first frame or skip that the socket did not take; None if it took all."""
         for message in messages:
             if message.kind is None:
-                left = None if link.send(message.header) else message.number
+                refused = None if link.send(message.header) else message.number
             else:
-                left = self._send_frames(link, message, message.kind)
-            if left is not None:
-                return left
+                refused = self._send_frames(link, message, message.kind)
+            if refused is not None:
+                return refused
         return None
 
-    def _send_frames(self, link: Link, message: HeldMessage, kind: FrameKind) -> int | None:
-        """As `send`."""
+    def _send_frames(self, link: Link, message: OutboxMessage, kind: FrameKind) -> int | None:
         pages, generation, start = self._memory.pages, self._generation, message.start
         assert pages is not None
         assert self._encoder is not None

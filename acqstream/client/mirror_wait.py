@@ -35,7 +35,7 @@ class _MirrorWait:
 
     def __init__(self, connection: Connection, name: str) -> None:
         settings = connection.settings
-        self.endpoint = connection.daemon_endpoint
+        self.endpoint = connection.opener.daemon_endpoint
         self._name = name
         self._question = encode_request("mirrors", ds=connection.dataset_id, name=name)
         self._patience_s = settings.patience_s

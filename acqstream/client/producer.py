@@ -26,6 +26,7 @@ from acqstream.client.arguments import (
 from acqstream.client.connect import SHARING, TRANSPORTS, Transport
 from acqstream.client.connection import Connection
 from acqstream.client.connection_settings import ConnectionSettings
+from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.frame_axes import MicroManagerAxes
 from acqstream.client.keys import curve_keys
@@ -33,7 +34,7 @@ from acqstream.client.local_memory import LocalMemory
 from acqstream.client.machine import is_local
 from acqstream.client.outbox import Outbox
 from acqstream.client.run import Run
-from acqstream.client.run_state import Progress, RunState, RunWarning
+from acqstream.client.run_state import Progress, RunState
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, AxisSpec, DurabilityMode
 

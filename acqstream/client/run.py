@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from acqstream.client import open_runs
 from acqstream.client.connection import Connection
+from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_buffer import FrameBuffer
 from acqstream.client.frame_words import words_of
@@ -21,7 +22,7 @@ from acqstream.client.mirror_wait import wait_for_mirrors
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.client.plain_values import sendable_reason
 from acqstream.client.run_closing import RunClosing
-from acqstream.client.run_state import Progress, RunWarning
+from acqstream.client.run_state import Progress
 from acqstream.client.stored_frames import StoredFrames
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable, ProtocolError
 from acqstream.model.frame_header import MAX_NUMBER
@@ -58,7 +59,7 @@ class Run:
             self._connection.start()
             with self._state.lock:
                 self._state.condition.wait_for(lambda: self._state.opened is not None or self._state.ended)
-            opened, welcome = self._state.opened, self._connection.welcome
+            opened, welcome = self._state.opened, self._connection.opener.welcome
             if opened is None or welcome is None:
                 self._connection.join()  # whoever keeps the error keeps this run, but not its memory
                 raise self._state.failure or DaemonUnavailable(
@@ -93,19 +94,19 @@ class Run:
         """What the daemon and the client reported while going on; they are logged too."""
         self._buffer.check_process()
         with self._state.lock:
-            return tuple(self._state.warnings)
+            return tuple(self._state.report.warnings)
 
     @property
     def transport(self) -> str:
         """How frames get to the daemon now: "shm" (memory that it shares), "ipc" or "tcp"."""
-        if not self._connection.transport_why:
+        if not self._connection.opener.transport_why:
             return "shm"
-        return self._connection.endpoint.partition(":")[0]
+        return self._connection.opener.endpoint.partition(":")[0]
 
     @property
     def transport_why(self) -> str:
         """Why it is not shared memory; empty if it is."""
-        return self._connection.transport_why
+        return self._connection.opener.transport_why
 
     def is_stored(self, axes: Mapping[Any, Any] | None = None, /, **axis_values: Any) -> bool:
         """Whether a frame with these axes was there when this run was opened with resume=True; see `stored`."""
@@ -210,7 +211,7 @@ class Run:
             if kind == "summary" and self.next > 0:
                 raise ProtocolError(f"the summary can be patched before frame 0 only; {self.next} frames were put")
             self._buffer.raise_if_over()
-            self._state.add_patch(kind, header)
+            self._state.patches.add(kind, header)
             self._connection.wake()
         if replaced:
             self.warn_of_replaced_numbers(replaced, f"the {kind}")
@@ -222,7 +223,7 @@ class Run:
         self._nan_reported = True
         text = f"{count} NaN or infinite numbers in {where} became null; further ones are not reported"
         with self._state.lock:
-            self._state.warn("nan_in_metadata", text, time.time())
+            self._state.report.add_warning("nan_in_metadata", text, time.time())
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class RunClosing:
     @property
     def is_given_up(self) -> bool:
         """True where the connection was stopped before the end; nothing can be done for the dataset."""
-        return self._connection.stopped
+        return self._connection.is_stopped
 
     def close(self, status: str, reason: str) -> Receipt:
         """As `Run.close`, for checked arguments and callers."""

@@ -1,6 +1,6 @@
-"""What the producer knows of its acquisition: window, cursors, warnings, first error, receipt.
+"""State of one acquisition as its producer knows it: window, cursors, first error, receipt.
 
-Pure: no socket, no clock. Not for several threads at a time: the run's condition guards it.
+Pure: no socket, no clock. Not thread-safe by itself: the lock of `RunState` guards it.
 """
 
 from __future__ import annotations
@@ -8,44 +8,32 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import deque
 from dataclasses import dataclass, replace
-from datetime import datetime
 
+from acqstream.client.daemon_contact import Contact, DaemonReport, RunWarning
 from acqstream.client.daemon_errors import failure
-from acqstream.client.outbox import HeldMessage, Outbox
+from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import AcqStreamError, AcquisitionFailed, DiskFull
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import Receipt
-from acqstream.model.status import AcquisitionStatus, DaemonStatus
+from acqstream.model.status import AcquisitionStatus
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, Reply, StatusReply, StoredPage, UnknownReply, Warn
 from acqstream.protocol.request_fields import encode_request
 
-MAX_WARNINGS = 1000
-MAX_LOST_IN_A_ROW = 5
-LOST_CODES = frozenset({"unknown_ds", "denied"})
-"""Not fatal errors that say that the daemon no longer knows this connection: it is made anew."""
+RECONNECT_CODES = frozenset({"unknown_ds", "denied"})
+"""Errors that are not fatal: the daemon does not know this connection, and the client makes a new one."""
 
 SHUTTING_DOWN = "shutting_down"
-_STORED = "stored"  # among the patches: a question, which is sent again after a lost contact as they are
-
-
-@dataclass(frozen=True, slots=True)
-class RunWarning:
-    """Something the daemon reported while going on; time is when it noted it, in seconds since 1970."""
-
-    code: str
-    text: str
-    time: float
+_STORED = "stored"  # a question among the patches: like them it is sent again after a lost contact
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. The first four count frames from the first on, skipped ones included.
+    """Progress of a run. The first four are counts of frames from the first on, skipped ones included.
 
-    behind_bytes are pixel bytes held here because they are not safe yet. free_bytes is the space left on the daemon's
-    disk, None before the first status; seconds_left is how long it lasts at the present rate, None where that is
-    unknown.
+    behind_bytes are the pixel bytes that the local buffer keeps because they are not safe yet. free_bytes is the space
+    left on the daemon's disk, None before the first status; seconds_left is how long it lasts at the present rate, None
+    where that is unknown.
     """
 
     sent: int
@@ -58,7 +46,7 @@ class Progress:
 
 
 def is_interrupted(reply: Reply) -> bool:
-    """The daemon ends, or has ended, without the producer's wish: the run goes on once it is started again."""
+    """The daemon ends, or has ended, without the producer's request: the run continues once it is started again."""
     if isinstance(reply, Closed):
         return reply.receipt.status == "interrupted"
     return isinstance(reply, Error) and reply.code == SHUTTING_DOWN
@@ -66,27 +54,56 @@ def is_interrupted(reply: Reply) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestedEnd:
-    """The end that the producer asked for.
+    """The end that the producer requested.
 
-    drops_unsent: what waits for the window is not sent any more. gives_up: the daemon is to wait for space no longer.
+    drops_unsent: frames outside the window are not sent any more. is_out_of_space: it is sent although the run has
+    failed. abandons_wait: the daemon is to wait for space no longer.
     """
 
     status: str
     reason: str
     drops_unsent: bool = False
-    gives_up: bool = False
+    is_out_of_space: bool = False
+    abandons_wait: bool = False
 
     @property
     def wire_status(self) -> str:
-        """What `close` says: of what is on the disk nothing is lost by giving up, the receipt tells."""
-        return "error" if self.gives_up else self.status
+        """Status in `close`. "error" ends the daemon's wait for space; frames on the disk stay in the receipt."""
+        return "error" if self.abandons_wait else self.status
+
+
+class PatchQueue:
+    """Late metadata to send, the latest header of each kind; sent again after a lost connection."""
+
+    def __init__(self) -> None:
+        self._headers: dict[str, bytes] = {}
+        self.unsent: list[str] = []  # kinds; read with every frame, so without a call
+
+    def add(self, kind: str, header: bytes) -> None:
+        self._headers[kind] = header
+        if kind not in self.unsent:
+            self.unsent.append(kind)
+
+    def remove(self, kind: str) -> bool:
+        """Never send this kind again; True if it was there."""
+        return self._headers.pop(kind, None) is not None
+
+    def take(self) -> list[tuple[str, bytes]]:
+        """Kind and header of the patches to send now."""
+        due = [(kind, self._headers[kind]) for kind in self.unsent]
+        self.unsent.clear()
+        return due
+
+    def rewind(self, next_frame: int) -> None:
+        """Send all again; the summary only if the daemon has no frame."""
+        self.unsent = [kind for kind in self._headers if kind != "summary" or next_frame == 0]
 
 
 class RunState:
-    """Everything a producer knows about its acquisition. `now` is always seconds of one monotonic clock.
+    """State of one acquisition in its producer. `now` is always seconds of one monotonic clock.
 
     The program's threads and the connection's thread change it only through its methods, and hold `lock` meanwhile.
-    `condition` has the same lock and is notified on every change that somebody may wait for. Entering the lock costs a
+    `condition` has the same lock and is notified on every change that a thread may wait for. Entering the lock costs a
     third of entering the condition, and Ctrl-C may come in Condition.__enter__.
     """
 
@@ -94,39 +111,30 @@ class RunState:
         self.lock = threading.RLock()  # a signal handler may ask for the progress while its thread has it
         self.condition = threading.Condition(self.lock)
         self.outbox = outbox
+        self.contact = Contact(now)
+        self.report = DaemonReport(now)
+        self.patches = PatchQueue()
         self.cursors = Cursors()
         self.limit = Limit(0, 0)
         self.release_when_durable = False
-        self.last_word = now
-        self.released_at = now
         self.opened: Opened | None = None
-        self.stored_before: int | None = None  # frames when the run was opened; None: the daemon does not tell
+        self.stored_before: int | None = None  # frames when the run was opened; None from a daemon without this field
         self.stored_answer: StoredPage | AcqStreamError | None = None
         self.failure: AcqStreamError | None = None
         self.receipt: Receipt | None = None
         self.ending: RequestedEnd | None = None
         self.ending_sent = False
         self.ended = False  # nothing more will be sent or received
-        self.contact_lost = False
-        self.why_lost = ""  # for the error, should contact not come back
-        self.epoch = 0
-        self.free_bytes: int | None = None
-        self.daemon_state = ""
-        self.paused_why = ""  # the daemon waits for space on its disk
-        self._paused_at = now
-        self.seconds_left: float | None = None
-        self.warnings: deque[RunWarning] = deque(maxlen=MAX_WARNINGS)
-        self._is_out_of_space = False
-        self._lost_in_a_row = 0
-        self._patches: dict[str, bytes] = {}  # the latest of each kind: sent again after a lost connection
-        self._unsent_patches: list[str] = []
+
+    @property
+    def _path(self) -> str:
+        return self.opened.path if self.opened else ""
 
     def open(self, opened: Opened, *, same_machine: bool, now: float) -> None:
         """The daemon is ready for frames from `opened.next` on, for the first time or again.
 
         Raises ProtocolError if it asks for frames that were never put.
         """
-        self.epoch = max(self.epoch, opened.epoch)
         if self.opened is None:
             self.outbox.begin(opened.next, opened.received_bytes)
             self.opened = opened
@@ -135,18 +143,17 @@ class RunState:
             if self.stored_before is not None and opened.stored is not None:
                 self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost the last
             self._rewind(opened)
-            self._unsent_patches = [kind for kind in self._patches if kind != "summary" or opened.next == 0]
+            self.patches.rewind(opened.next)
         self.release_when_durable = not same_machine
         self.limit = opened.limit
         self.ending_sent = False
-        self.contact_lost = False
-        self.paused_why = ""
-        self.last_word = self.released_at = now
+        self.report.pause_reason = ""
+        self.contact.restore(opened.epoch, now)
 
     def _rewind(self, opened: Opened) -> None:
-        """Send again from `opened.next` on; what is not held any more is declared lost."""
+        """Send again from `opened.next` on; frames that the outbox has released are declared lost."""
         outbox = self.outbox
-        lost = outbox.first_held - opened.next
+        lost = outbox.first_number - opened.next
         gap = b""
         if lost > 0:
             reason = "lost by the daemon after it had reported them as safe; the producer no longer holds them"
@@ -156,30 +163,25 @@ class RunState:
     def request_close(self, status: str, reason: str) -> None:
         """End the run; a second request changes nothing."""
         if self.ending is None:
-            self.ending = RequestedEnd(status, reason, drops_unsent=status != "completed" and bool(self.paused_why))
-
-    def note_close_sent(self, *, is_sent: bool) -> None:
-        self.ending_sent = is_sent
+            is_paused = bool(self.report.pause_reason)
+            self.ending = RequestedEnd(status, reason, drops_unsent=status != "completed" and is_paused)
 
     def end(self) -> None:
         """Nothing more will be sent or received."""
         self.ended = True
         self.condition.notify_all()
 
-    def forgive(self, seconds: float, now: float) -> None:
-        """Move the daemon's last word and the last progress: nobody was there to hear."""
-        self.last_word = min(self.last_word + seconds, now)
-        self.released_at = min(self.released_at + seconds, now)
-
     def receive(self, reply: Reply | UnknownReply, now: float, wall_time: float) -> RunWarning | None:
-        """Take a message in; the warning it carries, if one. wall_time is seconds since 1970."""
-        self.last_word = now
+        """Take a message in and return the warning that it carries. wall_time is seconds since 1970."""
+        self.contact.heard_at = now
         if isinstance(reply, Ack):
             self._acknowledge(reply, now)
         elif isinstance(reply, StatusReply):
-            self._note_status(reply.status, now)
+            status = reply.status
+            if isinstance(status, AcquisitionStatus) and self.opened and status.dataset_id == self.opened.dataset_id:
+                self.report.update(status, now)  # any other is a sign of life only
         elif isinstance(reply, Warn):
-            return self._note_warning(reply, wall_time)
+            return self.report.add_reply(reply, wall_time)
         elif isinstance(reply, Closed):
             self._finish(reply.receipt)
         elif isinstance(reply, StoredPage):
@@ -189,68 +191,39 @@ class RunState:
         return None
 
     def ask_stored(self, header: bytes) -> None:
-        """Ask for a page of the axes that are stored; `stored_answer` is None until there is an answer."""
+        """Request a page of the stored axes; `stored_answer` is None until the answer arrives."""
         self.stored_answer = None
-        self.add_patch(_STORED, header)
+        self.patches.add(_STORED, header)
 
     def _answer_stored(self, answer: StoredPage | AcqStreamError) -> None:
-        if self._patches.pop(_STORED, None) is not None:
+        if self.patches.remove(_STORED):
             self.stored_answer = answer
 
     def _acknowledge(self, ack: Ack, now: float) -> None:
         self.cursors = ack.cursors
         self.limit = ack.limit
-        self._lost_in_a_row = 0
+        self.contact.acknowledge()
         safe = ack.cursors.durable if self.release_when_durable else ack.cursors.published
         if self.outbox.release(safe):
-            self.released_at = now
-
-    def _note_status(self, status: AcquisitionStatus | DaemonStatus, now: float) -> None:
-        if isinstance(status, DaemonStatus) or self.opened is None or status.dataset_id != self.opened.dataset_id:
-            return  # nothing but a sign of life
-        if status.free_bytes is not None:
-            self.free_bytes = status.free_bytes
-        self.daemon_state = status.state or self.daemon_state
-        was_paused, self.paused_why = bool(self.paused_why), status.paused
-        if self.paused_why and not was_paused:
-            self._paused_at = now
-        self.seconds_left = status.seconds_left
+            self.contact.released_at = now
 
     def _refuse(self, error: Error, wall_time: float) -> RunWarning | None:
         if error.fatal:
-            self.fail(failure(error, self.opened.path if self.opened else ""))
+            self.fail(failure(error, self._path))
+            return None
+        if error.code in RECONNECT_CODES:
+            if not self.contact.lose():  # opening again does not help
+                self.fail(failure(error, self._path))
             return None
         if error.code == SHUTTING_DOWN:
-            self.why_lost = f"; it said: {error.text}"
-            return self.warn(error.code, error.text, wall_time)
-        if error.code in LOST_CODES:
-            self._lose_contact(error)
-            return None
-        self._answer_stored(failure(error, self.opened.path if self.opened else ""))
-        return self.warn(error.code, error.text, wall_time)
-
-    def _lose_contact(self, error: Error) -> None:
-        if self.contact_lost:
-            return  # one of many answers to what was on its way
-        self.contact_lost = True
-        self._lost_in_a_row += 1
-        if self._lost_in_a_row > MAX_LOST_IN_A_ROW:  # opening again does not help
-            self.fail(failure(error, self.opened.path if self.opened else ""))
-
-    def _note_warning(self, reply: Warn, wall_time: float) -> RunWarning | None:
-        """Keep the daemon's warning; None if it is told again, as after a lost contact, and is known."""
-        known = RunWarning(reply.code, reply.text, _seconds_of(reply.time, wall_time))
-        return None if known in self.warnings else self.warn(known.code, known.text, known.time)
-
-    def warn(self, code: str, text: str, wall_time: float) -> RunWarning:
-        """Keep a warning; the oldest give way."""
-        warning = RunWarning(code, text, wall_time)
-        self.warnings.append(warning)
-        return warning
+            self.contact.loss_reason = f"; its last message: {error.text}"
+        else:
+            self._answer_stored(failure(error, self._path))
+        return self.report.add_warning(error.code, error.text, wall_time)
 
     def _finish(self, receipt: Receipt) -> None:
         if is_interrupted(Closed(receipt)) and self.failure is None:
-            self.contact_lost = True  # the daemon was stopped; if it is started again, the run goes on
+            self.contact.is_lost = True  # the daemon was stopped; if it is started again, the run continues
             return
         self.receipt = receipt
         self.ended = True
@@ -265,102 +238,76 @@ class RunState:
 
     def check_space(self, patience_s: float, now: float) -> None:
         """Fail, and close, when the daemon waits for space for longer than the patience and frames are not safe."""
-        outbox, ending = self.outbox, self.ending
-        if not self.paused_why or self.failure is not None:
+        outbox, ending, pause_reason = self.outbox, self.ending, self.report.pause_reason
+        if not pause_reason or self.failure is not None:
             return
         if ending is not None and ending.status != "completed":
             self.ending = replace(ending, drops_unsent=True)
             return
-        if now - max(self._paused_at, self.released_at) < patience_s:
+        if now - max(self.report.paused_at, self.contact.released_at) < patience_s:
             return
-        waited = f"the daemon has been waiting for space for {patience_s:g} s: {self.paused_why}"
-        if outbox.first_held == outbox.next:
-            if ending is not None and not ending.gives_up:  # only the end waits: it may have the space kept for it
-                self.ending, self.ending_sent = replace(ending, gives_up=True, reason=waited), False
+        waited = f"the daemon has been waiting for space for {patience_s:g} s: {pause_reason}"
+        if outbox.first_number == outbox.next:
+            if ending is not None and not ending.abandons_wait:  # only the end waits: it may have the space kept for it
+                self.ending, self.ending_sent = replace(ending, abandons_wait=True, reason=waited), False
             return
         why = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {waited}")
-        error = DiskFull(why, self.opened.path if self.opened else "", "frames are not stored")
+        error = DiskFull(why, self._path, "frames are not stored")
         error.number = self.cursors.published
         self.fail(error)
-        self._is_out_of_space = True
-        self.ending = RequestedEnd("error", str(error), drops_unsent=True)
+        self.ending = RequestedEnd("error", str(error), drops_unsent=True, is_out_of_space=True)
         self.ending_sent = False
 
-    def add_patch(self, kind: str, header: bytes) -> None:
-        """Send late metadata: a "summary" or "display" patch."""
-        self._patches[kind] = header
-        if kind not in self._unsent_patches:
-            self._unsent_patches.append(kind)
-
-    def take_patches(self) -> list[tuple[str, bytes]]:
-        """Kind and header of the patches to send now."""
-        due = [(kind, self._patches[kind]) for kind in self._unsent_patches]
-        self._unsent_patches.clear()
-        return due
-
-    def take_due(self, most: int) -> list[HeldMessage]:
-        """Frames and skips to send now, at most so many; none once the run has failed."""
+    def take_due(self, max_messages: int) -> list[OutboxMessage]:
+        """Frames and skips to send now; none once the run has failed."""
         if self.failure is not None or self._drops_unsent:
             return []
-        return self.outbox.take_due(self.limit, most)
+        return self.outbox.take_due(self.limit, max_messages)
 
     def has_due(self) -> bool:
         """True when something could be sent now."""
         if self.failure is not None:
             return self.close_is_due
         is_frame_due = not self._drops_unsent and self.outbox.has_due(self.limit)
-        return bool(self._unsent_patches) or self.close_is_due or is_frame_due
+        return bool(self.patches.unsent) or self.close_is_due or is_frame_due
 
     @property
     def can_wait(self) -> bool:
-        """True when only small frames are due, fewer than a message may hold: more may soon come."""
-        if self.failure is not None or self.ending is not None or self._unsent_patches:
+        """True when only small frames are due, fewer than fill a message: more may soon come."""
+        if self.failure is not None or self.ending is not None or self.patches.unsent:
             return False
         return self.outbox.can_wait
 
     @property
     def close_is_due(self) -> bool:
         """True when all frames were sent and `close` was not."""
-        if self.ending is None or self.ending_sent:
+        ending = self.ending
+        if ending is None or self.ending_sent:
             return False
-        return self._is_out_of_space or (self.failure is None and (self.ending.drops_unsent or self.outbox.all_sent))
+        return ending.is_out_of_space or (self.failure is None and (ending.drops_unsent or self.outbox.all_sent))
 
     @property
     def _drops_unsent(self) -> bool:
         return self.ending is not None and self.ending.drops_unsent
 
-    def what_is_behind(self, how_long: str) -> str:
-        """For a producer that waited in vain."""
+    def describe_backlog(self, how_long: str) -> str:
+        """Reasons for a wait, for the error of a producer that waited too long."""
         ring = self.outbox.ring
         word = "durable" if self.release_when_durable else "published"
         bound = f"{ring.used_bytes / 1e6:.1f} of {ring.capacity / 1e6:.1f} MB; see buffer_mb"
-        text = [f"nothing became {word} {how_long} ({bound})"]
+        phrases = [f"nothing became {word} {how_long} ({bound})"]
         if not self.outbox.all_sent:
-            text.append(f"the daemon's window is closed at frame {self.limit.number}")
-        if self.daemon_state:
-            text.append(f"the daemon says {self.daemon_state}")
-        if self.free_bytes is not None:
-            text.append(f"{self.free_bytes / 1e9:.1f} GB are free on its disk")
-        if self.warnings:
-            text.append(f"its last warning: {self.warnings[-1].text}")
-        return "; ".join(text)
+            phrases.append(f"the daemon's window is closed at frame {self.limit.number}")
+        return "; ".join(phrases + self.report.phrases())
 
     def progress(self) -> Progress:
-        cursors = self.cursors
+        cursors, report = self.cursors, self.report
         return Progress(
             self.outbox.next,
             cursors.received,
             cursors.published,
             cursors.durable,
-            self.outbox.held_payload_bytes,
-            self.free_bytes,
-            self.seconds_left,
+            self.outbox.unsafe_payload_bytes,
+            report.free_bytes,
+            report.seconds_left,
         )
-
-
-def _seconds_of(text: str, default: float) -> float:
-    """Seconds since 1970 of a time in ISO 8601; the default for a daemon that tells none, or no time."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return default

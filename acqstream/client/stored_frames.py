@@ -65,7 +65,7 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         state = self._connection.state
         if state.stored_before is None and state.opened is not None and state.opened.next > 0:
             text = "it is older than this client and cannot tell which frames are stored; update it"
-            raise AcquisitionRefused(f"the daemon at {self._connection.endpoint}: {text}", code="unsupported")
+            raise AcquisitionRefused(f"the daemon at {self._connection.opener.endpoint}: {text}", code="unsupported")
         return len(self)
 
     def _ask(self, at: int) -> StoredPage:
@@ -80,7 +80,7 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
             while state.stored_answer is None:
                 if state.failure is not None:
                     raise state.failure.with_traceback(None)
-                if state.ended or connection.stopped:
+                if state.ended or connection.is_stopped:
                     raise AcquisitionFailed(f"run {connection.settings.name!r} is closed", code="closed")
                 if (left := deadline - time.monotonic()) <= 0:
                     raise self._no_answer()
@@ -91,9 +91,11 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
 
     def _no_answer(self) -> DaemonUnavailable:
         settings, state = self._connection.settings, self._connection.state
-        why = state.paused_why or state.daemon_state
+        why = state.report.pause_reason or state.report.state
         text = f"has not told within {settings.patience_s:g} s which frames of {settings.name!r} are stored"
-        return DaemonUnavailable(f"the daemon at {self._connection.endpoint} {text}" + (f": {why}" if why else ""))
+        return DaemonUnavailable(
+            f"the daemon at {self._connection.opener.endpoint} {text}" + (f": {why}" if why else "")
+        )
 
 
 def _digest(axes: Axes) -> int:

@@ -84,7 +84,7 @@ class CameraResult:
     warnings: tuple[str, ...] = ()
 
 
-class Progress(Protocol):
+class CameraProgress(Protocol):
     """Called from the camera's thread after each frame: camera name, frames sent, frames published."""
 
     def __call__(self, name: str, sent: int, published: int) -> None: ...
@@ -114,7 +114,7 @@ def several(plan: CameraPlan, count: int) -> list[CameraPlan]:
     return [replace(plan, name=f"{plan.name}-{index + 1}") for index in range(count)]
 
 
-def run_cameras(plans: Sequence[CameraPlan], progress: Progress | None = None) -> list[CameraResult]:
+def run_cameras(plans: Sequence[CameraPlan], progress: CameraProgress | None = None) -> list[CameraResult]:
     """Run all cameras at the same time, each in a thread of its own; results in the order of `plans`.
 
     When one fails the others stop and their acquisitions end as canceled; the first error is raised. An interrupt
@@ -142,7 +142,7 @@ def _wait_for(futures: Sequence[Future[CameraResult]]) -> None:
             future.result()
 
 
-def run_camera(plan: CameraPlan, stop: threading.Event, progress: Progress | None = None) -> CameraResult:
+def run_camera(plan: CameraPlan, stop: threading.Event, progress: CameraProgress | None = None) -> CameraResult:
     """Send the frames of one camera until all are sent or `stop` is set, then close."""
     started = time.monotonic()
     image = np.empty(plan.shape, plan.dtype)
@@ -182,7 +182,13 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: Progress | Non
 
 
 def _send(
-    plan: CameraPlan, image: NDArray[Any], run: Run, *, pace: _Pace, stop: threading.Event, progress: Progress | None
+    plan: CameraPlan,
+    image: NDArray[Any],
+    run: Run,
+    *,
+    pace: _Pace,
+    stop: threading.Event,
+    progress: CameraProgress | None,
 ) -> int:
     for number in range(plan.frames):
         meta = plan.fill(image, number)

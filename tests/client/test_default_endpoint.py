@@ -154,7 +154,7 @@ def test_the_found_daemon_takes_a_run_and_answers(places: Places) -> None:
         assert fetch_status().endpoint == daemon.endpoint == f"ipc://{places.system}"
         with acqstream.create("cells", buffer_mb=1) as run:
             run.put(np.zeros((8, 8), "u1"), time=0)
-            assert run._connection.endpoint == daemon.endpoint
+            assert run._connection.opener.endpoint == daemon.endpoint
         assert len(daemon.frames) == 1
     finally:
         daemon.stop()
@@ -176,7 +176,7 @@ def test_a_service_that_comes_while_create_waits_is_found(places: Places, monkey
     monkeypatch.setattr("acqstream.client.producer.find_endpoint", find)
     try:
         with acqstream.create("cells", buffer_mb=1, patience_s=60) as run:
-            assert run._connection.endpoint == f"ipc://{places.system}"
+            assert run._connection.opener.endpoint == f"ipc://{places.system}"
             found = len(calls)
             daemons[0].peer = b"nobody"  # contact is lost: the run stays with its daemon
             run.put(np.zeros((8, 8), "u1"), time=0)
@@ -192,6 +192,6 @@ def test_an_endpoint_that_is_given_is_the_one(places: Places) -> None:
     try:
         assert fetch_status(daemon.endpoint).endpoint == daemon.endpoint
         with acqstream.create("cells", endpoint=daemon.endpoint, buffer_mb=1) as run:
-            assert run._connection.endpoint == daemon.endpoint
+            assert run._connection.opener.endpoint == daemon.endpoint
     finally:
         daemon.stop()

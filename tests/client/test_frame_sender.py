@@ -9,7 +9,7 @@ import pytest
 
 from acqstream.client.frame_sender import FrameSender
 from acqstream.client.link import Link
-from acqstream.client.outbox import HeldMessage
+from acqstream.client.outbox import OutboxMessage
 from acqstream.client.producer import create
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.request_fields import FrameFields, FrameKind
@@ -17,13 +17,13 @@ from acqstream.protocol.request_fields import FrameFields, FrameKind
 KIND = FrameKind(PixelType("|u1", 1, 8), (1, 4), ("time",), 4)
 
 
-def frames(number: int, count: int, *, metadata_bytes: int = 0) -> HeldMessage:
+def frames(number: int, count: int, *, metadata_bytes: int = 0) -> OutboxMessage:
     metadata = {"text": "x" * metadata_bytes}
     fields: list[FrameFields] = [((number + index,), 0, metadata, None) for index in range(count)]
-    return HeldMessage(number, count, 4 * number, kind=KIND, frames=fields, end=4 * count, frame_bytes=4)
+    return OutboxMessage(number, count, 4 * number, kind=KIND, frames=fields, end=4 * count, frame_bytes=4)
 
 
-MESSAGES = [frames(0, 1), HeldMessage(1, 10, 4, header=b"skip"), frames(11, 3)]
+MESSAGES = [frames(0, 1), OutboxMessage(1, 10, 4, header=b"skip"), frames(11, 3)]
 
 
 class FullLink:

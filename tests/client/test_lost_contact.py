@@ -39,7 +39,7 @@ def test_a_quiet_daemon_is_asked_for_a_sign_of_life(daemon, soon_silent, monkeyp
         for _ in range(4):
             clock.now += 0.6 * soon_silent
             with run._state.condition:
-                assert run._state.condition.wait_for(lambda: run._state.last_word == clock.now, WAIT_S)
+                assert run._state.condition.wait_for(lambda: run._state.contact.heard_at == clock.now, WAIT_S)
     assert [type(request).__name__ for request in daemon.requests].count("Ping") >= 4
     assert len(daemon.opens) == 1  # contact was never lost
 
@@ -80,8 +80,8 @@ def test_only_patience_makes_silence_an_error(daemon):
     daemon.wait_for(lambda: daemon.next == 1)
     daemon.behavior.silent = True
     assert reported.wait(50)
-    assert time.monotonic() - run._state.last_word >= 1.5
-    with pytest.raises(DaemonUnavailable, match=r"no word from the daemon at tcp:.* for 1\.5 s"):
+    assert time.monotonic() - run._state.contact.heard_at >= 1.5
+    with pytest.raises(DaemonUnavailable, match=r"no message from the daemon at tcp:.* for 1\.5 s"):
         run.put(GRAY, time=1)
     with pytest.raises(DaemonUnavailable):
         run.close()
@@ -180,7 +180,7 @@ def test_a_daemon_that_ends_and_stays_away_is_an_error_that_says_so(daemon):
     daemon.behavior.resume_error = interrupted(daemon)
     daemon.say(Error("shutting_down", "the daemon was stopped", daemon.dataset_id), interrupted(daemon))
     assert reported.wait(50)
-    with pytest.raises(DaemonUnavailable, match=r"for 1\.5 s.*it said: the daemon was stopped"):
+    with pytest.raises(DaemonUnavailable, match=r"for 1\.5 s.*its last message: the daemon was stopped"):
         run.close()
 
 
@@ -262,7 +262,7 @@ def test_a_local_daemon_is_reached_over_ipc(daemon, tmp_path):
     daemon.bind_also(daemon.behavior.ipc)
     with start(daemon) as run:
         run.put(GRAY)
-        assert run._connection.endpoint == daemon.behavior.ipc
+        assert run._connection.opener.endpoint == daemon.behavior.ipc
     assert len(daemon.frames) == 1
 
 
@@ -276,7 +276,7 @@ def test_tcp_is_kept_where_ipc_is_not_possible(daemon, tmp_path, why):
         daemon.behavior.boot = "another"
     with start(daemon, transport="tcp" if why == "not wanted" else "auto") as run:
         run.put(GRAY)
-        assert run._connection.endpoint == daemon.endpoint
+        assert run._connection.opener.endpoint == daemon.endpoint
 
 
 def test_insisting_on_ipc(daemon):

@@ -120,7 +120,7 @@ def endpoint_and_hold(daemon: FakeDaemon, **options: object) -> tuple[str, int]:
         run.put(GRAY, time=0)
         with run._state.condition:
             assert run._state.condition.wait_for(lambda: run._state.cursors.published == 1, 20)
-        return run._connection.endpoint, run.progress.behind_bytes
+        return run._connection.opener.endpoint, run.progress.behind_bytes
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.client import outbox as outbox_module
-from acqstream.client.outbox import HeldMessage, Outbox
+from acqstream.client.outbox import Outbox, OutboxMessage
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Limit
 from acqstream.model.pixel_type import PixelType
@@ -80,9 +80,9 @@ def test_released_frames_give_their_place_back():
     box.take_due(WIDE, 10)
     assert not box.release(0)
     assert box.release(10)  # frame 0; of the skip one number is not safe yet
-    assert (box.first_held, box.ring.used_bytes, box.held_payload_bytes) == (1, 100, 100)
+    assert (box.first_number, box.ring.used_bytes, box.unsafe_payload_bytes) == (1, 100, 100)
     assert box.release(12)
-    assert (box.first_held, box.ring.used_bytes, box.held_payload_bytes) == (12, 0, 0)
+    assert (box.first_number, box.ring.used_bytes, box.unsafe_payload_bytes) == (12, 0, 0)
 
 
 def test_acknowledging_what_was_never_sent_is_refused():
@@ -148,14 +148,14 @@ def test_a_gap_that_was_lost_on_the_way_is_asked_for_again():
 def test_numbers_and_bytes_go_on_where_an_earlier_producer_ended():
     box = Outbox(4096)
     box.begin(7, 700)
-    assert (box.next, box.first_held) == (7, 7)
+    assert (box.next, box.first_number) == (7, 7)
     add(box, 100)
     assert not box.has_due(Limit(100, 799))
     assert numbers(box.take_due(Limit(100, 800), 10)) == [7]
 
 
 def test_headers_are_bounded_too(monkeypatch):
-    monkeypatch.setattr(outbox_module, "MAX_HELD_HEADER_BYTES", 1000)
+    monkeypatch.setattr(outbox_module, "MAX_KEPT_HEADER_BYTES", 1000)
     box = filled(1)
     assert box.place(1, 100) is not None
     assert box.place(1, 1000) is None
@@ -253,8 +253,8 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
         elif step == "publish":
             published = data.draw(st.integers(published, len(stored)))
             box.release(published)
-            assert box.first_held == published
-            assert box.held_payload_bytes == sum(sizes[published:])
+            assert box.first_number == published
+            assert box.unsafe_payload_bytes == sum(sizes[published:])
         else:
             del stored[data.draw(st.integers(published, len(stored))) :]
             box.rewind(len(stored), sum(size for _, size in stored), b"")
@@ -263,10 +263,10 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
         stored += sent(message, memory)
     assert stored == list(enumerate(sizes))
     box.release(len(sizes))
-    assert (box.held_payload_bytes, box.ring.used_bytes, box.first_held) == (0, 0, len(sizes))
+    assert (box.unsafe_payload_bytes, box.ring.used_bytes, box.first_number) == (0, 0, len(sizes))
 
 
-def sent(message: HeldMessage, memory: bytearray) -> list[tuple[int, int]]:
+def sent(message: OutboxMessage, memory: bytearray) -> list[tuple[int, int]]:
     """Number and size of each of its frames, whose checksums, axes and pixels are their numbers."""
     numbers = list(range(message.number, message.number_end))
     assert message.frames == [((number,), number, None, None) for number in numbers]

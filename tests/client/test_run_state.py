@@ -54,7 +54,7 @@ def test_a_session_that_goes_on_sends_what_the_daemon_lacks():
     session = session_of(100, 100, 100, published=1)
     session.open(opened(2, received_bytes=200, epoch=3), same_machine=True, now=5.0)
     assert due(session) == [2]
-    assert (session.epoch, session.last_word, session.contact_lost) == (3, 5.0, False)
+    assert (session.contact.epoch, session.contact.heard_at, session.contact.is_lost) == (3, 5.0, False)
 
 
 def test_frames_that_are_not_held_any_more_are_declared_lost():
@@ -71,7 +71,7 @@ def test_an_epoch_never_goes_down():
     session = session_of()
     session.open(opened(epoch=1_000_000), same_machine=True, now=1.0)
     session.open(opened(epoch=3), same_machine=True, now=2.0)
-    assert session.epoch == 1_000_000
+    assert session.contact.epoch == 1_000_000
 
 
 def test_the_end_of_the_daemon_is_not_the_end_of_the_run():
@@ -79,11 +79,11 @@ def test_the_end_of_the_daemon_is_not_the_end_of_the_run():
     warning = session.receive(Error("shutting_down", "the daemon was stopped", "stored"), 2.0, 2.0)
     assert warning is not None
     assert warning.code == "shutting_down"
-    assert not session.contact_lost  # what is under way may still be acknowledged
+    assert not session.contact.is_lost  # what is under way may still be acknowledged
     session.receive(closed("interrupted"), 3.0, 3.0)
-    assert session.contact_lost
+    assert session.contact.is_lost
     assert (session.ended, session.failure, session.receipt) == (False, None, None)
-    assert "the daemon was stopped" in session.why_lost
+    assert "the daemon was stopped" in session.contact.loss_reason
 
 
 def test_a_warning_that_is_told_again_is_kept_once():
@@ -92,15 +92,15 @@ def test_a_warning_that_is_told_again_is_kept_once():
     told = [("disk_low", early), ("disk_low", late), ("disk_low", early), ("disk_full", early)]
     kept = [session.receive(Warn("stored", code, "2 GB", at), 2.0, 5.0) is not None for code, at in told]
     assert kept == [True, True, False, True]
-    assert [one.time - session.warnings[0].time for one in session.warnings] == [0.0, 1.5, 0.0]
+    assert [one.time - session.report.warnings[0].time for one in session.report.warnings] == [0.0, 1.5, 0.0]
 
 
 def test_a_warning_without_its_time_has_that_of_its_arrival():
     session = session_of()
     for wall_time, at in ((5.0, ""), (6.0, "yesterday"), (7.0, "9999-12-31T23:59:59+00:00")):
         session.receive(Warn("stored", "disk_low", "2 GB", at), 2.0, wall_time)
-    assert [one.time for one in session.warnings][:2] == [5.0, 6.0]
-    assert len(session.warnings) == 3
+    assert [one.time for one in session.report.warnings][:2] == [5.0, 6.0]
+    assert len(session.report.warnings) == 3
 
 
 def test_a_close_is_sent_again_after_the_daemon_was_interrupted():
@@ -141,20 +141,20 @@ def test_what_says_that_the_daemon_ends(reply, expected):
 
 def test_time_that_is_forgiven_does_not_count_as_silence():
     session = session_of(100)
-    session.forgive(14.0, 24.0)
-    assert (session.last_word, session.released_at) == (15.0, 14.0)
+    session.contact.forgive(14.0, 24.0)
+    assert (session.contact.heard_at, session.contact.released_at) == (15.0, 14.0)
 
 
 def test_display_settings_are_repeated_and_the_summary_before_frame_0_only():
     session = session_of()
-    session.add_patch("summary", b"s")
-    session.add_patch("display", b"d")
-    assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
+    session.patches.add("summary", b"s")
+    session.patches.add("display", b"d")
+    assert [kind for kind, _ in session.patches.take()] == ["summary", "display"]
     session.open(opened(epoch=1), same_machine=True, now=2.0)
-    assert [kind for kind, _ in session.take_patches()] == ["summary", "display"]
+    assert [kind for kind, _ in session.patches.take()] == ["summary", "display"]
     put(session, 100, 0)
     session.open(opened(1, received_bytes=100, epoch=2), same_machine=True, now=3.0)
-    assert [kind for kind, _ in session.take_patches()] == ["display"]
+    assert [kind for kind, _ in session.patches.take()] == ["display"]
 
 
 def test_what_is_due_after_going_on_keeps_its_order():

@@ -37,7 +37,7 @@ def follow(run: Run, board: ProgressBoard) -> threading.Thread:
                     received=max(board.received, cursors.received),
                     published=max(board.published, cursors.published),
                     durable=max(board.durable, cursors.durable),
-                    warned=sum(warning.code == "disk_full" for warning in session.warnings),
+                    warned=sum(warning.code == "disk_full" for warning in session.report.warnings),
                 )
                 if not ended:
                     condition.wait(0.05)

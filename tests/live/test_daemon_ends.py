@@ -54,7 +54,7 @@ def test_sigterm_in_the_middle_of_a_run_without_a_restart_is_an_error_in_time(
     assert told.wait(PATIENCE_S + in_time(1.0))  # without another put
     (error,) = errors
     assert isinstance(error, DaemonUnavailable)
-    assert "it said: the daemon was stopped" in str(error)
+    assert "its last message: the daemon was stopped" in str(error)
     for action in (lambda: run.put(image_of(0, shape), time=1000), run.close):
         with pytest.raises(DaemonUnavailable, match="stopped"):
             action()

@@ -220,7 +220,7 @@ def test_an_error_before_the_pause_is_known_ends_the_run_too(daemon: DaemonProce
     closing = threading.Thread(target=lambda: run.close("error", "an exception"))
     closing.start()
     until(lambda: run._state.ending is not None, "the end was asked for")
-    assert not run._state.paused_why
+    assert not run._state.report.pause_reason
     daemon.go_on()
     closing.join(20)
     assert not closing.is_alive()

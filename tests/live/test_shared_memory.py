@@ -257,7 +257,7 @@ def test_a_run_whose_buffer_is_overwritten_ends_with_that_frame(tmp_path: Path) 
         run.put(image_of(1, LARGE), time=1)
         memory = run._buffer._memory
         assert memory is not None
-        start = run._state.outbox._held[0].start
+        start = run._state.outbox._messages[0].start
         memory[start : start + 8] = b"\xff" * 8
         daemon.go_on()
         with pytest.raises(acqstream.AcqStreamError, match=r"frame 1: .*its place in shared memory was changed"):
