@@ -101,16 +101,20 @@ class AcquisitionViews:
         self.lend(None)
 
     def status(self, stored: int) -> dict[str, ViewStatus]:
-        """By name; stored: frames published."""
+        """Return the status of each view, by name. stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}
 
     def take_warnings(self) -> list[str]:
         """Return the warnings of the views, each once."""
-        new = {name: job.warning for name, job in self._jobs.items() if job.warning and name not in self._warned}
+        new = {
+            name: text
+            for name, job in self._jobs.items()
+            if (text := job.progress.warning) and name not in self._warned
+        }
         self._warned.update(new)
         return list(new.values())
 
     def texts(self, stored: int) -> dict[str, str]:
-        """By name, the progress of each view: for the receipt."""
+        """Return the progress of each view for the receipt, by name."""
         left_out = {spec.name: f"left out: {reason}" for spec, reason in self._left_out}
         return {**left_out, **{name: job.text(stored) for name, job in list(self._jobs.items())}}

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
 from acqstream.views.checkpoint import mark_failed, view_folder
 from acqstream.views.result_record import record_result
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_progress import ViewProgress, ViewState
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -31,6 +31,7 @@ _RESULT_STATES: Mapping[ViewState, MirrorState] = {
     ViewState.INTERRUPTED: "interrupted",
     ViewState.FAILED: "failed",
 }
+_REPORTED = tuple(entry.name for entry in fields(ViewProgress))
 _BLAMELESS = frozenset({ViewState.WAITING, ViewState.HELD, ViewState.LOCKED})
 
 
@@ -39,7 +40,8 @@ class ViewJob:
     """A view of the dataset in folder `path`.
 
     table lists the acquisition's groups, start and length (bytes) are its share of the daemon's memory, lent is the
-    producer's memory: the worker reads frames there. length is 0 without them.
+    producer's memory: the worker reads frames there. length is 0 without them. progress has the counts of all
+    processes that worked on this view.
     """
 
     number: int
@@ -48,20 +50,13 @@ class ViewJob:
     table: GroupTable | None
     start: int
     length: int
-    state: ViewState = ViewState.STARTING
-    cursor: int = 0
-    count: int = 0
-    from_memory: int = 0
-    from_stack: int = 0
-    overtaken: int = 0
-    waiting: int = 0
-    restarts: int = 0
+    progress: ViewProgress = field(default_factory=ViewProgress)
     reason: str = ""
-    warning: str = ""  # about the result, for the operator
+    restarts: int = 0
     deaths: int = 0  # of the process since the last progress of the view
     lent: ProducerMemory | None = None
-    _best: int = -1  # the farthest cursor so far
-    _before: tuple[int, int, int] = (0, 0, 0)  # from_memory, from_stack, overtaken of earlier processes
+    _max_cursor: int = -1
+    _before: ViewProgress = field(default_factory=ViewProgress)  # at the end of earlier processes
 
     @property
     def is_live(self) -> bool:
@@ -70,40 +65,38 @@ class ViewJob:
 
     @property
     def is_ended(self) -> bool:
-        return self.state in _ENDED
+        return self.progress.state in _ENDED
 
     @property
     def is_failed(self) -> bool:
-        return self.state is ViewState.FAILED
+        return self.progress.state is ViewState.FAILED
 
     def begin(self) -> None:
         """A worker was started and has not reported yet."""
-        self.state = ViewState.STARTING
-        self._before = (self.from_memory, self.from_stack, self.overtaken)
+        self._before = self.progress = replace(self.progress, state=ViewState.STARTING)
 
     def note(self, report: dict[str, Any]) -> bool:
         """Take a report. Returns whether the view made progress. Raises KeyError, ValueError or TypeError."""
-        self.state = ViewState(report["state"])
-        self.cursor, self.count, self.reason = report["cursor"], report["count"], report["reason"]
-        self.waiting = report["waiting"]
-        self.warning = self.warning or report["warning"]
-        self.from_memory = self._before[0] + report["from_memory"]
-        self.from_stack = self._before[1] + report["from_stack"]
-        self.overtaken = self._before[2] + report["overtaken"]
-        if self.cursor <= self._best:
+        values = {name: report[name] for name in _REPORTED}
+        values["state"] = ViewState(values["state"])
+        values["warning"] = self.progress.warning or values["warning"]
+        for name in ("from_memory", "from_stack", "overtaken"):
+            values[name] += getattr(self._before, name)
+        self.progress, self.reason = ViewProgress(**values), report["reason"]
+        if self.progress.cursor <= self._max_cursor:
             return False
-        self._best = self.cursor
+        self._max_cursor = self.progress.cursor
         self.deaths = 0
         return True
 
     def note_death(self) -> None:
         """Count a death of the process, unless the view had nothing to do at that time."""
         self.restarts += 1
-        if self.state not in _BLAMELESS:
+        if self.progress.state not in _BLAMELESS:
             self.deaths += 1
 
     def fail(self, reason: str) -> None:
-        self.state, self.reason = ViewState.FAILED, reason
+        self.progress, self.reason = replace(self.progress, state=ViewState.FAILED), reason
 
     def abandon(self, reason: str) -> None:
         """`fail` because the worker cannot continue it; view.json records this, too, without waiting for the disk."""
@@ -135,10 +128,10 @@ class ViewJob:
             logger.warning("cannot record that view %s of %s has failed: %s", self.spec.name, dataset, error)
 
     def result(self) -> MirrorResult:
-        """The view's state, as the dataset's folder records it."""
-        state = _RESULT_STATES.get(self.state, "running")
-        count = max(self.count, self.cursor)
-        return MirrorResult(name=self.spec.name, state=state, frames=self.cursor, published=count, reason=self.reason)
+        """Return the view's state for the record in the dataset's folder."""
+        cursor, published = self.progress.cursor, max(self.progress.count, self.progress.cursor)
+        state = _RESULT_STATES.get(self.progress.state, "running")
+        return MirrorResult(name=self.spec.name, state=state, frames=cursor, published=published, reason=self.reason)
 
     def status(self, stored: int = 0) -> ViewStatus:
         """stored: frames that the log has published, if it runs."""
@@ -148,26 +141,20 @@ class ViewJob:
         return UnfinishedViewStatus(path=self.path, mirror=self.spec.name, **self._status_fields())
 
     def _status_fields(self, stored: int = 0) -> dict[str, Any]:
-        return {
-            "cursor": self.cursor,
-            "behind": max(self.count, stored) - self.cursor,
-            "state": str(self.state),
-            "from_memory": self.from_memory,
-            "from_stack": self.from_stack,
-            "overtaken": self.overtaken,
-            "waiting": self.waiting,
-            "restarts": self.restarts,
-            "reason": self.reason,
-        }
+        values = {**asdict(self.progress), "state": str(self.progress.state)}
+        del values["warning"]  # reported once, with the acquisition's warnings
+        behind = max(values.pop("count"), stored) - self.progress.cursor
+        return {**values, "behind": behind, "restarts": self.restarts, "reason": self.reason}
 
     def text(self, stored: int = 0) -> str:
-        """For the receipt."""
-        if self.state is ViewState.FAILED:
+        """Return the progress for the receipt."""
+        progress = self.progress
+        if self.is_failed:
             return f"failed {self.reason}"
-        count = max(self.count, stored)
-        has_all = self.state is ViewState.WAITING and self.cursor == count
-        if self.state is ViewState.COMPLETE or (has_all and not self.waiting):
+        count = max(progress.count, stored)
+        has_all = progress.state is ViewState.WAITING and progress.cursor == count
+        if progress.state is ViewState.COMPLETE or (has_all and not progress.waiting):
             return "complete"
         kind = "tiles" if self.spec.is_pyramid else "pieces"
-        tiles = f", {self.waiting} {kind} to be written" if self.waiting else ""
-        return f"under way: {self.cursor} of {count} frames{tiles}"
+        tiles = f", {progress.waiting} {kind} to be written" if progress.waiting else ""
+        return f"under way: {progress.cursor} of {count} frames{tiles}"

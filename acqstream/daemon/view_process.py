@@ -18,8 +18,9 @@ from typing import Any
 from acqstream.daemon.exit_text import exit_text
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.view_job import ViewJob
+from acqstream.daemon.view_orders import ViewOrders
 from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
-from acqstream.log.recent_groups import GroupTable, address_of
+from acqstream.log.recent_groups import GroupTable
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
@@ -34,7 +35,6 @@ MAX_PAUSE_S = 10.0
 IDLE_S = 5.0  # without a view to make: the worker is ended
 END_S = 5.0  # for saving all views when the daemon ends
 MAX_ENDED_KEPT = 100
-_BOARD_BYTES = 4096
 _TURN_S = 0.01  # turns of the loop that follow sooner are skipped
 
 
@@ -54,10 +54,8 @@ class ViewProcess:
         mirror_memory_mb: int = 1024,
     ) -> None:
         self._memory = memory
-        self._mirror_options = {"memory_mb": mirror_memory_mb}
+        self._orders = ViewOrders(memory, options or {}, mirror_memory_mb)
         self._command = command
-        self._options = options or {}
-        self._board: PageMemory | None = None
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)
         self._numbers = itertools.count(1)
@@ -68,7 +66,6 @@ class ViewProcess:
         self._deaths = 0  # in a row, without progress of any view
         self._restarts = 0
         self._is_stopped = False
-        self._is_sharing = False
         self._fault = ""  # of this daemon; it makes no views then
 
     @property
@@ -93,23 +90,26 @@ class ViewProcess:
         lent: ProducerMemory | None = None,
     ) -> ViewJob:
         """Have a view made of the dataset in folder `path`; the other arguments are those of ViewJob."""
-        for known in list(self._jobs.values()):
-            if (known.path, known.spec.name) == (path, spec.name):
-                self._drop(known)
+        for earlier in list(self._jobs.values()):
+            if (earlier.path, earlier.spec.name) == (path, spec.name):
+                del self._jobs[earlier.number]
+                if self._worker is not None:
+                    self._worker.order({"t": "drop", "id": earlier.number})
         job = ViewJob(next(self._numbers), path, spec, table, start, length, lent=lent)
         self._jobs[job.number] = job
         if self._fault:
             job.fail(self._fault)
             self._forget(job)
-        else:
-            self._order_view(job)
+        elif self._worker is not None:
+            self._orders.make_view(self._worker, job)
         return job
 
     def lend(self, job: ViewJob, memory: ProducerMemory | None) -> None:
         """Tell the worker that frames of this view's log will arrive in the producer's memory."""
         if job.number in self._jobs:
             job.lent = memory
-            self._order_lent(job)
+            if self._worker is not None:
+                self._orders.lend(self._worker, job)
 
     def look_after(self, now_s: float, is_busy: Callable[[], bool]) -> None:
         """Run one turn of the loop. is_busy returns whether a log has a backlog. Raises nothing."""
@@ -133,8 +133,7 @@ class ViewProcess:
         worker = self._worker
         if worker is None:
             return
-        if self._board is not None:
-            self._board.view[0] = is_busy()
+        self._orders.show_backlog(is_busy)
         self._receive(worker)
         worker.send()
         if worker.blocked_s > MAX_BLOCKED_S:
@@ -154,11 +153,12 @@ class ViewProcess:
 
     def status(self) -> ViewProcessStatus:
         """Return the status of the process and of all views that are not complete."""
+        failed = [job for job in self._ended if job.is_failed]
         return ViewProcessStatus(
             pid=self._worker.pid if self._worker is not None else None,
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
-            mirrors=tuple(job.unfinished_status() for job in self._all_jobs()),
+            mirrors=tuple(job.unfinished_status() for job in (*self._jobs.values(), *failed)),
         )
 
     def stop(self) -> None:
@@ -178,44 +178,8 @@ class ViewProcess:
         self._release(worker)
 
     def results(self, path: str) -> dict[str, MirrorResult]:
-        """By name, the recent views of the dataset in this folder."""
+        """Return the recent views of the dataset in this folder, by name."""
         return {job.spec.name: job.result() for job in (*self._ended, *self._jobs.values()) if job.path == path}
-
-    def _all_jobs(self) -> list[ViewJob]:
-        return [*self._jobs.values(), *(job for job in self._ended if job.is_failed)]
-
-    def _drop(self, job: ViewJob) -> None:
-        del self._jobs[job.number]
-        if self._worker is not None:
-            self._worker.order({"t": "drop", "id": job.number})
-
-    def _order_view(self, job: ViewJob) -> None:
-        spec = job.spec
-        options = self._mirror_options if spec.is_mirror else dict(self._options.get(spec.kind, {}))
-        view = {"kind": spec.kind, "settings": dict(spec.settings), "name": spec.name}
-        order = {"t": "view", "id": job.number, "path": job.path, "view": view, "options": options, "live": job.is_live}
-        descriptor = job.table.descriptor if job.table is not None else None
-        shared = {**order, "start": job.start, "length": job.length}
-        if descriptor is not None and self._is_sharing and self._order_memory(shared, descriptor):
-            self._order_lent(job)
-        elif self._worker is not None:
-            self._worker.order(order)
-
-    def _order_lent(self, job: ViewJob) -> None:
-        if job.lent is not None and self._is_sharing:
-            order = {"t": "lend", "id": job.number, "address": address_of(job.lent.view)}
-            self._order_memory(order, job.lent.descriptor)
-
-    def _order_memory(self, order: dict[str, Any], *descriptors: int) -> bool:
-        """Send an order with memory to map. False if it cannot be sent: frames then come from the stack."""
-        if self._worker is None:
-            return True
-        try:
-            self._worker.order(order, *descriptors)
-        except OSError as error:
-            logger.warning("views read no frames from memory (%s): %s", order["t"], error)
-            return False
-        return True
 
     def _start(self) -> None:
         try:
@@ -225,21 +189,10 @@ class ViewProcess:
             self._start_at_s = time.monotonic() + MAX_PAUSE_S
             return
         self._idle_since_s = time.monotonic()
-        self._share_memory()
+        self._orders.share_memory(self._worker)
         for job in self._jobs.values():
             job.begin()
-            self._order_view(job)
-
-    def _share_memory(self) -> None:
-        """Send the daemon's memory, and the word that tells of a backlog."""
-        self._is_sharing = False
-        if self._memory.descriptor is None:
-            return
-        self._board = self._board or PageMemory(_BOARD_BYTES, shared=True)
-        if self._board.descriptor is None:
-            logger.warning("views read no frames from memory: %s", self._board.private_reason)
-            return
-        self._is_sharing = self._order_memory({"t": "memory"}, self._memory.descriptor, self._board.descriptor)
+            self._orders.make_view(self._worker, job)
 
     def _receive(self, worker: WorkerProcess) -> None:
         try:
@@ -259,7 +212,7 @@ class ViewProcess:
             logger.error("view %s of %s failed %s", job.spec.name, job.path, job.reason)
             job.record_failure()  # the worker may have been unable to
         elif job.is_ended:
-            logger.info("view %s of %s is %s", job.spec.name, job.path, job.state)
+            logger.info("view %s of %s is %s", job.spec.name, job.path, job.progress.state)
         if job.is_ended:
             self._forget(job)
 

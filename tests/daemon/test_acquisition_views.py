@@ -13,7 +13,7 @@ from acqstream.model.view_spec import ViewSpec
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.session import Session
 from acqstream.storage.handover import map_memory
-from acqstream.views.view_progress import ViewState
+from acqstream.views.view_progress import ViewProgress, ViewState
 from tests.log.make_frames import MIB, frames_of, spec_of
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -51,10 +51,10 @@ def test_what_the_receipt_says() -> None:
     views.begin("cells")
     job = next(iter(process._jobs.values()))
     assert views.texts(300) == {"null": "under way: 0 of 300 frames"}
-    job.state, job.cursor, job.count = ViewState.WAITING, 120, 120
+    job.progress = ViewProgress(ViewState.WAITING, 120, 120)
     assert views.texts(300) == {"null": "under way: 120 of 300 frames"}
     assert views.status(300)["null"].behind == 180
-    job.cursor = job.count = 300
+    job.progress = ViewProgress(ViewState.WAITING, 300, 300)
     assert views.texts(300) == {"null": "complete"}
     job.fail("after 300 frames: no such luck")
     assert views.texts(300) == {"null": "failed after 300 frames: no such luck"}

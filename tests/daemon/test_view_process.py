@@ -62,7 +62,7 @@ def drive(process: ViewProcess, condition: Callable[[], Any], what: str, *, is_b
 
 
 def reached(job: ViewJob, cursor: int) -> Callable[[], bool]:
-    return lambda: job.cursor == cursor
+    return lambda: job.progress.cursor == cursor
 
 
 def pid_of(process: ViewProcess) -> int:
@@ -104,7 +104,7 @@ def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pyte
     with process_of() as process:
         job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.is_ended, "the view is complete")
-        assert (job.state, job.cursor, job.from_stack) == (ViewState.COMPLETE, 50, 50)
+        assert (job.progress.state, job.progress.cursor, job.progress.from_stack) == (ViewState.COMPLETE, 50, 50)
         assert state_of(cells) == SUMS
         drive(process, dead(process, process.status().pid), "the process has ended")
         assert process.status().restarts == 0
@@ -128,7 +128,7 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
             log.append(frame.header, frame.image)
         log.close()
         drive(process, lambda: job.is_ended, "the view is complete")
-        assert (job.restarts, process.status().restarts, job.state) == (3, 3, ViewState.COMPLETE)
+        assert (job.restarts, process.status().restarts, job.progress.state) == (3, 3, ViewState.COMPLETE)
     assert state_of(tmp_path / "cells") == SUMS
 
 
@@ -154,7 +154,7 @@ def test_a_view_that_fails_is_told_and_the_others_go_on(cells: Path, caplog: pyt
         blocked = process.add(str(cells.with_name("blocked")), ViewSpec("null"))
         job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: blocked.is_ended and job.is_ended, "both have ended")
-        assert blocked.state is ViewState.FAILED
+        assert blocked.progress.state is ViewState.FAILED
         assert blocked.reason.startswith("after 0 frames: ")
         assert "is not a view of blocked" in blocked.reason
         assert [one.path for one in process.status().mirrors] == [blocked.path]
@@ -169,7 +169,7 @@ def test_a_mirror_that_cannot_be_made_any_more_is_told_and_the_others_go_on(cell
     with process_of() as process:
         bad, good = process.add(str(cells), ViewSpec("n5", settings)), process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: bad.is_ended and good.is_ended, "both have ended")
-        assert (bad.state, good.state) == (ViewState.FAILED, ViewState.COMPLETE)
+        assert (bad.progress.state, good.progress.state) == (ViewState.FAILED, ViewState.COMPLETE)
         assert "levels" in bad.reason
         assert process.status().restarts == 0
 
@@ -185,8 +185,8 @@ def test_more_datasets_than_are_read_at_once(cells: Path) -> None:
 def test_while_a_log_has_a_backlog_the_disk_is_left_alone(cells: Path) -> None:
     with process_of() as process:
         job = process.add(str(cells), ViewSpec("null"))
-        drive(process, lambda: job.state is ViewState.HELD, "it is held", is_busy=True)
-        assert (job.cursor, job.count) == (0, 50)
+        drive(process, lambda: job.progress.state is ViewState.HELD, "it is held", is_busy=True)
+        assert (job.progress.cursor, job.progress.count) == (0, 50)
         drive(process, lambda: job.is_ended, "it goes on")
     assert state_of(cells) == SUMS
 
@@ -249,7 +249,7 @@ def test_at_the_daemon_s_end_views_are_saved_at_once(tmp_path: Path, monkeypatch
         log.append(frame.header, frame.image)
     with process_of() as process:
         job = process.add(str(tmp_path / "cells"), ViewSpec("null"))
-        drive(process, lambda: job.cursor == 20, "it has the frames")
+        drive(process, lambda: job.progress.cursor == 20, "it has the frames")
     assert state_of(tmp_path / "cells") == sums_of(frame.image for frame in FRAMES[:20])
     log.begin_close()
     log.close()
@@ -309,7 +309,7 @@ PARENT = """
     job = process.add(sys.argv[1], ViewSpec("null"))
     while True:
         process.look_after(time.monotonic(), lambda: False)
-        if job.state == "waiting":
+        if job.progress.state == "waiting":
             print(process.status().pid, flush=True)
         time.sleep(0.01)
 """
@@ -353,7 +353,7 @@ def test_the_terminal_s_signals_do_not_end_it(tmp_path: Path) -> None:
     log.wait_until_open()
     with process_of() as process:
         job = process.add(str(tmp_path / "cells"), ViewSpec("null"))
-        drive(process, lambda: job.state is ViewState.WAITING, "it runs")
+        drive(process, lambda: job.progress.state is ViewState.WAITING, "it runs")
         pid = pid_of(process)
         assert psutil.Process(pid).nice() > 0
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -23,8 +23,6 @@ LARGE_CLASSES = frozenset(
     (
         "Acquisition",
         "Office",
-        "ViewJob",
-        "ViewProcess",
         "NDTiffReader",
         "_Rebuild",
         "Verification",
