@@ -29,17 +29,18 @@ def mirror_array(
     as_json: bool,
 ) -> None:
     """Copy the array at `path`, in the format `found`, and print what came of it. spec names the new format."""
-    from acqstream.formats.registry import chunk_formats
+    from acqstream.formats.registry import chunk_format, chunk_format_names
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
 
     settings = spec.mirror_settings
     name = str(settings["format"])
-    target = chunk_formats().get(name)
-    if target is None:
+    try:
+        target = chunk_format(name)
+    except KeyError as error:
         reason = "needs frames" if not spec.is_mirror else "is not known"
-        text = f"{name!r} {reason}; {path} is an array in {found.name}, for {', '.join(chunk_formats())}"
-        raise typer.BadParameter(text, param_hint="--to")
+        text = f"{name!r} {reason}; {path} is an array in {found.name}, for {', '.join(chunk_format_names())}"
+        raise typer.BadParameter(text, param_hint="--to") from error
     try:
         options_of(target, settings)
     except ConfigError as error:

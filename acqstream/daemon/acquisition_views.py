@@ -11,7 +11,7 @@ from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError
 from acqstream.log.memory_budget import Share
-from acqstream.mirrors.view_kinds import LOG_VIEWS, folder_of
+from acqstream.mirrors.view_kinds import folder_of
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewStatus
 from acqstream.model.view_spec import ViewSpec
@@ -56,7 +56,7 @@ class AcquisitionViews:
         disk are logged: frames come first.
         """
         for spec in self._specs:
-            if not spec.is_mirror and LOG_VIEWS[spec.kind].marks_first:
+            if spec.is_pyramid:
                 try:
                     mark_begun(disk, folder, spec.name, dataset_id)
                 except AcqStreamError as error:  # the view reports it again

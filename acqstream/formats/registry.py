@@ -1,30 +1,33 @@
-"""All formats that can be read, one line each; chunk formats of other packages come by their entry points."""
+"""All formats that can be read; chunk formats of other packages come by their entry points.
+
+A format of ours is imported when it is first needed, so the daemon loads no codec for a run without mirrors.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from acqstream.errors import DatasetError, StorageError, UnknownFormat, UnsupportedFeature
-from acqstream.formats import n5, ndtiff, wkw
 from acqstream.formats.base import FrameFormat
 from acqstream.formats.chunk_format import ChunkFormat
 
 ENTRY_POINTS = "acqstream.formats"
-FRAME_FORMATS: tuple[FrameFormat, ...] = (ndtiff.FORMAT,)
-CHUNK_FORMATS: tuple[ChunkFormat[Any], ...] = (n5.FORMAT, wkw.FORMAT)
-FORMATS: tuple[FrameFormat | ChunkFormat[Any], ...] = (*FRAME_FORMATS, *CHUNK_FORMATS)
+FRAME_FORMATS = ("ndtiff",)  # names of formats of ours, and of the packages that define them as FORMAT
+CHUNK_FORMATS = ("n5", "wkw")
 
 _LOG = logging.getLogger("acqstream.formats")
 
 
 @functools.cache
 def foreign_formats() -> tuple[ChunkFormat[Any], ...]:
-    """Those of other packages. One that cannot be loaded is named in the log and passed over."""
-    known = {entry.name for entry in FORMATS}
+    """Chunk formats of other packages. One that cannot be loaded is logged and ignored."""
+    own = {*FRAME_FORMATS, *CHUNK_FORMATS}
     found: dict[str, ChunkFormat[Any]] = {}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
@@ -34,18 +37,43 @@ def foreign_formats() -> tuple[ChunkFormat[Any], ...]:
                 "format %s (%s) cannot be loaded: %s: %s", entry.name, entry.value, type(error).__name__, error
             )
             continue
-        if not isinstance(loaded, ChunkFormat) or loaded.name in known | found.keys():
-            _LOG.warning(
-                "format %s (%s) is no chunk format with a name of its own: passed over", entry.name, entry.value
-            )
+        if not isinstance(loaded, ChunkFormat) or loaded.name in own | found.keys():
+            _LOG.warning("format %s (%s) ignored: expected a ChunkFormat with an unused name", entry.name, entry.value)
             continue
         found[loaded.name] = loaded
     return tuple(found.values())
 
 
-def chunk_formats() -> dict[str, ChunkFormat[Any]]:
-    """All chunk formats by their names."""
-    return {entry.name: entry for entry in (*CHUNK_FORMATS, *foreign_formats())}
+def frame_formats() -> Iterator[FrameFormat]:
+    """Frame formats, each imported when the caller gets to it."""
+    return map(_own_format, FRAME_FORMATS)
+
+
+def chunk_formats() -> Iterator[ChunkFormat[Any]]:
+    """Chunk formats, ours first, each imported when the caller gets to it."""
+    yield from map(_own_format, CHUNK_FORMATS)
+    yield from foreign_formats()
+
+
+def all_formats() -> Iterator[FrameFormat | ChunkFormat[Any]]:
+    yield from frame_formats()
+    yield from chunk_formats()
+
+
+def chunk_format_names() -> tuple[str, ...]:
+    return (*CHUNK_FORMATS, *(entry.name for entry in foreign_formats()))
+
+
+def chunk_format(name: str) -> ChunkFormat[Any]:
+    """The chunk format with this name. Imports it if need be. Raises KeyError if it is not installed."""
+    if name in CHUNK_FORMATS:
+        found: ChunkFormat[Any] = _own_format(name)
+        return found
+    return {entry.name: entry for entry in foreign_formats()}[name]
+
+
+def _own_format(name: str) -> Any:
+    return import_module(f"acqstream.formats.{name}").FORMAT
 
 
 def find_format(path: Path) -> FrameFormat | ChunkFormat[Any]:
@@ -59,18 +87,18 @@ def find_format(path: Path) -> FrameFormat | ChunkFormat[Any]:
         raise DatasetError(f"{path}: no such file or folder") from error
     except OSError as error:
         raise StorageError.wrap(error, str(path), "open the dataset") from error
-    candidates = (*FORMATS, *foreign_formats())
-    for candidate in candidates:
+    patterns = []
+    for candidate in all_formats():
         if candidate.detect(path):
             return candidate
-    looked_for = "; ".join(f"{entry.name}: {entry.looked_for}" for entry in candidates)
-    raise UnknownFormat(f"{path}: no known format here. Looked for {looked_for}")
+        patterns.append(f"{candidate.name}: {candidate.looked_for}")
+    raise UnknownFormat(f"{path}: no known format here. Looked for {'; '.join(patterns)}")
 
 
 def find_frame_format(path: Path) -> FrameFormat:
     """As `find_format`, for a dataset of frames. Raises UnsupportedFeature for one of arrays."""
     found = find_format(path)
     if isinstance(found, ChunkFormat):
-        names = ", ".join(entry.name for entry in FRAME_FORMATS)
+        names = ", ".join(FRAME_FORMATS)
         raise UnsupportedFeature(f"{path}: {found.name} keeps arrays, not frames; this needs a dataset in {names}")
     return found

@@ -18,7 +18,7 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
-from acqstream.formats.registry import chunk_formats
+from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
 from acqstream.mirrors.local_container import open_publisher
@@ -88,11 +88,11 @@ def make_part(part: Part) -> PartResult:
 
 def find_format(settings: Mapping[str, Any]) -> ChunkFormat[Any]:
     """Raises DatasetError where this process does not know it."""
-    found = chunk_formats().get(str(settings["format"]))
-    if found is None:
+    try:
+        return chunk_format(str(settings["format"]))
+    except KeyError as error:
         text = f"format {settings['format']!r} is not known on {platform.node()}"
-        raise DatasetError(f"{text}: install its package there")
-    return found
+        raise DatasetError(f"{text}: install its package there") from error
 
 
 def open_dataset(path: str) -> NDTiffReader:

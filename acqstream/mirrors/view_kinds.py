@@ -1,6 +1,6 @@
-"""The kinds of views that can be requested: one table of those made in the log's own format, and all chunk formats.
+"""Folders of requested views, and checks of a request before anything is created.
 
-Where a view of each kind lies, and what of a request can be checked before anything is created.
+The daemon uses it, so no view and no chunk format is imported before a request names a mirror.
 """
 
 from __future__ import annotations
@@ -11,19 +11,10 @@ from typing import Any
 
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.registry import chunk_formats
+from acqstream.formats.registry import chunk_format, chunk_format_names
 from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of, plan_request
-from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
-from acqstream.views.base import View
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.views.checkpoint import view_folder
-from acqstream.views.null_view import NullView
-from acqstream.views.pyramid_view import PyramidView
-
-LOG_VIEWS: Mapping[str, type[View]] = {
-    NULL_KIND: NullView,
-    PYRAMID_KIND: PyramidView,
-}
-"""By kind. Its keys are `model.view_spec.LOG_VIEW_KINDS`; every other kind is a mirror in the chunk format so named."""
 
 
 def folder_of(dataset: Path, spec: ViewSpec) -> Path:
@@ -38,19 +29,18 @@ def folder_of(dataset: Path, spec: ViewSpec) -> Path:
 
 def container_of_mirror(dataset: Path, spec: ViewSpec) -> Path:
     """The default folder of a mirror, beside its dataset. Raises ConfigError for an unknown format."""
-    chunk_format = mirror_format(spec)
-    middle = "" if spec.name == chunk_format.name else f".{spec.name}"
-    return dataset.with_name(f"{dataset.name}{middle}{chunk_format.suffix}")
+    target = mirror_format(spec)
+    middle = "" if spec.name == target.name else f".{spec.name}"
+    return dataset.with_name(f"{dataset.name}{middle}{target.suffix}")
 
 
 def mirror_format(spec: ViewSpec) -> ChunkFormat[Any]:
     """The format of a mirror. Raises ConfigError if no such format is installed."""
-    formats = chunk_formats()
-    chunk_format = formats.get(spec.kind)
-    if chunk_format is None:
-        names = ", ".join([PYRAMID_KIND, *formats])  # `null` is for tests of views
-        raise ConfigError(f"mirror {spec.kind!r:.60} is not known; {names} can be made")
-    return chunk_format
+    try:
+        return chunk_format(spec.kind)
+    except KeyError as error:
+        names = ", ".join([PYRAMID_KIND, *chunk_format_names()])  # `null` is for tests of views
+        raise ConfigError(f"mirror {spec.kind!r:.60} is not known; {names} can be made") from error
 
 
 def check_view(spec: ViewSpec) -> None:
@@ -69,6 +59,6 @@ def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) ->
         return
     plan = plan_request(request)
     if plan is not None:
-        chunk_format, summary = mirror_format(spec), request.get("summary")
-        options = options_of(chunk_format, spec.mirror_settings)
-        cut_array(chunk_format, options, plan, summary if isinstance(summary, Mapping) else {}, budget)
+        target, summary = mirror_format(spec), request.get("summary")
+        options = options_of(target, spec.mirror_settings)
+        cut_array(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from acqstream.mirrors.mirror_view import MirrorView
-from acqstream.mirrors.view_kinds import LOG_VIEWS, mirror_format
-from acqstream.model.view_spec import ViewSpec
+from acqstream.mirrors.view_kinds import mirror_format
+from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
 from acqstream.views.base import View
+from acqstream.views.null_view import NullView
+from acqstream.views.pyramid_view import PyramidView
+
+LOG_VIEWS: Mapping[str, type[View]] = {
+    NULL_KIND: NullView,
+    PYRAMID_KIND: PyramidView,
+}
+"""By kind. Its keys are `model.view_spec.LOG_VIEW_KINDS`; every other kind is a mirror in the chunk format so named."""
 
 
 def view_maker(spec: ViewSpec, **options: Any) -> Callable[[], View]:

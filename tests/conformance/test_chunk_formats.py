@@ -19,7 +19,7 @@ from acqstream.formats import registry
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.registry import CHUNK_FORMATS
+from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.mirrors.local_container import open_publisher
 from tests.formats.blocks import in_blocks
 from tests.mirrors.npy_format import FORMAT as NPY
@@ -102,7 +102,7 @@ def _plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.foreign_formats.cache_clear()
 
 
-@pytest.fixture(params=[*CHUNK_FORMATS, NPY], ids=lambda entry: entry.name)
+@pytest.fixture(params=[*map(chunk_format, CHUNK_FORMATS), NPY], ids=lambda entry: entry.name)
 def made(request, tmp_path) -> Made:
     found: ChunkFormat[Any] = request.param
     case = CASES[found.name]

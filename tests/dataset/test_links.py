@@ -14,7 +14,7 @@ import acqstream
 from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
-from acqstream.formats.registry import chunk_formats
+from acqstream.formats.registry import chunk_format
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # format, container, array in it, and what a stranger makes a link
@@ -86,7 +86,7 @@ def test_verify_reports_links_of_chunk_formats(case: tuple[str, Path, Path, Path
         pytest.skip("proved by checksums, with a note")
     top = next(place for place in (path, *path.parents) if place.name.startswith("mine"))
     report = CheckReport()
-    check = chunk_formats()[kind].check
+    check = chunk_format(kind).check
     assert check is not None
     check(top, report)
     assert any(str(link) in problem.text or str(link) in problem.path for problem in report.problems)

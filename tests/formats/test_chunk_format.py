@@ -11,7 +11,7 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.chunk_layout import Plan
-from acqstream.formats.registry import chunk_formats
+from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.disk import LocalDisk
 
@@ -59,7 +59,7 @@ HUGE = 2_000_000
 
 @pytest.mark.parametrize("name", ["n5", "wkw"])
 def test_more_folders_than_can_be_looked_at_are_refused(tmp_path: Path, name: str) -> None:
-    found = chunk_formats()[name]
+    found = chunk_format(name)
     options = found.parse_options({"levels": 1})
 
     def plan_of(time: int) -> Plan:
@@ -76,7 +76,7 @@ def test_more_folders_than_can_be_looked_at_are_refused(tmp_path: Path, name: st
 
 
 def test_a_hostile_file_cannot_make_a_reader_look_at_all_of_them(tmp_path: Path) -> None:
-    found = chunk_formats()["wkw"]
+    found = chunk_format("wkw")
     options = found.parse_options({"levels": 1})
     spec = ArraySpec(axes=("time", "channel", "z", "y", "x"), shape=(2, 2, 4, 40, 40), dtype=np.dtype("u2"))
     open_publisher(found, tmp_path / "a.wkw", found.plan(spec, options), options, LocalDisk())

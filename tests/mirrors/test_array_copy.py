@@ -14,7 +14,7 @@ import pytest
 import acqstream
 from acqstream.cli.main import main
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.formats.registry import chunk_formats, find_format
+from acqstream.formats.registry import chunk_format, find_format
 from acqstream.mirrors import array_copy
 from acqstream.mirrors.array_copy import compare_copy, copy_array
 from acqstream.mirrors.array_planes import ArrayPlanes
@@ -115,7 +115,7 @@ def test_what_is_there_stays(frames: Path, tmp_path: Path, capsys: pytest.Captur
 def formats_of(path: Path, to: str) -> tuple[ChunkFormat[Any], ChunkFormat[Any]]:
     found = find_format(path)
     assert isinstance(found, ChunkFormat)
-    return found, chunk_formats()[to]
+    return found, chunk_format(to)
 
 
 def test_an_interrupted_copy_starts_again(frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_it_grows(tmp_path: Path) -> None:
 
 
 def test_wrong_ones_are_passed_over_and_its_options_checked(caplog: pytest.LogCaptureFixture) -> None:
-    assert {"n5", "npy"} <= set(registry.chunk_formats())
+    assert {"n5", "npy"} <= set(registry.chunk_format_names())
     assert "gone" in caplog.text
     assert "wrong" in caplog.text
     with pytest.raises(ConfigError, match="npy has one option"):

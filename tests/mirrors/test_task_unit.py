@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.registry import chunk_formats
+from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_unit import joined, runs_of, unit_depth, unit_of, without
 
@@ -25,7 +25,7 @@ from acqstream.mirrors.task_unit import joined, runs_of, unit_depth, unit_of, wi
     ],
 )
 def test_no_slab_and_no_file_lies_in_two_units(name: str, options: dict[str, object]) -> None:
-    found = chunk_formats()[name]
+    found = chunk_format(name)
     chosen = found.parse_options(options)
     spec = ArraySpec(
         axes=("time", "z", "y", "x"),

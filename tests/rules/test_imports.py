@@ -109,3 +109,15 @@ def test_an_import_loads_no_more_than_it_needs(statement, too_heavy):
     if module not in SOURCES:
         pytest.skip(f"{module} does not exist")
     assert not loaded_by(statement) & too_heavy
+
+
+def test_the_daemon_loads_no_codec_and_no_chunk_format():
+    """The process of the views does. The daemon imports a format only to check a request that names it."""
+    module = "acqstream.daemon.serve"
+    if module not in SOURCES:
+        pytest.skip(f"{module} does not exist")
+    chunk_formats = [f"acqstream.formats.{path.parent.name}" for path in ROOT.glob("acqstream/formats/*/documents.py")]
+    assert chunk_formats
+    avoided = ("acqstream.codecs", "acqstream.views.pyramid_view", *chunk_formats)
+    loaded = loaded_by(f"import {module}")
+    assert not [name for name in loaded for other in avoided if name == other or name.startswith(f"{other}.")]

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from acqstream.mirrors.view_kinds import LOG_VIEWS
+from acqstream.mirrors.view_maker import LOG_VIEWS
 from acqstream.model.view_spec import LOG_VIEW_KINDS
 from acqstream.views.feed import Lease
 from acqstream.views.null_view import NullView

@@ -16,7 +16,7 @@ from acqstream.errors import UnsupportedFeature
 from acqstream.formats import ndtiff
 from acqstream.formats.check_report import MAX_PROBLEMS, CheckReport, FrameColumns
 from acqstream.formats.ndtiff import check as ndtiff_check
-from acqstream.formats.registry import FORMATS
+from acqstream.formats.registry import all_formats
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
 
 DAMAGED = {"torn_index", "torn_index_prefix", "short_data", "zero_tail", "lost_index", "empty_stack_file"}
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_every_format_can_be_checked() -> None:
-    assert all(callable(one.check) and callable(one.folder) for one in FORMATS)
+    assert all(callable(one.check) and callable(one.folder) for one in all_formats())
 
 
 @pytest.mark.parametrize("name", WHOLE)
