@@ -1,6 +1,6 @@
 """Plans the stored array of a mirror: its axes, their sizes as far as they are known, and its space. Pure.
 
-A mirror is planned before its frames arrive, or with those that were published so far. docs/arrays.md states the rule.
+A mirror is planned before its frames arrive, or with those that were published so far. See docs/arrays.md for the rule.
 """
 
 from __future__ import annotations
@@ -62,21 +62,20 @@ class ArrayPlan:
         steps = {TIME: (self.interval_s, "s"), Z: (self.z_step_um, "um")}
         known = [steps.get(name, (None, "")) for name in names]
         spaces = [(float(size), text) if size else (1.0, "") for size, text in known]
-        rest = len(samples)
         return ArraySpec(
             axes=(*names, "y", "x", *("c" for _ in samples)),
             shape=(*(axis.size for axis in self.axes), height, width, *samples),
             dtype=np.dtype(self.dtype).newbyteorder("="),
-            scale=(*(size for size, _ in spaces), pixel_um, pixel_um, *(1.0,) * rest),
-            units=(*(text for _, text in spaces), unit, unit, *("",) * rest),
+            scale=(*(size for size, _ in spaces), pixel_um, pixel_um, *(1.0 for _ in samples)),
+            units=(*(text for _, text in spaces), unit, unit, *("" for _ in samples)),
             labels=labels,
             attributes=attributes,
         )
 
 
-def _axis_of_json(given: Mapping[str, Any]) -> PlannedAxis:
+def _axis_of_json(values: Mapping[str, Any]) -> PlannedAxis:
     """An axis in mirror.json. Earlier versions noted `is_named` instead of a rule."""
-    fields = dict(given)
+    fields = dict(values)
     is_named = fields.pop("is_named", None)
     if is_named is not None:
         fields["rule"] = "arrival" if is_named else "value"

@@ -14,7 +14,7 @@ from acqstream.grid.block_mean import reduced_shape
 from acqstream.model.axes import AxisValue
 
 Position = tuple[int, ...]
-"""Of a chunk in the grid: an item per axis, in the order of the axes, from 0."""
+"""Position of a chunk in the grid: an item per axis, in the order of the axes, from 0."""
 
 _LENGTHS = ("z", "y", "x")
 _Item = TypeVar("_Item")
@@ -26,7 +26,7 @@ class ArraySpec:
 
     axes are names, slowest first, in C order: the axes of the frames, then z, y, x, and c for the components of RGB;
     foreign arrays may have any. dtype is in the byte order of this machine. chunk_shape is what the engine assembles
-    and hands over whole; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
+    and hands over complete; () where the format has not yet chosen (`ChunkFormat.plan`). block_shape: a chunk is handed
     over as blocks of this shape, each contiguous in memory; (): as one. shard_shape is the part of the level that one
     object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
@@ -63,8 +63,8 @@ class ArraySpec:
         for name, default in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, default)
-        given = [name for name in ("chunk_shape", "block_shape", "shard_shape") if getattr(self, name)]
-        for name in ("shape", *defaults, *given):
+        chosen = [name for name in ("chunk_shape", "block_shape", "shard_shape") if getattr(self, name)]
+        for name in ("shape", *defaults, *chosen):
             if len(getattr(self, name)) != ndim:
                 raise ValueError(f"{name} {getattr(self, name)} has not one item for each of the axes {self.axes}")
         if any(size % block for size, block in zip(self.chunk_shape, self.block_shape, strict=False)):
@@ -72,7 +72,7 @@ class ArraySpec:
 
     @property
     def unknown_distances(self) -> tuple[str, ...]:
-        """Which of z, y and x have no unit although they are longer than one item."""
+        """Axes among z, y and x that have no unit although they are longer than one item."""
         axes = zip(self.axes, self.units, self.shape, strict=True)
         return tuple(name for name, unit, size in axes if name in _LENGTHS and not unit and size != 1)
 
@@ -95,17 +95,17 @@ class ArraySpec:
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
-        """How many chunks there are along each axis."""
+        """Number of chunks along each axis."""
         return tuple(-(-size // step) for size, step in zip(self.shape, self.chunk_shape, strict=True))
 
     @property
     def chunk_bytes(self) -> int:
-        """Of a whole chunk, not encoded."""
+        """Bytes of a full chunk, not encoded."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
-        """Of a chunk as it is handed over: of the grid of its blocks, and of a block."""
+        """Shape of a chunk as it is handed over: that of the grid of its blocks, then that of a block."""
         if not self.block_shape:
             return self.chunk_shape
         counts = (size // block for size, block in zip(self.chunk_shape, self.block_shape, strict=True))

@@ -58,19 +58,19 @@ class FrameArray:
 
         A frame that lacks an axis counts as having its home value. A tile lies at the position of its mosaic.
         """
-        found = []
+        position = []
         for name in self.values:
             value = key.get(name, self.homes.get(name))
             at = None if value is None else self._places_of(name).get(value)
             if at is None:
                 return None
-            found.append(at)
-        return tuple(found)
+            position.append(at)
+        return tuple(position)
 
     def keys_at(self, position: Sequence[int], tile: tuple[int, int] | None = None) -> Iterator[dict[str, AxisValue]]:
         """Yield the keys that a frame at this position may have; there are several where some frames lack an axis.
 
-        tile is its (row, column) in a mosaic. Where frames of several keys exist, the last one that arrived counts.
+        tile is its (row, column) in a mosaic. If frames of several keys exist, the last one that arrived counts.
         """
         full = {name: values[at] for (name, values), at in zip(self.values.items(), position, strict=True)}
         if tile is not None:
@@ -118,11 +118,11 @@ def frame_array(
     for name in axis_order(seen, order):
         if is_stitched and name in (ROW, COLUMN):
             continue
-        plan, found = plans.get(name, _NO_PLAN), seen[name]
+        plan, arrived = plans.get(name, _NO_PLAN), seen[name]
         if any(name not in kind for kind in sets):
-            homes[name] = plan.home(found)
-            found = [*found, homes[name]]
-        values[name] = plan.ordered(found)
+            homes[name] = plan.home(arrived)
+            arrived = [*arrived, homes[name]]
+        values[name] = plan.ordered(arrived)
         more = plan.with_planned(values[name])
         if more is not None:
             planned[name] = more
@@ -134,7 +134,7 @@ def frame_array(
 def _mosaic(
     seen: Mapping[str, Sequence[AxisValue]], frame_shape: Sequence[int], overlap: tuple[int, int] | None
 ) -> Canvas | None:
-    """The picture of all tiles; None where frames are no tiles, or rows and columns are not integers."""
+    """The picture of all tiles; None for frames that are not tiles, or rows and columns that are not integers."""
     if overlap is None:
         return None
     sides: list[Side] = []

@@ -14,7 +14,7 @@ from acqstream.model.axes import Axes, AxisValue
 
 
 class FramePlaces:
-    """Where frames lie along the axes of the stored array. Used by one thread.
+    """Places of frames along the axes of the stored array. Used by one thread.
 
     kinds are the sets of axes of the frames that came before.
     """

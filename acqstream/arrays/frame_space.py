@@ -18,13 +18,13 @@ from acqstream.model.finite_number import finite_number
 TIME, Z = "time", "z"
 UM, SECOND = "um", "s"
 Distance = tuple[float, str]
-"""How far apart two items are, and the unit: um of lengths, s of times, "" where it is not known."""
+"""Distance of two items, and its unit: um for lengths, s for times, "" if unknown."""
 
 Place = tuple[float, float, float]
 """(z, y, x) in um: where the centre of the first item of an image or stack lies, along the axes of the image."""
 
 StageAxes = Literal["", "affine", "parallel"]
-"""How places on the stage became places of images: by PixelSizeAffine, or with axes taken for parallel; "": none."""
+"""Map from places on the stage to places of images: PixelSizeAffine, or parallel axes; "": none."""
 
 _PIXEL_SIZE_KEYS = ("PixelSizeUm", "PixelSize_um")
 UM_BY_UNIT = {
@@ -49,7 +49,7 @@ _MIN_TIMES = 3  # any two times are evenly spaced
 
 @dataclass(frozen=True, slots=True)
 class StageReading:
-    """What the metadata of a frame say of its place in um, and of its time in s; None where they do not."""
+    """Place in um and time in s in the metadata of a frame; None if absent."""
 
     x_um: float | None = None
     y_um: float | None = None
@@ -93,7 +93,7 @@ class FrameSpace:
 def frame_space(
     declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], evidence: SpaceEvidence | None = None
 ) -> FrameSpace:
-    """What is known. declared: axes as the request has them, with `name`, and maybe `scale` and `unit`."""
+    """The space that hints, summary and frames show. declared: axes of the request: `name`, maybe `scale`, `unit`."""
     evidence = evidence or SpaceEvidence()
     affine = find_affine(summary) or find_affine(evidence.first)
     pixel_um = _positive(summary, _PIXEL_SIZE_KEYS) or _positive(evidence.first, _PIXEL_SIZE_KEYS)
@@ -112,7 +112,7 @@ def frame_space(
     )
     if interval_s is not None and interval_s > 0:
         distances[TIME] = (interval_s, SECOND)
-    distances.update(_told_distances(declared, summary))
+    distances.update(_stated_distances(declared, summary))
     direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
     z_distance, z_unit = distances.get(Z, (0.0, ""))
     step_um = direction * z_distance if z_unit == UM else None
@@ -131,8 +131,8 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
     Source: Micro-Manager and Pycro-Manager write XPositionUm, XPosition_um or XPosition_um_Intended, pymmcore-plus a
     map `position`; all of them ElapsedTime-ms.
     """
-    given = metadata.get("position")
-    position = given if isinstance(given, Mapping) else {}
+    value = metadata.get("position")
+    position = value if isinstance(value, Mapping) else {}
 
     def place(axis: str) -> float | None:
         names = (f"{axis}PositionUm", f"{axis}Position_um", f"{axis}Position_um_Intended")
@@ -143,7 +143,7 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
     return StageReading(place("X"), place("Y"), place("Z"), None if elapsed_ms is None else elapsed_ms / 1000)
 
 
-def _told_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Distance]:
+def _stated_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Distance]:
     """From the hints, else from the summary."""
     found: dict[str, Distance] = {}
     step_um = finite_number(summary.get("z-step_um"))
@@ -168,7 +168,7 @@ def _told_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str,
 def _place(
     z_index: int, seen: StageReading, step_um: float | None, pixel_um: float | None, affine: StageAffine | None
 ) -> Place | None:
-    """Of the first item; None where nothing is known. step_um is negative where planes run against the stage's z."""
+    """The place of the first item; None if unknown. step_um is negative where planes run against the stage's z."""
     z = y = x = None
     if step_um is not None and seen.z_um is not None:
         z = (-seen.z_um if step_um < 0 else seen.z_um) - z_index * abs(step_um)
@@ -200,7 +200,7 @@ def _positive(metadata: Mapping[str, Any], keys: Sequence[str]) -> float | None:
 
 
 def _number(value: object) -> float | None:
-    """A finite number, also as text: hardware sequences of Micro-Manager tell numbers so."""
+    """A finite number, also as text, which hardware sequences of Micro-Manager write."""
     if isinstance(value, str):
         try:
             value = float(value)

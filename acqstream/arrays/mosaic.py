@@ -1,8 +1,8 @@
 """The picture that the tiles of a level make together. Pure geometry, in pixels.
 
-Source: fact sheet section 8, "Display geometry". Tile (row, column) covers canvas rows [row * h, (row + 1) * h) and
+Source: NDTiff's Java viewer and the golden pyramids. Tile (row, column) covers canvas rows [row * h, (row + 1) * h) and
 columns [column * w, (column + 1) * w); of a tile that is stored with its overlap the middle h x w pixels are taken. A
-canvas may begin at negative coordinates. A frame that is no tile is a canvas of one tile.
+canvas may begin at negative coordinates. A frame that is not a tile is a canvas of one tile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from acqstream.arrays.selection import as_slice
 
 
-class Run(NamedTuple):
+class TileRun(NamedTuple):
     """Selected positions along one side that lie in one tile.
 
     tile is its row or column; target are the positions in the result. In the stored frame the positions lie within
@@ -52,18 +52,18 @@ class Side:
         """Canvas coordinate of position 0."""
         return self.step * self.first
 
-    def runs(self, selected: range) -> Iterator[Run]:
+    def runs(self, selected: range) -> Iterator[TileRun]:
         """The tiles that hold the selected positions, in the order of these; as many steps as tiles are hit."""
         at = 0
         while at < len(selected):
             tile = selected[at] // self.step
             start = selected[at] - tile * self.step
-            room = self.step - 1 - start if selected.step > 0 else start
-            count = min(room // abs(selected.step) + 1, len(selected) - at)
+            after = self.step - 1 - start if selected.step > 0 else start
+            count = min(after // abs(selected.step) + 1, len(selected) - at)
             source = range(self.crop + start, self.crop + start + count * selected.step, selected.step)
             first, stop = min(source[0], source[-1]), max(source[0], source[-1]) + 1
             inside = range(source.start - first, source.stop - first, source.step)
-            yield Run(self.first + tile, slice(at, at + count), first, stop, as_slice(source), as_slice(inside))
+            yield TileRun(self.first + tile, slice(at, at + count), first, stop, as_slice(source), as_slice(inside))
             at += count
 
 

@@ -1,6 +1,6 @@
 """The array that readers show of a stored one: axes in order, places without frames hidden. Pure.
 
-Our note in a mirror says how: `shown_axes` and `axis_values` of ArraySpec. Without it a reader shows what is stored.
+Our note in a mirror describes it: `shown_axes` and `axis_values` of ArraySpec. Without it readers show the stored one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ShownAxis:
 def shown_axes(spec: ArraySpec) -> tuple[ShownAxis, ...]:
     """Return the axes of a level as readers show them, slowest first.
 
-    Where no values are noted, labels stand for them if every place has one, else numbers. On a lower level a place is
+    Without noted values, labels stand for them if every place has one, else numbers. On a lower level a place is
     shown if it covers a shown one of level 0, whose first value it has.
     """
     names = spec.shown_axes or spec.axes
@@ -142,7 +142,7 @@ def in_stored_order(shown: NDArray[Any], axes: Sequence[ShownAxis], ndim: int) -
 
 
 def note_of_values(shown: Sequence[str], axis_values: Mapping[str, Sequence[AxisValue | None]]) -> dict[str, Any]:
-    """Return what our note says of the shown array, as JSON; an axis with the values 0 to n - 1 is the number n."""
+    """Return our note of the shown array, as JSON; an axis with the values 0 to n - 1 is the number n."""
     if not shown:
         return {}
     values = {name: len(values) if isinstance(values, range) else [*values] for name, values in axis_values.items()}

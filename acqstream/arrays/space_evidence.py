@@ -46,7 +46,7 @@ class SpaceWitnesses:
         self._readings: dict[int, StageReading] = {}
 
     def look(self, *, has_places: bool = True) -> SpaceEvidence:
-        """What the frames that are there now show. has_places: the place of every position, not of the first alone.
+        """The evidence in the frames published now. has_places: the place of every position, not of the first alone.
 
         Raises StorageError.
         """

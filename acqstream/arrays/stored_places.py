@@ -1,6 +1,6 @@
 """Gives the values along one axis their places in a stored array, in order of arrival. Not pure: it remembers them.
 
-What is stored or announced cannot move, so a value keeps the place that its first frame got. See docs/arrays.md.
+Stored or announced chunks cannot move, so a value keeps the place that its first frame got. See docs/arrays.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_POSITION = 10_000_000
 _FREE_PLACES = 16  # that integers may leave empty, besides one per value
 
 PlaceRule = Literal["dense", "value", "arrival"]
-"""How values get places. dense: today's rule. In mirrors that earlier versions began, value: every integer from 0 on is
+"""Rules for places of values. dense: today's. In mirrors that earlier versions began, value: every integer from 0 on is
 its own place; arrival: values in order of arrival."""
 
 
@@ -84,12 +84,12 @@ class StoredPlaces:
         self._end = max(self._value_at, default=-1) + 1
         self._first: AxisValue | None = next(
             (value for value in axis.values if isinstance(value, int)), None
-        )  # of those that came
+        )  # of values that came
         self._home = axis.home
         self._waits_for_home = False  # frames lack the axis, and no value is known
 
     def take(self, value: AxisValue | None) -> int:
-        """Return the place of a frame; None: it lacks this axis. Raises DatasetError if there is no place."""
+        """Return the place of a frame; None: it lacks this axis. Raises DatasetError if it can have none."""
         at = self._home_place() if value is None else self._place(value)
         if at >= len(self._taken):
             self._taken.extend(bytes(at + 1 - len(self._taken)))

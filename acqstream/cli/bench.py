@@ -96,7 +96,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
 def _benchmark(
     what: str, *, plot: Path | None, seconds: float | None
 ) -> Callable[[BenchSettings, Observer], BenchReport]:
-    """What is to be measured; "": writing."""
+    """The benchmark of this name; "": writing."""
     if what == "pyramid":
         from acqstream.bench.pyramid import run_pyramid_benchmark
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelInfo:
-    """One level; all but the counts have an item per axis, slowest first. missing counts chunks that are not there."""
+    """One level; all but the counts have an item per axis, slowest first. missing counts chunks that are not stored."""
 
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class LevelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkInfo:
-    """What `info` says. labels are names of positions along an axis; units are those of scale and translation."""
+    """Facts about an array. labels are names of positions along an axis; units are those of scale and translation."""
 
     path: str
     format: str
@@ -64,7 +64,7 @@ def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
 
 
 def _labels(level: Level) -> dict[str, list[str]]:
-    """Names along each axis: those that the format keeps, else the values unless they only count."""
+    """Names along each axis: those in the format, else the values unless they only count."""
     values = {name: found for name, found in level.axis_values().items() if not isinstance(found, range)}
     return {name: [*map(str, names)] for name, names in {**values, **level.labels}.items()}
 

@@ -1,4 +1,4 @@
-"""`acqstream info`: what is in a dataset."""
+"""`acqstream info`: the facts about a dataset."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """What `info` says. axes maps each axis of the frames to its values; first and last are keys in order of arrival.
+    """Facts about frames. axes maps each axis of the frames to its values; first and last are keys in order of arrival.
 
     shape is that of the full resolution as an array with the axes array_axes: tiles are put together. missing counts
-    its frames or tiles that are not there, first_missing are some of them. level_shapes are the shapes of all levels.
+    its frames or tiles that are not stored, first_missing are some of them. level_shapes are the shapes of all levels.
     state is what the daemon recorded, e.g. "COMPLETE"; empty for datasets of other writers. mirrors are the mirrors and
     levels that were asked for or made, and how they stand.
     """
@@ -157,7 +157,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def _file_bytes(status: os.stat_result) -> int:
-    # Raw cubes of WKW are mostly holes; space reserved behind the end does not count. Some file systems tell no blocks.
+    # Raw cubes of WKW are mostly holes; space reserved after the end is left out. Some file systems report no blocks.
     taken = 512 * getattr(status, "st_blocks", 0)
     return min(status.st_size, taken) if taken else status.st_size
 

@@ -62,15 +62,15 @@ def mirror(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Make a view of a dataset beside it, or catch one up.
 
-    It goes on where it was stopped or killed, and takes every frame once. A chunk format (n5) gets a mirror: all frames
+    It resumes where it was stopped or killed, and takes every frame once. A chunk format (n5) gets a mirror: all frames
     as one array cut into chunks, with resolution levels. `null` stores no frames: it counts them and sums their pixels.
     With --processes or --scheduler parts of a mirror are made side by side, of a dataset that does not grow. Workers of
     a cluster need dataset and mirror by the same path as this machine. What was done before an interruption stays done.
 
-    PATH may also be an array in a chunk format: level 0 is copied, and lower levels are computed anew.
+    PATH may also be an array in a chunk format: level 0 is copied, and lower levels are computed again.
 
     `pyramid` adds resolution levels to a tiled NDTiff dataset, of any program; levels that another program has made are
-    replaced with --rebuild only, once the new ones are whole.
+    replaced with --rebuild only, once the new ones are complete.
     """
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.formats.registry import find_format
@@ -128,7 +128,7 @@ def _settings(to: str, compression: str | None, blocks: str | None, options: lis
 
 
 def _value(text: str) -> Any:
-    """What is JSON as such, else as text."""
+    """JSON as its value, other text as it is."""
     try:
         return json.loads(text)
     except ValueError:
@@ -136,7 +136,7 @@ def _value(text: str) -> Any:
 
 
 def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | None:
-    """None: all is made in this process."""
+    """The runner of other processes; None to work in this one."""
     if scheduler is None and (processes or 1) == 1:
         return None
     from acqstream.mirrors.dask_cluster import DaskCluster
@@ -152,7 +152,7 @@ def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | N
 
 
 def _check_parallel(path: Path, spec: ViewSpec, *, follow: bool) -> None:
-    """Several processes make parts of what is there."""
+    """Raise BadParameter unless several processes can make this view: of a dataset that is complete."""
     from acqstream.formats.ndtiff.reader import open_readers
 
     hint = "--processes, --scheduler"
@@ -165,7 +165,7 @@ def _check_parallel(path: Path, spec: ViewSpec, *, follow: bool) -> None:
     for level in levels:
         level.close()
     if not is_complete:
-        text = f"{path} is being written, or was cut off: one process makes a mirror of what is there"
+        text = f"{path} is being written, or was cut off: one process makes a mirror of its frames"
         raise typer.BadParameter(text, param_hint=hint)
 
 
@@ -204,7 +204,7 @@ def _make_run(
 
 
 def _run(run: ViewRun, *, follow: bool) -> None:
-    """Until nothing is left to do; without `follow`, until all is taken that is published now."""
+    """Step until the view is complete; without `follow`, until all frames published now are taken."""
     from acqstream.views.view_progress import ViewState
 
     with progress_bar() as bar:

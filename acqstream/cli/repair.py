@@ -29,8 +29,8 @@ def repair(
 ) -> None:
     """Rebuild a torn or lost index.
 
-    Of datasets of any NDTiff writer, versions 2 and 3. Pixels are never touched; the old index is kept. Ends with 3 if
-    frames are lost.
+    Works for datasets of any NDTiff writer, versions 2 and 3. Pixels are never touched; the old index is kept. Ends
+    with 3 if frames are lost.
     """
     from acqstream.integrity.repair.dataset_repair import repair as repair_dataset
 

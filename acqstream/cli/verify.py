@@ -68,7 +68,7 @@ def verify(
 
 
 def _mirrors_of(result: Verification) -> tuple[MirrorResult, ...]:
-    """The results of its mirrors and levels: verify proves nothing of them, and they are no problem of the dataset."""
+    """The results of its mirrors and levels. verify proves nothing of them, and they never count as problems."""
     from acqstream.errors import CorruptDataset, StorageError
     from acqstream.mirrors.mirror_results import mirror_results
 

@@ -1,1 +1,1 @@
-"""What people read with: Dataset, Level, follow."""
+"""The public reading side: Dataset, Level, follow."""

@@ -1,4 +1,4 @@
-"""How the channels of a dataset are shown: names, colours and contrast, as the acquisition program had them."""
+"""Names, colours and contrast of channels, as the acquisition program showed them."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from acqstream.dataset.source import (
     Spacing,
     X,
     Y,
-    item_count,
-    numbers_taken,
+    numbers_at,
     pixel_axis,
 )
 from acqstream.errors import DatasetError
@@ -37,7 +36,7 @@ _PIXELS = ((Y, X, C), (Y, X))
 
 
 class ChunkLevel:
-    """A LevelSource over the reader of a chunk format; what is asked for is read, and nothing else.
+    """A LevelSource over the reader of a chunk format; it reads selected chunks only.
 
     opened is the path that was opened, number that of the level.
     """
@@ -48,7 +47,7 @@ class ChunkLevel:
 
     @property
     def path(self) -> Path:
-        """The folder that was opened."""
+        """The folder of the array."""
         return self.reader.path
 
     @property
@@ -61,7 +60,7 @@ class ChunkLevel:
 
     @property
     def item_count(self) -> int:
-        return item_count(self.layout().shape)
+        return math.prod(self.layout().shape)
 
     @property
     def is_settled(self) -> bool:
@@ -73,18 +72,18 @@ class ChunkLevel:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the format keeps besides; and path of the array, level, whether it is complete."""
+        """Attributes in the format, with `path` of the array, `level` and `complete`."""
         level, complete = self._address.number, self.reader.complete
         return {**self.reader.spec.attributes, "path": str(self.path), "level": level, "complete": complete}
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        noted, found = self.reader.spec.labels, {}
+        noted, labels = self.reader.spec.labels, {}
         for axis in shown_axes(self.reader.spec):
             names = noted.get(axis.name, ())
             if names and len(names) > max(axis.places, default=-1):
-                found[axis.name] = [names[at] for at in axis.places]
-        return found
+                labels[axis.name] = [names[at] for at in axis.places]
+        return labels
 
     @property
     def places(self) -> tuple[Place | None, ...]:
@@ -104,9 +103,9 @@ class ChunkLevel:
             return math.prod(spec.grid_shape) - sum(1 for _ in self.reader.stored())
         layout = self.layout()
         parts = self._parts(spec, layout, [range(size) for size in layout.shape])
-        wanted = [{chunk for chunk, _, _ in some} for some in parts]
-        stored = sum(1 for at in self.reader.stored() if all(map(set.__contains__, wanted, at)))
-        return math.prod(map(len, wanted)) - stored
+        shown = [{chunk for chunk, _, _ in side} for side in parts]
+        stored = sum(1 for at in self.reader.stored() if all(map(set.__contains__, shown, at)))
+        return math.prod(map(len, shown)) - stored
 
     def layout(self) -> LevelLayout:
         spec = self.reader.spec
@@ -131,41 +130,41 @@ class ChunkLevel:
         at = spec.axes.index(axis)
         return Spacing(spec.translation[at], spec.scale[at], spec.units[at])
 
-    def read(self, layout: LevelLayout, taken: Sequence[range]) -> NDArray[Any]:
+    def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Each chunk is read once. Raises CorruptDataset with file and offset for a damaged chunk."""
-        spec = self.reader.spec  # one throughout: another thread may refresh
-        array: NDArray[Any] = np.zeros([len(some) for some in taken], spec.dtype)
+        spec = self.reader.spec  # read once: another thread may refresh
+        array: NDArray[Any] = np.zeros([*map(len, ranges)], spec.dtype)
         target = in_stored_order(array, shown_axes(spec), len(spec.axes))
-        for parts in itertools.product(*self._parts(spec, layout, taken)):
+        for parts in itertools.product(*self._parts(spec, layout, ranges)):
             chunks, at, source = zip(*parts, strict=True) if parts else ((), (), ())
             chunk = self.reader.read_chunk(chunks)
             if chunk is not None:
                 copy_part(target, at, chunk, source)
         return array
 
-    def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
+    def missing(self, layout: LevelLayout, ranges: Sequence[range], limit: int | None) -> Sequence[Missing]:
         """Positions of chunks in the grid."""
         spec, stored = self.reader.spec, set(self.reader.stored())
-        if not spec.axis_values and [len(some) for some in taken] == list(spec.shape):
-            wanted: Iterator[Position] = _positions(spec.grid_shape)
+        if not spec.axis_values and [*map(len, ranges)] == [*spec.shape]:
+            selected: Iterator[Position] = _positions(spec.grid_shape)
         else:
-            parts = self._parts(spec, layout, taken)
-            wanted = itertools.product(*(dict.fromkeys(chunk for chunk, _, _ in some) for some in parts))
-        absent = (dict[str, AxisValue](zip(spec.axes, at, strict=True)) for at in wanted if at not in stored)
+            parts = self._parts(spec, layout, ranges)
+            selected = itertools.product(*(dict.fromkeys(chunk for chunk, _, _ in side) for side in parts))
+        absent = (dict[str, AxisValue](zip(spec.axes, at, strict=True)) for at in selected if at not in stored)
         return list(itertools.islice(absent, limit))
 
-    def _parts(self, spec: ArraySpec, layout: LevelLayout, taken: Sequence[range]) -> list[list[Part]]:
-        """What the selection takes of the chunks, by axis of the stored array."""
+    def _parts(self, spec: ArraySpec, layout: LevelLayout, ranges: Sequence[range]) -> list[list[Part]]:
+        """The parts of chunks that a selection takes, by axis of the stored array."""
         axes = shown_axes(spec)
         names = tuple(axis.name for axis in axes)
         if layout.axes != names:
             raise DatasetError(f"{self.path}: the axes changed from {list(layout.axes)} to {list(names)}")
         parts: list[list[Part]] = [[(0, slice(0, 1), slice(0, 1))] for _ in spec.axes]  # as of hidden axes
-        for axis, asked, some in zip(axes, layout.all_axes, taken, strict=True):
+        for axis, own, positions in zip(axes, layout.all_axes, ranges, strict=True):
             if axis.name in spec.axis_values:
-                places = axis.places_of(asked.values[as_slice(some)])
+                places = axis.places_of(own.values[as_slice(positions)])
             else:
-                places = numbers_taken(asked, some)
+                places = numbers_at(own, positions)
             parts[axis.stored] = parts_along(places, spec.shape[axis.stored], spec.chunk_shape[axis.stored])
         return parts
 
@@ -173,8 +172,8 @@ class ChunkLevel:
 def _positions(grid: Sequence[int]) -> Iterator[Position]:
     """All positions of a grid; itertools.product would make lists of the sides first."""
     for number in range(math.prod(grid)):
-        position, rest = [], number
+        position = []
         for size in reversed(grid):
-            rest, at = divmod(rest, size)
+            number, at = divmod(number, size)  # noqa: PLW2901 - its digits, last axis first
             position.append(at)
         yield tuple(reversed(position))

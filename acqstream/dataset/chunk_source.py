@@ -16,9 +16,9 @@ from acqstream.storage.boundary import following_links
 class ChunkSource:
     """A Source over the readers of all levels of an array."""
 
-    def __init__(self, opened: Path, found: ChunkFormat[Any], *, follows_links: bool) -> None:
-        self.format = found.name
-        self._format = found
+    def __init__(self, opened: Path, chunk_format: ChunkFormat[Any], *, follows_links: bool) -> None:
+        self.format = chunk_format.name
+        self._format = chunk_format
         self._opened = opened
         self._follows_links = follows_links
         self._readers: list[ChunkArrayReader] = []
@@ -37,12 +37,12 @@ class ChunkSource:
 
     @property
     def writing(self) -> bool:
-        """The opposite: a chunk format notes no more."""
+        """The opposite of `complete`: a chunk format has no other note of it."""
         return not self.complete
 
     @property
     def state(self) -> None:
-        """None: what the daemon noted lies beside the frames."""
+        """None: the daemon writes its state beside the frames."""
 
     @property
     def mirrors(self) -> tuple[MirrorResult, ...]:
@@ -51,7 +51,7 @@ class ChunkSource:
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:
-        """What the format keeps besides."""
+        """Attributes of the array in its format."""
         return self._readers[0].spec.attributes
 
     @property
@@ -67,7 +67,7 @@ class ChunkSource:
         return self._levels[0].axis_values()
 
     def refresh(self) -> list[dict[str, AxisValue]]:
-        """Read the metadata again, of all levels, and look for new levels. The list is empty: there are no frames."""
+        """Read the metadata again, of all levels, and add new levels. The list is empty, as arrays have no frames."""
         for reader in self._readers:
             reader.refresh()
         self._find_levels()

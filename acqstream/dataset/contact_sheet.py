@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from acqstream.dataset.channel_looks import CHANNEL, contrast_of
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_choice import small_array
-from acqstream.dataset.optional import needed
+from acqstream.dataset.optional import import_optional
 from acqstream.errors import ConfigError, DatasetError, UnsupportedFeature
 from acqstream.model.axes import AxisValue
 
@@ -41,14 +41,14 @@ class Picture:
 
 
 def save_contact_sheet(dataset: Dataset, file: Path) -> int:
-    """Write a PNG with up to MAX_PICTURES frames, evenly chosen in order of arrival; how many there are.
+    """Write a PNG with up to MAX_PICTURES frames, evenly chosen in order of arrival, and return their number.
 
-    The contrast is that of the channel, by what the pictures hold. Raises ConfigError without Pillow or if `file` is
-    not called .png, DatasetError while there is no frame.
+    The contrast is that of the channel, by the pixels of its pictures. Raises ConfigError without Pillow or if `file`
+    is not called .png, DatasetError before the first frame.
     """
     if file.suffix.lower() != ".png":
         raise ConfigError(f"{file}: a contact sheet is written to a file whose name ends in .png")
-    image = needed("PIL.Image", "view")
+    image = import_optional("PIL.Image", "view")
     pictures = [_shrunk(image, picture) for picture in choose_pictures(dataset)]
     if not pictures:
         raise DatasetError(f"{dataset.path}: holds no frame yet, so there is nothing to see")
@@ -66,9 +66,9 @@ def save_contact_sheet(dataset: Dataset, file: Path) -> int:
 
 
 def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
-    """Evenly chosen frames; of tiled datasets and of arrays whole pictures, from the level that is large enough.
+    """Evenly chosen frames; for tiled datasets and arrays complete pictures, from the smallest level that suffices.
 
-    Of a picture that is far larger not all pixels are taken: without levels it may have any size.
+    A far larger picture is thinned out: without levels it may have any size.
     """
     if not dataset.levels[0].item_count:
         return
@@ -77,14 +77,14 @@ def choose_pictures(dataset: Dataset) -> Iterator[Picture]:
         return
     keys = dataset.keys()
     count = sum(1 for _ in keys)  # one at a time: a list of a million would take hundreds of megabytes
-    wanted = set(_evenly(count))
-    chosen = (key for number, key in enumerate(dataset.keys()) if number in wanted)
-    for key in chosen:
-        yield Picture(key, dataset.read_frame(key))
+    numbers = set(_evenly(count))
+    for number, key in enumerate(dataset.keys()):
+        if number in numbers:
+            yield Picture(key, dataset.read_frame(key))
 
 
 def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
-    """Whole pictures. Raises UnsupportedFeature for an array whose last axes are not y and x."""
+    """Complete pictures. Raises UnsupportedFeature for an array whose last axes are not y and x."""
     array = small_array(dataset, {}, SIDE)
     if not array.layout.pixels:
         raise UnsupportedFeature(f"{dataset.path}: has the axes {', '.join(array.axes)}; a picture needs y and x last")
@@ -92,8 +92,8 @@ def _pictures_of_level(dataset: Dataset) -> Iterator[Picture]:
     step = -(-max(len(axis.values) for axis in array.layout.pixels[:2]) // _MAX_PIXELS)
     thinned = (slice(None, None, step), slice(None, None, step))
     for number in _evenly(math.prod(map(len, values.values()))):
-        position = _position(number, [len(some) for some in values.values()])
-        key = {name: some[at] for (name, some), at in zip(values.items(), position, strict=True)}
+        position = _position(number, [*map(len, values.values())])
+        key = {name: places[at] for (name, places), at in zip(values.items(), position, strict=True)}
         yield Picture(key, array[(*position, *thinned)])
 
 
@@ -135,7 +135,7 @@ def _sheet(image: Any, title: str, pictures: Sequence[Picture]) -> Image:
     columns = min(_COLUMNS, len(pictures))
     lines = max(len(picture.key) for picture in pictures)
     width = max(picture.pixels.shape[1] for picture in pictures)
-    width = max(width, SIDE // 2)  # room for the text
+    width = max(width, SIDE // 2)  # space for the text
     height = max(picture.pixels.shape[0] for picture in pictures) + lines * _LINE + _GAP
     rows = -(-len(pictures) // columns)
     size = (columns * (width + _GAP) + _GAP, rows * (height + _GAP) + _LINE + 2 * _GAP)

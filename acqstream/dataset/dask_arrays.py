@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.optional import needed
+from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import LevelSource
 
 if TYPE_CHECKING:
     import dask.array
 
 CHUNK_BYTES = 16 * 1024 * 1024
-"""Small frames and chunks are read so many at a time: enough that dask's own work per task does not show."""
+"""Bytes of a dask chunk of small frames or chunks: enough that dask's own work per task does not count."""
 
 
 def to_dask(source: LevelSource) -> dask.array.Array:
     """A level as it is now, as a dask array over `Level.axes`; nothing is read before it is computed.
 
     A chunk is one frame (one tile of a stitched level, one chunk of a chunk format), or as many neighbours along the
-    outer axes, the fastest first, as make up CHUNK_BYTES. What is not stored is zeros. Works with any scheduler: other
-    processes open the dataset by its path. Growing datasets: `refresh`, and ask again. Raises ConfigError without dask,
-    DatasetError while there is no frame.
+    outer axes, the fastest first, as make up CHUNK_BYTES. Frames and chunks that are not stored are zeros. Works
+    with any scheduler: other processes open the dataset by its path. For a growing dataset `refresh` and call again.
+    Raises ConfigError without dask, DatasetError before the first frame.
     """
     return dask_array_of(LevelArray(source))
 
 
 def dask_array_of(array: LevelArray) -> dask.array.Array:
     """A `LevelArray` in chunks of `chunk_shape`. Raises ConfigError without dask."""
-    da = needed("dask.array", "dask")
+    da = import_optional("dask.array", "dask")
     meta = np.empty((0,) * array.ndim, array.dtype)
-    made: dask.array.Array = da.from_array(array, chunks=chunk_shape(array), meta=meta)
-    return made
+    lazy: dask.array.Array = da.from_array(array, chunks=chunk_shape(array), meta=meta)
+    return lazy
 
 
 def chunk_shape(array: LevelArray) -> tuple[int, ...]:
-    """What is best read at once times as many neighbours along the outer axes, the fastest first, as fit."""
+    """The best unit to read, with as many neighbours along the outer axes, the fastest first, as CHUNK_BYTES hold."""
     units: Sequence[int] = array.layout.chunk_shape
     chunk = [min(unit, side) for unit, side in zip(units, array.shape, strict=True)]
     capacity = CHUNK_BYTES // max(1, math.prod(chunk) * array.dtype.itemsize)

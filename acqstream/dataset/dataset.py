@@ -37,9 +37,9 @@ AskedValue = str | SupportsIndex
 def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
-    follow_links=True reads files that links in the dataset's folder have elsewhere; else UnsupportedFeature names the
-    link. The folder itself may be a link. Raises DatasetError if nothing is there, UnknownFormat with what was looked
-    for, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
+    follow_links=True reads files elsewhere that links in the dataset's folder name; else UnsupportedFeature names the
+    link. The folder itself may be a link. Raises DatasetError if the path is missing, UnknownFormat with the formats
+    tried, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
     """
     return Dataset(open_source(as_path(path), follow_links=follow_links))
 
@@ -48,8 +48,8 @@ class Dataset:
     """An acquisition, or an array, in any format. A context manager; `close` closes the files.
 
     A source without single frames, as that of a chunk format, has `levels` and no `keys`, `read_frame`,
-    `read_metadata`, `frames` and `follow`: these raise UnsupportedFeature, which names what to use instead. What is
-    seen is what was published at opening or at the last `refresh`.
+    `read_metadata`, `frames` and `follow`: these raise UnsupportedFeature, which names the method to use instead. It
+    shows the frames and chunks published at opening or at the last `refresh`.
     """
 
     def __init__(self, source: Source) -> None:
@@ -83,24 +83,24 @@ class Dataset:
     def axes(self) -> dict[str, list[AxisValue]]:
         """Values seen so far by axis, slowest axis first; integers ascending, strings in order of first appearance.
 
-        Of frames these are the axes of `keys`, row and column of tiles included; of arrays, all but those of the
+        For frames these are the axes of `keys`, row and column of tiles included; for arrays, all but those of the
         pixels. Raises UnsupportedFeature where a list would take hundreds of megabytes.
         """
-        found = self._source.axis_values()
-        for name, values in found.items():
+        axis_values = self._source.axis_values()
+        for name, values in axis_values.items():
             if len(values) > MAX_LISTED:
                 text = f"{self.path}: axis {name!r} has {len(values):,} positions, too many for a list"
                 raise UnsupportedFeature(f"{text}; use levels[0].axis_values")
-        return {name: list(values) for name, values in found.items()}
+        return {name: list(values) for name, values in axis_values.items()}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of `levels[0]`, tiles put together. Raises DatasetError while there is no frame."""
+        """Shape of `levels[0]`, tiles put together. Raises DatasetError before the first frame."""
         return self.levels[0].shape
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """dtype of the first frame. Raises DatasetError while there is none."""
+        """dtype of the first frame. Raises DatasetError before it."""
         return self.levels[0].dtype
 
     @property
@@ -115,25 +115,25 @@ class Dataset:
 
     @property
     def state(self) -> AcquisitionState | None:
-        """What the daemon noted about the acquisition; None in a dataset of another writer, and in a chunk format."""
+        """State of the acquisition as the daemon noted it; None for datasets of other writers and chunk formats."""
         return self._source.state
 
     @property
     def mirrors(self) -> tuple[MirrorResult, ...]:
-        """How its mirrors, and the levels of tiles, have ended: what the folder of the frames records now.
+        """Results of its mirrors and of the levels of tiles, as the folder of the frames records them now.
 
-        Empty where nothing was recorded, for example while they are made the first time, and over http.
+        Empty before the first result, and over http.
         """
         return self._source.mirrors
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]:
-        """Metadata of the whole acquisition, or what the format of an array keeps besides."""
+        """Metadata of the acquisition, or attributes of an array in its format."""
         return self._source.summary_metadata
 
     @property
     def display_settings(self) -> Mapping[str, Any]:
-        """How viewers showed the channels, by name; empty where nothing is known."""
+        """Display settings of the channels in their viewer, by name; empty if unknown."""
         return self._source.display_settings
 
     def keys(self) -> Iterator[dict[str, AxisValue]]:
@@ -152,10 +152,10 @@ class Dataset:
         return self._frames("summary_metadata").read_metadata(_key(axes, more_axes))
 
     def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
-        """Every frame with its key, in order of arrival: the fastest way to read a whole dataset.
+        """Every frame with its key, in order of arrival: the fastest way to read a complete dataset.
 
-        Frames are as `read_frame` gives them; one that was written again comes once, in its latest place. What follows
-        is read meanwhile, with direct I/O where the system has it: it neither uses nor fills the page cache. A frame
+        Frames are as `read_frame` gives them; one that was written again comes once, in its latest place. Later frames
+        are read ahead, with direct I/O where the system has it: it neither uses nor fills the page cache. A frame
         that is kept may keep up to 4 MiB of its neighbours in memory: to keep a few of many, keep copies.
         """
         return self._frames("levels[0].read").frames()
@@ -163,7 +163,7 @@ class Dataset:
     def refresh(self) -> list[dict[str, AxisValue]]:
         """Look for newly published frames or chunks, in all levels, and for new levels.
 
-        The new keys of the full resolution, in order of arrival; none of an array. Takes time for what is new alone.
+        Returns the new keys of the full resolution, in order of arrival; none for an array. Reads only new entries.
         """
         return self._source.refresh()
 
@@ -183,13 +183,12 @@ class Dataset:
         replaced: bool = False,
         poll_s: float = DEFAULT_POLL_S,
     ) -> Iterator[dict[str, AxisValue]]:
-        """Every key once, from the first frame on, in order of arrival, until nothing is written any more.
+        """Every key once, from the first frame on, in order of arrival, until the writer has ended.
 
         That is when the dataset is complete, or its acquisition was interrupted (then `complete` is False). level is
         that of the frames or tiles; it may yet have to appear, and may be made after the acquisition. replaced: a key
         comes again when its frame was written again, which now is what is read. Raises TimeoutError when no new frame
-        came within timeout_s, DatasetError if there was no such level in the end, or if the view that makes it was
-        given up.
+        came within timeout_s, DatasetError if the level is missing at the end, or if the view that makes it failed.
         """
         followed = self._frames("refresh and levels[0].read").followed(level)
         return follow_keys(followed, timeout_s, poll_s, replaced=replaced)
@@ -210,7 +209,7 @@ class Dataset:
         return f"<Dataset {self.format} {str(self.path)!r}, {self._source.extent}>"
 
     def _frames(self, instead: str) -> NDTiffSource:
-        """The source, where it keeps single frames. The one place that refuses what arrays do not have."""
+        """The source if it keeps single frames. Only this method refuses operations that arrays do not have."""
         if isinstance(self._source, NDTiffSource):
             return self._source
         raise UnsupportedFeature(f"{self.path}: {self.format} keeps arrays, not frames; use {instead}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.axis_order import COLUMN, ROW
 from acqstream.arrays.frame_array import FrameArray
 from acqstream.arrays.frame_space import UM, FrameSpace, Place, frame_space
-from acqstream.arrays.mosaic import Run, Side
+from acqstream.arrays.mosaic import Side, TileRun
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.space_evidence import POSITION, SpaceWitnesses
 from acqstream.dataset.source import (
@@ -29,7 +29,7 @@ from acqstream.dataset.source import (
     Y,
     Z,
     pixel_axis,
-    pixels_taken,
+    pixels_at,
 )
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -41,16 +41,16 @@ class _Piece(NamedTuple):
     """The part of one frame or tile that a selection takes, and where it goes in the result."""
 
     position: tuple[int, ...]  # along the outer axes
-    y: Run
-    x: Run
+    y: TileRun
+    x: TileRun
     tile: tuple[int, int] | None
 
 
 class FrameLevel:
     """A LevelSource over the frames or tiles of one level. `full` is the reader of the full resolution.
 
-    Frames are found by the values of their axes, tiles by pixel numbers on the canvas: what comes in between, or left
-    of the first tile, moves nothing.
+    Frames are found by the values of their axes, tiles by pixel numbers on the canvas. So a frame in between, or a tile
+    left of the first one, moves nothing.
     """
 
     def __init__(self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool) -> None:
@@ -87,7 +87,7 @@ class FrameLevel:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The summary metadata; and path of the dataset, level, whether it is complete, number of missing frames."""
+        """The summary metadata, with `path` of the dataset, `level`, `complete` and `missing_frames`."""
         reader = self.reader
         return {
             **reader.summary_metadata,
@@ -99,7 +99,7 @@ class FrameLevel:
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        return {}  # the values are all that frames have
+        return {}  # frames have values only
 
     @property
     def places(self) -> tuple[Place | None, ...]:
@@ -107,17 +107,17 @@ class FrameLevel:
         if positions is None:
             return ()
         evidence = SpaceWitnesses(self._full).look()
-        found = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence).places
-        return tuple(found.get(value) for value in positions)
+        places = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence).places
+        return tuple(places.get(value) for value in positions)
 
     @property
     def z_direction(self) -> int:
-        return self._known_space().z_direction
+        return self._frame_space().z_direction
 
     @property
     def missing_count(self) -> int:
         """Places without a frame or tile; once the dataset is complete, planned ones too."""
-        return self._wanted().place_count - self._count_places()
+        return self._with_planned_places().place_count - self._count_places()
 
     def layout(self) -> LevelLayout:
         array = self.frame_array()
@@ -136,7 +136,7 @@ class FrameLevel:
         )
 
     def frame_array(self) -> FrameArray:
-        """The array of the frames seen so far. Raises DatasetError while there is none."""
+        """The array of the frames seen so far. Raises DatasetError before the first one."""
         count = len(self.reader)
         if self._array is None or self._array[0] != count:
             self._array = (count, array_of(self.reader))
@@ -147,7 +147,7 @@ class FrameLevel:
 
     def spacing(self, axis: str) -> Spacing:
         """See LevelSource. The centre of the first pixel, or plane, is 0 or its stage place, as in mirrors."""
-        space = self._known_space()
+        space = self._frame_space()
         layout = self.layout() if len(self.reader) else None
         has_many_places = layout is not None and (layout.is_stitched or POSITION in layout.values)
         z_um, y_um, x_um = next(iter(space.places.values()), (0.0,) * 3) if not has_many_places else (0.0,) * 3
@@ -158,50 +158,50 @@ class FrameLevel:
         distance, unit = space.distance(axis)
         return Spacing(z_um if axis == Z and unit else 0.0, distance, unit)
 
-    def read(self, layout: LevelLayout, taken: Sequence[range]) -> NDArray[Any]:
+    def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
         """See LevelSource. Raises DatasetError naming a frame whose shape or dtype is not that of the first one."""
         array = self._array_of(layout)
-        shape, count = tuple(map(len, taken)), len(layout.outer)
-        samples: tuple[slice | EllipsisType, ...] = (..., *(as_slice(chosen) for chosen in taken[count + 2 :]))
-        found: NDArray[Any] | None = None  # until something was read: a damaged index may promise any shape
-        for piece in _pieces(array, layout, taken):
-            part = self._read_part(array, piece, taken)
+        shape, count = tuple(map(len, ranges)), len(layout.outer)
+        samples: tuple[slice | EllipsisType, ...] = (..., *map(as_slice, ranges[count + 2 :]))
+        pixels: NDArray[Any] | None = None  # until a frame was read: a damaged index may promise any shape
+        for piece in _pieces(array, layout, ranges):
+            part = self._read_part(array, piece, ranges)
             if part is not None:
-                found = np.zeros(shape, layout.dtype) if found is None else found
+                pixels = np.zeros(shape, layout.dtype) if pixels is None else pixels
                 place: tuple[int | slice, ...] = (*piece.position, piece.y.target, piece.x.target)
-                found[place] = part if len(samples) == 1 else part[samples]
-        return np.zeros(shape, layout.dtype) if found is None else found
+                pixels[place] = part if len(samples) == 1 else part[samples]
+        return np.zeros(shape, layout.dtype) if pixels is None else pixels
 
-    def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
-        """The axes of frames or tiles; of the whole of a complete dataset, planned ones too."""
+    def missing(self, layout: LevelLayout, ranges: Sequence[range], limit: int | None) -> Sequence[Missing]:
+        """The axes of frames or tiles; for all of a complete dataset, planned ones too."""
         array = self._array_of(layout)
-        if [*map(len, taken)] == [*layout.shape] and self.reader.complete:
+        if [*map(len, ranges)] == [*layout.shape] and self.reader.complete:
             array = array.with_plan()
-            taken = [*(range(len(values)) for values in array.values.values()), *taken[len(layout.outer) :]]
-        return list(itertools.islice(self._absent(array, layout, taken), limit))
+            ranges = [*(range(len(values)) for values in array.values.values()), *ranges[len(layout.outer) :]]
+        return list(itertools.islice(self._absent(array, layout, ranges), limit))
 
-    def _absent(self, array: FrameArray, layout: LevelLayout, taken: Sequence[range]) -> Iterator[Missing]:
-        for piece in _pieces(array, layout, taken):
-            position = _position(piece, taken)
+    def _absent(self, array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[Missing]:
+        for piece in _pieces(array, layout, ranges):
+            position = _position(piece, ranges)
             if self._row(array, position, piece.tile) is None:
                 names = zip(array.values.items(), position, strict=True)
                 tile = {} if piece.tile is None else {ROW: piece.tile[0], COLUMN: piece.tile[1]}
                 yield {**{name: values[at] for (name, values), at in names}, **tile}
 
-    def _read_part(self, array: FrameArray, piece: _Piece, taken: Sequence[range]) -> NDArray[Any] | None:
+    def _read_part(self, array: FrameArray, piece: _Piece, ranges: Sequence[range]) -> NDArray[Any] | None:
         """The pixels of a piece (Y, X[, 3]), or None if the frame is not stored."""
-        row = self._row(array, _position(piece, taken), piece.tile)
+        row = self._row(array, _position(piece, ranges), piece.tile)
         if row is None:
             return None
-        first = (self.reader.frame_shape(0), self.reader.frame_dtype(0))
-        found = (self.reader.frame_shape(row), self.reader.frame_dtype(row))
-        if found != first:
+        expected = (self.reader.frame_shape(0), self.reader.frame_dtype(0))
+        actual = (self.reader.frame_shape(row), self.reader.frame_dtype(row))
+        if actual != expected:
             raise DatasetError(
-                f"{self.path}: frame {self.reader.key(row)} has shape {found[0]} and dtype {found[1]}, the first frame "
-                f"{first[0]} and {first[1]}: read it with read_frame"
+                f"{self.path}: frame {self.reader.key(row)} has shape {actual[0]} and dtype {actual[1]}, the first "
+                f"frame {expected[0]} and {expected[1]}: read it with read_frame"
             )
         rows = piece.y
-        if rows.stop - rows.first == first[0][0]:
+        if rows.stop - rows.first == expected[0][0]:
             frame = self.reader.read_pixels(row)
         else:
             frame = self.reader.read_rows(row, rows.first, rows.stop)
@@ -221,13 +221,13 @@ class FrameLevel:
             )
         return replace(array, values=layout.values)
 
-    def _wanted(self) -> FrameArray:
-        """The array with all places that should have a frame."""
+    def _with_planned_places(self) -> FrameArray:
+        """The array with all places that should have a frame: after the end of the run also planned ones."""
         array = self.frame_array()
         return array.with_plan() if self.reader.complete else array
 
     def _count_places(self) -> int:
-        """How many places have a frame or tile."""
+        """Number of places that have a frame or tile."""
         array = self.frame_array()
         if not array.homes:
             return self.reader.count_full_keys()
@@ -235,7 +235,7 @@ class FrameLevel:
         places = ((array.place(key), key.get(ROW), key.get(COLUMN)) for key in keys)
         return len({place if array.is_stitched else place[0] for place in places if place[0] is not None})
 
-    def _known_space(self) -> FrameSpace:
+    def _frame_space(self) -> FrameSpace:
         """Distances, units and the first place: the same in all levels, and in mirrors of the dataset.
 
         Reads metadata of a few frames, again after the dataset has grown.
@@ -247,15 +247,15 @@ class FrameLevel:
         return self._space[1]
 
 
-def _pieces(array: FrameArray, layout: LevelLayout, taken: Sequence[range]) -> Iterator[_Piece]:
-    """All that makes up the positions `taken`, last axis fastest."""
-    if not all(map(len, taken)):
+def _pieces(array: FrameArray, layout: LevelLayout, ranges: Sequence[range]) -> Iterator[_Piece]:
+    """The parts of frames or tiles that fill the positions `ranges`, last axis fastest."""
+    if not all(map(len, ranges)):
         return
     count, canvas = len(layout.outer), array.canvas
     side_y, side_x = Side(canvas.y.step, canvas.y.crop), Side(canvas.x.step, canvas.x.crop)
     y_axis, x_axis = layout.pixels[:2]
-    down, across = pixels_taken(y_axis, taken[count]), pixels_taken(x_axis, taken[count + 1])
-    for position in itertools.product(*(range(len(some)) for some in taken[:count])):
+    down, across = pixels_at(y_axis, ranges[count]), pixels_at(x_axis, ranges[count + 1])
+    for position in itertools.product(*(range(len(positions)) for positions in ranges[:count])):
         for y in side_y.runs(down):
             for x in side_x.runs(across):
                 if array.is_stitched:
@@ -264,9 +264,9 @@ def _pieces(array: FrameArray, layout: LevelLayout, taken: Sequence[range]) -> I
                     yield _Piece(position, y, x, None)
 
 
-def _position(piece: _Piece, taken: Sequence[range]) -> tuple[int, ...]:
-    """Where the frame of a piece lies along the outer axes of the layout."""
-    return tuple(some[at] for some, at in zip(taken, piece.position, strict=False))
+def _position(piece: _Piece, ranges: Sequence[range]) -> tuple[int, ...]:
+    """Position of the frame of a piece along the outer axes of the layout."""
+    return tuple(positions[at] for positions, at in zip(ranges, piece.position, strict=False))
 
 
 def _numbers(values: Sequence[AxisValue]) -> Sequence[int] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.frame_space import UM_BY_UNIT, Place
-from acqstream.arrays.selection import Selection, as_numpy, expand, positions
+from acqstream.arrays.selection import Selection, as_numpy, expand
 from acqstream.dataset.dask_arrays import to_dask
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.reopened import reopened
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Level:
     """One resolution level as an array: the axes of frames, slowest first, then y, x and for RGB c.
 
-    Along an axis of the frames the array has one position per value seen so far, in the order of `axis_values`. What is
-    seen is what was published at opening or at the last `Dataset.refresh`. May be sent to another process, which opens
-    the dataset by its path.
+    Along an axis of the frames the array has one position per value seen so far, in the order of `axis_values`. It
+    shows the frames and chunks published at opening or at the last `Dataset.refresh`. It may be sent to another
+    process, which opens the dataset by its path.
 
     The tiles of a tiled dataset make one picture (`is_stitched`): its axes are without row and column, y and x are the
     canvas from the lowest row and column to the highest. Single tiles are read with `Dataset.read_frame`.
@@ -56,7 +56,7 @@ class Level:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names, slowest first. Raises DatasetError while there is no frame, as all that follows."""
+        """Names, slowest first. Raises DatasetError before the first frame, as do the properties below."""
         return self.source.layout().axes
 
     @property
@@ -75,7 +75,7 @@ class Level:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """What is best read at once, an item per axis: one frame, the shown part of one tile, or one chunk.
+        """Shape of the best unit to read: one frame, the shown part of one tile, or one chunk.
 
         Chunks begin at multiples of it.
         """
@@ -83,7 +83,7 @@ class Level:
 
     @property
     def is_stitched(self) -> bool:
-        """Whether the array is put together from tiles."""
+        """True for an array that is put together from tiles."""
         return self.source.layout().is_stitched
 
     @property
@@ -96,30 +96,30 @@ class Level:
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """How many items of the full resolution one of this level covers along each axis."""
-        known = self.source.factors
-        return tuple(known.get(axis, 1) for axis in self.axes)
+        """Items of the full resolution that one item of this level covers along each axis."""
+        factors = self.source.factors
+        return tuple(factors.get(axis, 1) for axis in self.axes)
 
     @property
     def scale(self) -> tuple[float, ...]:
-        """Distance of two items along each axis, in `units`; items of the full resolution where that is not known."""
+        """Distance of two items along each axis, in `units`; items of the full resolution where it is unknown."""
         return tuple(self.source.spacing(axis).step for axis in self.axes)
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Of scale and translation, "" where the distance is not known."""
+        """Units of scale and translation along each axis; "" where the distance is unknown."""
         return tuple(self.source.spacing(axis).unit for axis in self.axes)
 
     @property
     def translation(self) -> tuple[float, ...]:
-        """Where the centre of item 0 lies along each axis, in `units`."""
+        """Centre of item 0 along each axis, in `units`."""
         return tuple(self.source.spacing(axis).start for axis in self.axes)
 
     @property
     def places(self) -> tuple[Place | None, ...]:
-        """Where each position along `position` lies: (z, y, x) in um of its first item; None where that is not known.
+        """Places of the positions along `position`: (z, y, x) of the first item in um; None where it is unknown.
 
-        Empty where there are no positions, or their places were not noted.
+        Empty for arrays without positions, or without notes of their places.
         """
         return self.source.places
 
@@ -130,7 +130,7 @@ class Level:
 
     @property
     def pixel_size_um(self) -> float | None:
-        """Side of a pixel of this level along x in micrometres; None where nothing tells it."""
+        """Side of a pixel of this level along x in micrometres; None if unknown."""
         spacing = self.source.spacing(X)
         factor = UM_BY_UNIT.get(spacing.unit)
         return None if factor is None else spacing.step * factor
@@ -139,7 +139,7 @@ class Level:
     def z_step_um(self) -> float | None:
         """Distance of two z positions in micrometres, negative where planes run against the stage's z.
 
-        Of frames: as it was declared, else from the summary, else from the stage positions of frames; else None.
+        For frames the declared distance, else the summary's, else that of the stage positions; None if unknown.
         """
         spacing = self.source.spacing(Z)
         factor = UM_BY_UNIT.get(spacing.unit)
@@ -147,26 +147,25 @@ class Level:
 
     @property
     def missing_count(self) -> int:
-        """How many frames, tiles or chunks of the whole array are not stored."""
+        """Number of frames, tiles or chunks of the array that are not stored."""
         return self.source.missing_count
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Metadata of the dataset; and its path, the level, whether it is complete; of frames, how many are missing."""
+        """Metadata of the dataset, with `path`, `level`, `complete`, and for frames `missing_frames`."""
         return self.source.attributes
 
     def read(self, selection: Selection = ...) -> NDArray[Any]:
         """A part of the array, selected as in numpy with slices, integers and Ellipsis; a new array.
 
-        Reads only the frames, tiles and chunks selected, each once, and of frames the rows needed. What is not stored
-        is zeros: `missing` tells. Raises IndexError for a selection that does not fit, CorruptDataset with file and
-        offset for damaged bytes, DatasetError naming a frame whose shape or dtype is not that of the first frame.
+        Reads only the selected frames, tiles and chunks, each once, and only the selected rows of frames. Frames and
+        chunks that are not stored read as zeros, and `missing` lists them. Raises IndexError for a selection that does
+        not fit, CorruptDataset with file and offset for damaged bytes, DatasetError naming a frame whose shape or dtype
+        differs from that of the first one.
         """
         layout = self.source.layout()
-        selectors = expand(selection, layout.shape)
-        taken = [positions(selector, size) for selector, size in zip(selectors, layout.shape, strict=True)]
-        array = self.source.read(layout, taken)
-        selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
+        ranges, index = expand(selection, layout.shape)
+        selected: NDArray[Any] = self.source.read(layout, ranges)[index]
         return selected
 
     def __getitem__(self, selection: Selection) -> NDArray[Any]:
@@ -176,17 +175,15 @@ class Level:
         return as_numpy(self.read, dtype, copy)
 
     def missing(self, selection: Selection = ..., *, limit: int | None = None) -> list[Missing]:
-        """What is not stored of a part of the array: frames or tiles by the values of their axes.
+        """Frames or tiles of a part of the array that are not stored, by the values of their axes; `limit` at most.
 
-        Chunks by their position in the grid along each axis. No more than `limit`.
+        Chunks are named by their position in the grid along each axis.
         """
         layout = self.source.layout()
-        selectors = expand(selection, layout.shape)
-        taken = [positions(selector, size) for selector, size in zip(selectors, layout.shape, strict=True)]
-        return list(self.source.missing(layout, taken, limit))
+        return list(self.source.missing(layout, expand(selection, layout.shape)[0], limit))
 
     def as_array(self) -> LevelArray:
-        """The level as it is now, as an array of fixed shape that is read where it is indexed."""
+        """The level as it is now, as an array of fixed shape that reads when it is indexed."""
         return LevelArray(self.source)
 
     def to_dask(self) -> dask.array.Array:

@@ -1,7 +1,7 @@
-"""A level at one moment, as an array of fixed shape that is read where it is indexed: what array libraries hold.
+"""A level at one moment, as an array of fixed shape for array libraries; it reads when it is indexed.
 
 A level grows; arrays of dask, xarray and napari keep their shape. A `LevelArray` therefore reads by the layout that the
-level had when the array was made: a value that appears in between, or a tile left of the first one, moves nothing.
+level had when the array was made. A value that appears in between, or a tile left of the first one, moves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acqstream.arrays.selection import Selection, as_numpy, expand, positions
+from acqstream.arrays.selection import Selection, as_numpy, expand
 from acqstream.dataset.reopened import reopened
 from acqstream.dataset.source import LevelAxis, LevelLayout, LevelSource
 from acqstream.model.axes import AxisValue
@@ -24,10 +24,10 @@ _AT_0 = range(1)
 class LevelArray:
     """One level of a dataset as an array: the outer axes, then y, x and for RGB c.
 
-    layout is what it shows, by default all that the level has. Axes in `hidden` have one value there; the array lacks
+    layout is the array that it shows, by default the level's. Axes in `hidden` have one value there; the array lacks
     them. Pixels are read when it is indexed (slices and integers, one per axis, or fewer, with Ellipsis), from any
-    thread; what is not stored is zeros. Pickled, it goes by the level's address, and the process that gets it opens the
-    dataset itself. A dataset that was closed raises DatasetError.
+    thread; frames and chunks that are not stored are zeros. A pickled array carries the level's address, and the
+    process that loads it opens the dataset itself. A dataset that was closed raises DatasetError.
     """
 
     def __init__(
@@ -68,13 +68,11 @@ class LevelArray:
         return (self._address, self._item_count, axes, self.layout.origin, self.shape, self._token)
 
     def __getitem__(self, selection: Selection) -> NDArray[Any]:
-        selectors = expand(selection, self.shape)
-        taken = [positions(selector, size) for selector, size in zip(selectors, self.shape, strict=True)]
+        ranges, index = expand(selection, self.shape)
         source = self._source or reopened(self._address, self._item_count)
-        remaining = iter(taken)
+        remaining = iter(ranges)
         of_layout = [_AT_0 if axis.name in self._hidden else next(remaining) for axis in self.layout.all_axes]
-        array = source.read(self.layout, of_layout).reshape([len(some) for some in taken])
-        selected: NDArray[Any] = array[tuple(slice(None) if isinstance(item, slice) else 0 for item in selectors)]
+        selected: NDArray[Any] = source.read(self.layout, of_layout).reshape([*map(len, ranges)])[index]
         return selected
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Levels of a dataset that show the same, and which of them is enough for a small picture."""
+"""Arrays of all levels for one view, and the choice of a level for a small picture."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from acqstream.dataset.source import X, Y
 from acqstream.model.axes import AxisValue
 
 MIN_SIDE = 240
-"""A small picture is taken from the lowest level whose longer side has so many pixels."""
+"""Pixels of the longer side of a picture that a small picture is made of, at least."""
 
 
 def level_arrays(dataset: Dataset, fixed: Mapping[str, AxisValue]) -> list[LevelArray]:
-    """The full resolution, and what shows the same in all levels that have its axes; `fixed` axes have one value."""
+    """The full resolution, and the same part of the levels below that have its axes; `fixed` axes have one value."""
     full = dataset.levels[0]
     layout = full.source.layout()
     for name, value in fixed.items():
@@ -30,7 +30,7 @@ def level_arrays(dataset: Dataset, fixed: Mapping[str, AxisValue]) -> list[Level
 
 
 def small_array(dataset: Dataset, fixed: Mapping[str, AxisValue], min_side: int = MIN_SIDE) -> LevelArray:
-    """What the full resolution shows, from the lowest level that is large enough and has all outer positions."""
+    """The part that the full resolution shows, from the lowest level with `min_side` pixels and all outer positions."""
     arrays = level_arrays(dataset, fixed)
     for array in reversed(arrays):
         sides = [len(axis.values) for axis in array.layout.pixels[:2]]
@@ -40,6 +40,6 @@ def small_array(dataset: Dataset, fixed: Mapping[str, AxisValue], min_side: int 
 
 
 def factors_between(full: Level, level: Level) -> dict[str, int]:
-    """How many items of one level an item of another one covers, by axis."""
+    """Items of one level that an item of another one covers, by axis."""
     above, below = full.source.factors, level.source.factors
     return {name: below.get(name, 1) // above.get(name, 1) for name in {*above, *below, Y, X}}

@@ -20,19 +20,19 @@ LayerData = tuple[Any, ...]
 """(data, keywords of add_image, "image")"""
 
 METADATA_KEY = "acqstream"
-"""Where a layer's metadata holds its `LayerSource`."""
+"""Key of the `LayerSource` in a layer's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSource:
-    """What a layer shows: one channel of a dataset, or all of it."""
+    """The content of a layer: one channel of a dataset, or all of it."""
 
     dataset: Dataset
     channel: AxisValue | None
 
 
-def image_layers(dataset: Dataset, known: Collection[AxisValue | None] = ()) -> list[LayerData]:
-    """A layer for each channel seen so far that is not `known`; none while there is no frame.
+def image_layers(dataset: Dataset, excluded: Collection[AxisValue | None] = ()) -> list[LayerData]:
+    """A layer for each channel seen so far that is not `excluded`; none before the first frame.
 
     The data are arrays that read when napari asks: one, or for a pyramid one per level, all over the same axes.
     """
@@ -43,7 +43,7 @@ def image_layers(dataset: Dataset, known: Collection[AxisValue | None] = ()) -> 
     layers: list[LayerData] = []
     shown: Sequence[AxisValue | None] = channels or [None]
     for channel, look in zip(shown, looks, strict=True):
-        if channel in known:
+        if channel in excluded:
             continue
         source = LayerSource(dataset, channel)
         keywords: dict[str, Any] = {
@@ -63,7 +63,7 @@ def image_layers(dataset: Dataset, known: Collection[AxisValue | None] = ()) -> 
 def data_of(source: LayerSource) -> dict[str, Any]:
     """The keywords of `add_image` that change while the dataset grows, `data` among them.
 
-    An axis lies where its distance and place are known, of one position at its place on the stage; else in pixels.
+    An axis with known distances lies at its place, for one position at that on the stage; other axes count pixels.
     """
     level = source.dataset.levels[0].source
     arrays = level_arrays(source.dataset, _fixed(source))
@@ -82,7 +82,7 @@ def data_of(source: LayerSource) -> dict[str, Any]:
 
 
 def _start_and_step(axis: LevelAxis, spacing: Spacing) -> tuple[float, float]:
-    """Where the first position lies and how far apart they are; names, and numbers that are not even, count from 0."""
+    """Place of the first position and distance of two; names, and numbers that are not even, count from 0."""
     numbers = axis.numbers
     if not numbers:
         return 0.0, 1.0

@@ -11,7 +11,7 @@ from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 
 INTERVAL_MS = 100
-"""How often a window looks for new frames."""
+"""Period in which a window looks for new frames."""
 
 _KEPT = ("name", "blending", "opacity", "visible", "gamma", "contrast_limits", "colormap")
 

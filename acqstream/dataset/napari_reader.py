@@ -1,4 +1,4 @@
-"""What napari calls for `viewer.open(path, plugin="acqstream")` (manifest: acqstream/napari.yaml)."""
+"""The reader of napari for `viewer.open(path, plugin="acqstream")` (manifest: acqstream/napari.yaml)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_reader(path: PathLike | Sequence[PathLike]) -> Callable[[Any], list[Laye
 
 
 def read_layers(path: PathLike) -> list[LayerData]:
-    """An image layer per channel. Where there is a window, it follows a dataset that is being written.
+    """An image layer per channel. In a window it follows a dataset that is being written.
 
     Links out of the dataset are not followed. Raises as `acqstream.open`.
     """

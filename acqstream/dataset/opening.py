@@ -16,9 +16,9 @@ from acqstream.storage.boundary import following_links
 def open_source(path: Path, *, follow_links: bool) -> NDTiffSource | ChunkSource:
     """The source of the dataset that `path` is, or lies in. Raises as `acqstream.open`."""
     with following_links(follow_links):
-        found = find_format(path)
-        if not isinstance(found, FrameFormat):
-            return ChunkSource(path, found, follows_links=follow_links)
-        readers = cast("list[NDTiffReader]", found.open(path))  # the only frame format
+        data_format = find_format(path)
+        if not isinstance(data_format, FrameFormat):
+            return ChunkSource(path, data_format, follows_links=follow_links)
+        readers = cast("list[NDTiffReader]", data_format.open(path))  # the only frame format
     folder = readers[0].path if readers[0].level else readers[0].container
-    return NDTiffSource(folder, found.name, readers, follows_links=follow_links)
+    return NDTiffSource(folder, data_format.name, readers, follows_links=follow_links)

@@ -8,8 +8,8 @@ from typing import Any
 from acqstream.errors import ConfigError
 
 
-def needed(module: str, extra: str) -> Any:
-    """The module. Raises ConfigError that says how to get it: with the extra `extra`."""
+def import_optional(module: str, extra: str) -> Any:
+    """Import a module. Raises ConfigError with the command that installs the extra."""
     try:
         return import_module(module)
     except ImportError as error:

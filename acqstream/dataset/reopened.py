@@ -17,7 +17,7 @@ _lock = threading.Lock()
 
 
 def reopened(address: LevelAddress, item_count: int) -> LevelSource:
-    """The level at an address, with at least so many items; the last few datasets stay open.
+    """The level at an address, with at least `item_count` items; the last few datasets stay open.
 
     Raises as `acqstream.open` and `Dataset.refresh`.
     """
@@ -28,10 +28,10 @@ def reopened(address: LevelAddress, item_count: int) -> LevelSource:
         if source is None:
             source = _open[key] = open_source(path, follow_links=address.follows_links)
             if len(_open) > MAX_OPEN:
-                _open.popitem(last=False)  # whoever still reads from it keeps its files open
+                _open.popitem(last=False)  # arrays that still read from it keep its files open
         _open.move_to_end(key)
         if len(source.levels) <= address.number or source.levels[address.number].item_count < item_count:
             source.refresh()
         if len(source.levels) <= address.number:
-            raise DatasetError(f"{address.path}: has no level {address.number} any more")
+            raise DatasetError(f"{address.path}: level {address.number} is missing, although it existed")
         return source.levels[address.number]

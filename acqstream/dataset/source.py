@@ -1,12 +1,11 @@
-"""Sources: what a dataset and its levels read from. Frames and chunked arrays have one each.
+"""Interfaces through which a dataset and its levels read. Frames and chunked arrays implement one each.
 
-`LevelLayout` describes the array of a level at one moment. A source reads by a layout, also by one that is older than
-what the source knows now: what was published since then moves nothing.
+`LevelLayout` describes the array of a level at one moment. A source also reads by an older layout: frames and chunks
+published since then move nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +23,11 @@ from acqstream.model.state import AcquisitionState
 
 Z, Y, X, C = "z", "y", "x", "c"
 Missing = dict[str, AxisValue]
-"""Something that is not stored, by axis: the values of a frame or tile, or the position of a chunk in the grid."""
+"""A frame, tile or chunk that is not stored, by axis: values of a frame or tile, or the grid position of a chunk."""
 
 
 class Spacing(NamedTuple):
-    """The centre of number n of an axis lies at start + n * step, in `unit`; "" where the distance is not known."""
+    """The centre of number n of an axis lies at start + n * step, in `unit`; "" where the distance is unknown."""
 
     start: float = 0.0
     step: float = 1.0
@@ -40,7 +39,7 @@ class LevelAxis:
     """One axis of a level.
 
     values are names or numbers, one per position; for the axes of the pixels, pixel numbers, which start at the origin
-    of the canvas. numbers tell how far along the axis each position lies, in items; None where names have no distance.
+    of the canvas. numbers are the distances of the positions along the axis, in items; None for names.
     """
 
     name: str
@@ -48,7 +47,7 @@ class LevelAxis:
     numbers: Sequence[int] | None
 
     def centres(self, spacing: Spacing) -> NDArray[np.float64] | None:
-        """Where the centre of each position lies, in `spacing.unit`; None for names without a distance."""
+        """Centre of each position in `spacing.unit`; None for names, which have no distance."""
         if self.numbers is None:
             return None
         return spacing.start + np.asarray(self.numbers, np.float64) * spacing.step
@@ -64,8 +63,8 @@ def pixel_axis(name: str, start: int, size: int) -> LevelAxis:
 class LevelLayout:
     """The array of a level at one moment: `outer` axes, slowest first, then those of the `pixels`: y, x and for RGB c.
 
-    An array that keeps its axes in another order, or lacks y or x, has outer axes only. chunk_shape is best read at
-    once, an item per axis.
+    An array that keeps its axes in another order, or lacks y or x, has outer axes only. chunk_shape is the best
+    unit to read, an item per axis.
     """
 
     outer: tuple[LevelAxis, ...]
@@ -132,15 +131,15 @@ class LevelSource(Protocol):
 
     @property
     def address(self) -> LevelAddress:
-        """How another process opens the level."""
+        """The address by which another process opens the level."""
 
     @property
     def item_count(self) -> int:
-        """How much of it is published: frames or tiles, or items of an array. Changes whenever the level grows."""
+        """Number of published frames or tiles, or items of an array. Changes whenever the level grows."""
 
     @property
     def is_settled(self) -> bool:
-        """True where `item_count` and shape tell of every change of the items: not of an array that is growing."""
+        """False while items may change without changing `item_count` or shape: for an array that grows."""
 
     @property
     def factors(self) -> Mapping[str, int]:
@@ -148,11 +147,11 @@ class LevelSource(Protocol):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What is known besides, with `path`, `level` and `complete`."""
+        """Metadata, with `path`, `level` and `complete`."""
 
     @property
     def places(self) -> tuple[Place | None, ...]:
-        """Where each position along `position` lies: (z, y, x) in um of its first item; None: not known."""
+        """Places of the positions along `position`: (z, y, x) of the first item in um; None if unknown."""
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
@@ -170,19 +169,19 @@ class LevelSource(Protocol):
         """The array as it is now. Raises DatasetError while it has no item."""
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
-        """Values of the outer axes so far; also while there is no item."""
+        """Values of the outer axes so far; empty before the first item."""
 
     def spacing(self, axis: str) -> Spacing:
         """Distance of the numbers of an axis. May read metadata of frames."""
 
-    def read(self, layout: LevelLayout, taken: Sequence[range]) -> NDArray[Any]:
-        """The positions `taken` of a layout of this level, or of a part of one: a new array in C order.
+    def read(self, layout: LevelLayout, ranges: Sequence[range]) -> NDArray[Any]:
+        """A new array in C order of the positions `ranges` of a layout of this level, or of a part of one.
 
-        What is not stored is zeros. Raises DatasetError if the level has other axes by now.
+        Items that are not stored are zeros. Raises DatasetError if the level's axes have changed.
         """
 
-    def missing(self, layout: LevelLayout, taken: Sequence[range], limit: int | None) -> Sequence[Missing]:
-        """What is not stored of these positions; no more than `limit`."""
+    def missing(self, layout: LevelLayout, ranges: Sequence[range], limit: int | None) -> Sequence[Missing]:
+        """Frames, tiles or chunks at these positions that are not stored; `limit` at most."""
 
 
 class LevelAddress(NamedTuple):
@@ -194,7 +193,7 @@ class LevelAddress(NamedTuple):
 
 
 class Source(Protocol):
-    """Reads a dataset. What is seen is what was published at opening or at the last `refresh`."""
+    """Reads a dataset. It shows the frames and chunks published at opening or at the last `refresh`."""
 
     @property
     def path(self) -> Path: ...
@@ -202,7 +201,7 @@ class Source(Protocol):
     def format(self) -> str: ...
     @property
     def levels(self) -> Sequence[LevelSource]:
-        """Those seen so far, the full resolution first."""
+        """Levels seen so far, the full resolution first."""
 
     @property
     def complete(self) -> bool: ...
@@ -218,7 +217,7 @@ class Source(Protocol):
     def display_settings(self) -> Mapping[str, Any]: ...
     @property
     def extent(self) -> str:
-        """How large it is, for people."""
+        """Its size as text for people."""
 
     def axis_values(self) -> Mapping[str, Sequence[AxisValue]]: ...
     def refresh(self) -> list[dict[str, AxisValue]]:
@@ -227,20 +226,15 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def numbers_taken(axis: LevelAxis, taken: range) -> Sequence[int]:
-    """The numbers at these positions: a range for a range."""
-    return (axis.numbers or ())[as_slice(taken)]
+def numbers_at(axis: LevelAxis, positions: range) -> Sequence[int]:
+    """The numbers at these positions; a range where the axis has one."""
+    return (axis.numbers or ())[as_slice(positions)]
 
 
-def pixels_taken(axis: LevelAxis, taken: range) -> range:
+def pixels_at(axis: LevelAxis, positions: range) -> range:
     """The pixel numbers at these positions."""
-    numbers = numbers_taken(axis, taken)
+    numbers = numbers_at(axis, positions)
     return numbers if isinstance(numbers, range) else range(0)
-
-
-def item_count(shape: Sequence[int]) -> int:
-    """Items of an array."""
-    return math.prod(shape)
 
 
 def _only(axis: LevelAxis, value: AxisValue) -> LevelAxis:
@@ -249,7 +243,7 @@ def _only(axis: LevelAxis, value: AxisValue) -> LevelAxis:
 
 
 def _reduced(own: LevelAxis, below: LevelAxis, factor: int, *, is_open: bool) -> LevelAxis:
-    """The pixels of `below` that cover those of `own`, at least one; is_open: also beyond those that are there."""
+    """The pixels of `below` that cover those of `own`, at least one; is_open: also pixels beyond its end."""
     first, size = int(own.values[0]), len(own.values)
     start, end = first // factor, max(-(-(first + size) // factor), first // factor + 1)
     if not is_open and len(below.values):

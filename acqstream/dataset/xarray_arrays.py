@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from acqstream.dataset.dask_arrays import dask_array_of
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.optional import needed
+from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import C, LevelSource
 from acqstream.model.axes import AxisValue
 
@@ -23,21 +23,21 @@ _INT64 = range(-(2**63), 2**63)
 def to_xarray(source: LevelSource) -> xarray.DataArray:
     """A level as it is now, as an array of dask chunks; nothing is read before it is computed.
 
-    Dimensions are the axes. Coordinates: the values of the outer axes (integers or strings); `y` and `x` where the
-    middle of each pixel lies, in um or the unit of the format, or without units in pixels of the full resolution where
-    the size of a pixel is not known; `z_um` and `time_s` beside the values of `z` and `time` where the distance is
-    known. The middle of the first pixel lies at 0, or where the stage was. attrs: `Level.attributes`. What is not
-    stored is zeros. Raises ConfigError without xarray and dask, DatasetError while there is no frame.
+    Dimensions are the axes. Coordinates: the values of the outer axes (integers or strings); `y` and `x` are the
+    middles of pixels, in um or the unit of the format, or without units in pixels of the full resolution where the size
+    of a pixel is unknown; `z_um` and `time_s` stand beside the values of `z` and `time` if the distance is known. The
+    middle of the first pixel lies at 0, or at the stage's place. attrs: `Level.attributes`. Frames and chunks that are
+    not stored are zeros. Raises ConfigError without xarray and dask, DatasetError before the first frame.
     """
     array = LevelArray(source)
-    made: xarray.DataArray = needed("xarray", "xarray").DataArray(
+    array_with_names: xarray.DataArray = import_optional("xarray", "xarray").DataArray(
         dask_array_of(array),
         dims=dimension_names(array),
         coords=coordinates(source, array),
         name=source.title,
         attrs=source.attributes,
     )
-    return made
+    return array_with_names
 
 
 def dimension_names(array: LevelArray) -> tuple[str, ...]:
@@ -48,19 +48,19 @@ def dimension_names(array: LevelArray) -> tuple[str, ...]:
 
 def coordinates(source: LevelSource, array: LevelArray) -> dict[str, Any]:
     """Coordinates by name, as xarray takes them: (dimensions, values, attributes)."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for dimension, axis in zip(dimension_names(array), array.outer, strict=False):
-        found[dimension] = (dimension, _axis_coordinate(axis.values))
+        by_name[dimension] = (dimension, _axis_coordinate(axis.values))
         spacing = source.spacing(axis.name)
         centres = axis.centres(spacing) if spacing.unit else None
         if centres is not None:
-            found[f"{dimension}_{spacing.unit}"] = (dimension, centres, {"units": spacing.unit})
+            by_name[f"{dimension}_{spacing.unit}"] = (dimension, centres, {"units": spacing.unit})
     for axis in array.layout.pixels:
         if axis.name != C:
             spacing = source.spacing(axis.name)
             units = {"units": spacing.unit} if spacing.unit else {}
-            found[axis.name] = (axis.name, axis.centres(spacing), units)
-    return found
+            by_name[axis.name] = (axis.name, axis.centres(spacing), units)
+    return by_name
 
 
 def _axis_coordinate(values: Sequence[AxisValue]) -> NDArray[Any]:

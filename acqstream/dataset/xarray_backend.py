@@ -1,4 +1,4 @@
-"""What xarray calls for `xr.open_dataset(path)` and `xr.open_datatree(path)` (entry point group xarray.backends).
+"""The engine of xarray for `xr.open_dataset(path)` and `xr.open_datatree(path)` (entry point group xarray.backends).
 
 Only xarray imports this module.
 """
@@ -65,12 +65,12 @@ class AcqStreamBackend(BackendEntrypoint):
         """Level `level` of the dataset; follow_links as in `acqstream.open`, and errors too."""
         dataset = open_dataset(filename_or_obj, follow_links=follow_links)
         try:
-            made = _level_dataset(dataset, level, drop_variables)
+            level_dataset = _level_dataset(dataset, level, drop_variables)
         except BaseException:
             dataset.close()
             raise
-        made.set_close(dataset.close)
-        return made
+        level_dataset.set_close(dataset.close)
+        return level_dataset
 
     def open_groups_as_dict(
         self,
@@ -106,8 +106,8 @@ def _level_dataset(dataset: Dataset, number: int, drop: str | Iterable[str] | No
     encoding = {"preferred_chunks": dict(zip(names, chunks, strict=True))}
     variables = {IMAGE: xarray.Variable(names, indexing.LazilyIndexedArray(_Pixels(array)), encoding=encoding)}
     dropped = [drop] if isinstance(drop, str) else list(drop or ())
-    made = xarray.Dataset(variables, coordinates(source, array), source.attributes)
-    return made.drop_vars([name for name in dropped if name in made.variables])
+    named = xarray.Dataset(variables, coordinates(source, array), source.attributes)
+    return named.drop_vars([name for name in dropped if name in named.variables])
 
 
 class _Pixels(BackendArray):
@@ -119,10 +119,10 @@ class _Pixels(BackendArray):
         self.dtype = array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        found: NDArray[Any] = indexing.explicit_indexing_adapter(
+        selected: NDArray[Any] = indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.BASIC, self._read
         )
-        return found
+        return selected
 
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         return np.asarray(self.array[key])

@@ -111,7 +111,7 @@ def _along(axis: int, part: slice) -> tuple[slice, ...]:
 
 
 def _counts(sizes: Sequence[int], ratios: Sequence[int], shape: Sequence[int]) -> int | NDArray[np.uint32]:
-    """How many items go into each of the result: one number where it is the same for all."""
+    """Number of items in each mean: one number where it is the same for all."""
     same = 1
     uneven: list[NDArray[np.uint32]] = []
     for size, ratio, count in zip(sizes, ratios, shape, strict=True):
@@ -144,7 +144,7 @@ def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], result: NDArra
 
 
 def _has_pairs(planes: Sequence[NDArray[Any]], items: int, ratios: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether two items that lie side by side go into one, and can be taken as one number, with room for their sums."""
+    """True if two neighbours go into one mean, and can be read as one number with bits for their sums."""
     plane = planes[0]
     if plane.ndim != 2 or plane.dtype not in _WIDER or not plane.dtype.isnative or items > 2 ** (8 * plane.itemsize):
         return False

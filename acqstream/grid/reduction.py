@@ -20,7 +20,7 @@ _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {np.dtype("<u2"): np.dtype("<u4"), 
 
 
 def levels_needed(rows: int, columns: int) -> int:
-    """Number of levels until one tile could hold the whole picture: smallest L with 2^L >= both."""
+    """Number of levels until one tile holds the complete picture: smallest L with 2^L >= both."""
     return (max(rows, columns, 1) - 1).bit_length()
 
 
@@ -88,7 +88,7 @@ class Halving:
     def _halve_grey(self, source: NDArray[Any], out: NDArray[Any]) -> None:
         sums, means = self._split(source)
         np.add(sums, means, out=sums)
-        # Of every row and the next one, where each second would do: without gaps between rows it takes half the time.
+        # Adds every row to the next one, although each second would do: without gaps it takes half the time.
         width = sums.shape[1]
         np.add(sums.reshape(-1)[:-width], sums.reshape(-1)[width:], out=means.reshape(-1)[:-width])
         np.right_shift(means, 2, out=means)
@@ -113,7 +113,7 @@ class Halving:
     def _split(self, source: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Samples at even and at odd places of `source` (y, x), as wider numbers: two lie in one of those.
 
-        So all steps are on whole rows, and need no casts.
+        So all steps work on complete rows, and need no casts.
         """
         pairs = source.view(self._wide)
         even, odd = (self._scratch.array(number, pairs.shape, self._wide) for number in range(2))
@@ -124,6 +124,6 @@ class Halving:
 
 
 def _is_fit(image: NDArray[Any], step: int) -> bool:
-    """Whether rows hold nothing but their pixels, and each begins at a multiple of `step` bytes."""
+    """True if rows have no gaps, and each begins at a multiple of `step` bytes."""
     is_dense = all(a == b for a, b in zip(image.strides[1:], image[:1].copy().strides[1:], strict=True))
     return bool(is_dense and image.ctypes.data % step == 0 and image.strides[0] % step == 0)

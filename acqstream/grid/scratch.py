@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SHIFT_BYTES = 1088
-"""By which the places of arrays differ within a page. Where loads and stores are at the same place of different
-pages, processors take the one to depend on the other, and every step lasts half as long again."""
+"""Bytes by which the places of arrays differ within a page. If loads and stores are at the same place of different
+pages, processors assume that one depends on the other, and every step lasts half as long again."""
 
 
 class Scratch:

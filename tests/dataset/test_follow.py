@@ -227,7 +227,7 @@ def test_a_level_that_never_comes_is_told(container: Path) -> None:
         with pytest.raises(TimeoutError, match=r"level 2: no new frame"):
             list(ds.follow(timeout_s=0.01, level=2, poll_s=POLL_S))
         set_state(container, "COMPLETE")
-        with pytest.raises(DatasetError, match="no such level"):
+        with pytest.raises(DatasetError, match="level 2: the level is missing"):
             list(ds.follow(level=2))
 
 

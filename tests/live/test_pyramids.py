@@ -91,7 +91,7 @@ def test_a_tile_unlike_the_others_ends_the_levels_and_nothing_else(
             for frame in frames:
                 assert np.array_equal(ds.read_frame(frame.axes), frame.image)
             with pytest.raises(
-                DatasetError, match="level 1 is not whole: the view that makes it failed after 4 frames"
+                DatasetError, match="level 1 is incomplete: the view that makes it failed after 4 frames"
             ):
                 list(ds.follow(level=1))
         assert verify(Path(run.path)).ok

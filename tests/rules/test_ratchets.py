@@ -35,11 +35,8 @@ LARGE_CLASSES = frozenset(
 )
 SHARED_NAMES = frozenset(
     (
-        "Run",
         "Peer",
         "Acquisition",
-        "Level",
-        "Frames",
     )
 )
 UNCOMMENTED = frozenset(

@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_view_that_was_given_up(tmp_path: Path, last: Frame, 
         followed = ds.follow(level=1, poll_s=POLL_S)
         for _ in range(4):
             next(followed)
-        with pytest.raises(DatasetError, match=rf"level 1 is not whole: the view that makes it failed {text}"):
+        with pytest.raises(DatasetError, match=rf"level 1 is incomplete: the view that makes it failed {text}"):
             next(followed)
         ds.refresh()
         assert not ds.writing
