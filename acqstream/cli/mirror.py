@@ -22,7 +22,7 @@ from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
 
 if TYPE_CHECKING:
     from acqstream.mirrors.comparison import Comparison
-    from acqstream.mirrors.task_runner import PartRunner
+    from acqstream.mirrors.task_runner import TaskRunner
     from acqstream.views.view import ViewRun
 
 CLUSTER_THREADS = 2  # of a part that a worker of a cluster makes: one encodes while another stores
@@ -135,20 +135,20 @@ def _value(text: str) -> Any:
         return text
 
 
-def _make_runner(processes: int | None, scheduler: str | None) -> PartRunner | None:
+def _make_runner(processes: int | None, scheduler: str | None) -> TaskRunner | None:
     """The runner of other processes; None to work in this one."""
     if scheduler is None and (processes or 1) == 1:
         return None
     from acqstream.mirrors.dask_cluster import DaskCluster
     from acqstream.mirrors.process_pool import ProcessPool
-    from acqstream.mirrors.task_runner import PartRunner
+    from acqstream.mirrors.task_runner import TaskRunner
 
     if scheduler is None:
         assert processes is not None
-        return PartRunner(partial(ProcessPool, processes), max(1, (os.cpu_count() or 1) // processes))
+        return TaskRunner(partial(ProcessPool, processes), max(1, (os.cpu_count() or 1) // processes))
     if processes is not None:
         raise typer.BadParameter("a cluster has its own number of processes", param_hint="--processes, --scheduler")
-    return PartRunner(partial(DaskCluster, scheduler), CLUSTER_THREADS)
+    return TaskRunner(partial(DaskCluster, scheduler), CLUSTER_THREADS)
 
 
 def _check_parallel(path: Path, spec: ViewSpec, *, follow: bool) -> None:
@@ -176,7 +176,7 @@ def _make_run(
     *,
     memory_mb: int,
     rebuild: bool,
-    runner: PartRunner | None,
+    runner: TaskRunner | None,
 ) -> ViewRun:
     from acqstream.formats.ndtiff.folders import container_of
     from acqstream.mirrors.container import resume_settings
@@ -224,7 +224,7 @@ def _run(run: ViewRun, *, follow: bool) -> None:
         run.settle()
 
 
-def _compare(run: ViewRun, runner: PartRunner | None) -> Comparison:
+def _compare(run: ViewRun, runner: TaskRunner | None) -> Comparison:
     from acqstream.mirrors.comparison import compare
 
     with progress_bar() as bar:

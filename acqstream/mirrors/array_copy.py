@@ -22,7 +22,7 @@ from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
 from acqstream.mirrors.array_planes import ArrayPlanes
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.chunk_plan import Budget, Cut, cut_spec, options_of
+from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
 from acqstream.mirrors.container import MirrorNote, is_nonempty, read_note, remove_container, write_note
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.saved_mirror import SavedMirror
@@ -82,13 +82,13 @@ def copy_array(
                 remove_container(LocalDisk(), folder, read_note(folder), container)
             options = options_of(target, settings)
             own = Budget(int(budget.memory_bytes * (1 - _SOURCE_SHARE)), budget.threads)
-            cut = cut_spec(target, options, array_of_copy(reader.spec), own)
+            chunk_plan = plan_spec_chunks(target, options, array_of_copy(reader.spec), own)
             write_note(LocalDisk(), folder, note)
-            planes = ArrayPlanes(reader, cut.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
-            writer = open_publisher(target, container, cut.plan, options, LocalDisk())
-            stored = _store(writer, target, cut, planes, n_threads=own.threads, on_progress=on_progress)
-            unknown = cut.plan.full.unknown_distances if target.needs_distances(options) else ()
-            return CopiedArray(container, cut.plan.levels, stored, _warning(container, unknown))
+            planes = ArrayPlanes(reader, chunk_plan.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
+            writer = open_publisher(target, container, chunk_plan.plan, options, LocalDisk())
+            stored = _store(writer, target, chunk_plan, planes, n_threads=own.threads, on_progress=on_progress)
+            unknown = chunk_plan.plan.full.unknown_distances if target.needs_distances(options) else ()
+            return CopiedArray(container, chunk_plan.plan.levels, stored, _warning(container, unknown))
 
 
 def compare_copy(
@@ -122,19 +122,21 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
 def _store(
     writer: ChunkWriter,
     target: ChunkFormat[Any],
-    cut: Cut,
+    chunk_plan: ChunkPlan,
     planes: ArrayPlanes,
     *,
     n_threads: int,
     on_progress: Progress,
 ) -> int:
     """All chunks of all levels; how many."""
-    grid = cut.grids[0]
+    grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
-        assembly = Assembly(cut.grids, writer, planes, workers, slabs=cut.need.slabs, byte_order=target.byte_order)
+        assembly = Assembly(
+            chunk_plan.grids, writer, planes, workers, slabs=chunk_plan.need.slabs, byte_order=target.byte_order
+        )
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
-        assembly.extents[0] = sizes
+        assembly.extents.frame_extent = sizes
         slabs = [range(-(-size // step)) for size, step in zip(sizes, grid.step, strict=True)]
         keys = tuple((0, key) for key in np.ndindex(*map(len, slabs)))
         # Every slab of level 0 counts as one that an earlier process had in memory: it is made of the planes.
@@ -146,7 +148,7 @@ def _store(
                 time.sleep(_POLL_S)
         workers.check()
         writer.sync()
-        writer.finish(cut.plan.levels)
+        writer.finish(chunk_plan.plan.levels)
         return assembly.stored_chunks
     finally:
         workers.close()

@@ -32,7 +32,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ChunkPlan:
     """plan has the levels of the array; grids those of their slabs."""
 
     plan: Plan
@@ -45,11 +45,13 @@ def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
     return found.parse_options({name: value for name, value in settings.items() if name not in ("format", "name")})
 
 
-def cut_array(
+def plan_chunks(
     found: ChunkFormat[Any], options: Any, plan: ArrayPlan, summary: Mapping[str, Any], budget: Budget
-) -> Cut:
-    """Cut an array for a format. summary is the dataset's. Raises ConfigError with the numbers if the memory does not
-    do, DatasetError if an axis must not grow in this format.
+) -> ChunkPlan:
+    """Cut an array into chunks of a format. summary is the dataset's.
+
+    Raises ConfigError with the numbers if the memory does not suffice, DatasetError if an axis must not grow in this
+    format.
     """
     unknown = [axis.name for axis in plan.axes if not axis.size]
     if unknown and not found.grows:
@@ -61,10 +63,10 @@ def cut_array(
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
         labels["channel"] = names
-    return cut_spec(found, options, plan.spec(dict(summary), labels), budget)
+    return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget)
 
 
-def cut_spec(found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget) -> Cut:
+def plan_spec_chunks(found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget) -> ChunkPlan:
     """Cut an array that has no chunks yet. Raises ConfigError with the numbers if the memory does not suffice."""
     chunked = found.plan(spec, options)
     grids = slab_grids(chunked.levels)
@@ -74,7 +76,7 @@ def cut_spec(found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Bud
         threads=budget.threads,
         budget_bytes=budget.memory_bytes,
     )
-    return Cut(chunked, grids, need)
+    return ChunkPlan(chunked, grids, need)
 
 
 def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:

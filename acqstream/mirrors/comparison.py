@@ -16,10 +16,10 @@ from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_task import find_format, open_dataset
 from acqstream.mirrors.slab_comparison import compared_rows
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.task_runner import PartRunner
+from acqstream.mirrors.task_runner import TaskRunner
 
 MAX_NAMED = 10
-PIECES = 8  # for each process
+TASKS_PER_PROCESS = 8  # for each process
 POLL_S = 0.1
 
 Rows = dict[Position, dict[int, int]]
@@ -49,7 +49,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPart:
+class ComparisonTask:
     """What one process compares: these rows."""
 
     dataset: str
@@ -62,7 +62,7 @@ def compare(
     folder: Path,
     count: int,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    runner: PartRunner | None = None,
+    runner: TaskRunner | None = None,
 ) -> Comparison:
     """Compare the first `count` frames of a dataset, the latest of each place, with its mirror.
 
@@ -72,11 +72,11 @@ def compare(
     note = read_note(folder)
     if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
-    whole = ComparedPart(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
+    whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
     total, result = sum(map(len, whole.rows.values())), Comparison()
     if runner is None:
-        return compare_part(whole, lambda done: on_progress(done, total))
-    runner.begin(compare_part, list(_parts(whole, PIECES * runner.width)))
+        return compare_rows(whole, lambda done: on_progress(done, total))
+    runner.begin(compare_rows, list(_parts(whole, TASKS_PER_PROCESS * runner.width)))
     while not runner.is_done():
         for _, part in runner.poll(POLL_S):
             result.add(part)
@@ -84,7 +84,7 @@ def compare(
     return result
 
 
-def compare_part(part: ComparedPart, on_progress: Callable[[int], None] = lambda _done: None) -> Comparison:
+def compare_rows(part: ComparisonTask, on_progress: Callable[[int], None] = lambda _done: None) -> Comparison:
     """Compare some rows, in this process."""
     result = Comparison()
     with _opened(part.dataset, part.note) as (reader, array, frames):
@@ -122,9 +122,9 @@ def _rows_by_slab(dataset: str, note: MirrorNote, count: int) -> Rows:
     return dict(sorted(rows.items()))
 
 
-def _parts(whole: ComparedPart, count: int) -> Iterator[ComparedPart]:
+def _parts(whole: ComparisonTask, count: int) -> Iterator[ComparisonTask]:
     """About `count` runs of slabs."""
     items: Sequence[tuple[Position, dict[int, int]]] = list(whole.rows.items())
     step = max(1, -(-len(items) // count))
     for first in range(0, len(items), step):
-        yield ComparedPart(whole.dataset, whole.note, dict(items[first : first + step]))
+        yield ComparisonTask(whole.dataset, whole.note, dict(items[first : first + step]))

@@ -24,7 +24,7 @@ from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.lock import is_locked
 
-POLL_S, LONGEST_POLL_S = 0.05, 1.0
+POLL_S, MAX_POLL_S = 0.05, 1.0
 DEFAULT_PATIENCE_S = 10.0
 
 Outcome = Literal["running", "ended", "interrupted", "abandoned", "timeout"]
@@ -75,7 +75,7 @@ def wait_for_end(
     Raises DatasetError if acqstream has not written the dataset, CorruptDataset or StorageError if its files cannot be
     read.
     """
-    watched = _Watched(path)
+    watched = _DatasetWatch(path)
     began_s = time.monotonic()
     idle_since_s: float | None = None
     pause_s = POLL_S
@@ -92,10 +92,10 @@ def wait_for_end(
         if left_s <= 0:
             return replace(now, outcome="timeout")
         time.sleep(min(pause_s, left_s, patience_s if idle_since_s is None else idle_since_s + patience_s - now_s))
-        pause_s = min(LONGEST_POLL_S, 1.2 * pause_s)
+        pause_s = min(MAX_POLL_S, 1.2 * pause_s)
 
 
-class _Watched:
+class _DatasetWatch:
     """One dataset, looked at again and again; its files are read again when they have changed."""
 
     def __init__(self, path: Path) -> None:

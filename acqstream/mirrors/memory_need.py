@@ -10,7 +10,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.mirrors.slab_grid import SlabGrid
 
-LEAST_SLABS = 1  # of each level; with two or more, one is filled while another is written
+MIN_SLABS = 1  # of each level; with two or more, one is filled while another is written
 _MEAN_FRAMES = 4  # what reducing takes besides, in planes of the level, as numbers of 32 bits
 MIB = 2**20
 
@@ -26,7 +26,7 @@ class MemoryNeed:
     worker_bytes: int
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         return self.slabs * self.slab_bytes + self.spare_bytes + self.worker_bytes
 
 
@@ -48,9 +48,9 @@ def memory_need(
     slabs = (budget_bytes - spare_bytes - worker_bytes) // slab_bytes
     there_are = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
     most = min(slabs, there_are) if there_are else slabs  # 0: an axis grows
-    need = MemoryNeed(max(LEAST_SLABS, most), slab_bytes, spare_bytes, worker_bytes)
-    if slabs < LEAST_SLABS:
-        least, chunk = need.most_bytes, "x".join(map(str, full.spec.chunk_shape))
+    need = MemoryNeed(max(MIN_SLABS, most), slab_bytes, spare_bytes, worker_bytes)
+    if slabs < MIN_SLABS:
+        least, chunk = need.max_bytes, "x".join(map(str, full.spec.chunk_shape))
         raise ConfigError(
             f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) need at least {least / MIB:.0f} MiB: "
             f"{slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "

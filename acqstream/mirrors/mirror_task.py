@@ -1,7 +1,6 @@
-"""A part of a mirror: a run of whole chunks, with all that becomes of them in lower levels, made by itself.
+"""A task of a mirror that several processes make: a run of complete chunks, with everything they add to lower levels.
 
-What a process does that makes a mirror together with others. Parts share no chunk and no file of chunks; a part that
-was begun and not ended is made again, with the same result.
+Tasks share no chunk and no file of chunks. A task that was interrupted is repeated, with the same result.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of
+from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
@@ -34,7 +33,7 @@ _POLL_S = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartJob:
+class MirrorJob:
     """What is the same for all parts. All processes see both folders by these paths.
 
     plan is the one that is noted, known the same with all values so far; kinds are the sets of axes that frames have;
@@ -56,23 +55,23 @@ class PartJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MirrorTask:
     """keys are the slabs of level 0 that have frames, of whole units."""
 
-    job: PartJob
+    job: MirrorJob
     keys: tuple[Position, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PartResult:
-    """chunks were stored; cut is for Assembly.note_made; peak_slabs were in memory at once."""
+class TaskResult:
+    """chunks were stored; provisional is for Assembly.mark_stored; peak_slabs were in memory at once."""
 
     chunks: int
-    cut: Sequence[Any]
+    provisional: Sequence[Any]
     peak_slabs: int
 
 
-def make_part(part: Part) -> PartResult:
+def run_task(part: MirrorTask) -> TaskResult:
     """Make a part of a mirror whose container is there. What was stored survives a power cut when this returns.
 
     Raises DatasetError, StorageError.
@@ -105,19 +104,21 @@ def open_dataset(path: str) -> NDTiffReader:
     return readers[0]
 
 
-def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResult:
+def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
     job, options = part.job, options_of(found, part.job.settings)
-    cut = cut_array(found, options, job.plan, reader.summary_metadata, job.budget)
-    frames = LogFrames(reader, job.known, cut.plan.full, job.kinds)
+    chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget)
+    frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows
-    spaced = MirrorSpace(reader, frames.places).look(cut.plan.levels)
+    spaced = MirrorSpace(reader, frames.places).look(chunk_plan.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
-    plan = cut.plan.with_levels(levels)
+    plan = chunk_plan.plan.with_levels(levels)
     writer = open_publisher(found, Path(job.container), plan, options, OwnNamesDisk(), announces=False)
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
-        assembly = Assembly(cut.grids, writer, frames, workers, slabs=cut.need.slabs, byte_order=found.byte_order)
-        assembly.extents[0] = list(job.extents)
+        assembly = Assembly(
+            chunk_plan.grids, writer, frames, workers, slabs=chunk_plan.need.slabs, byte_order=found.byte_order
+        )
+        assembly.extents.frame_extent = list(job.extents)
         assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))
         while not assembly.settle():
             workers.check()
@@ -127,6 +128,6 @@ def _make(part: Part, found: ChunkFormat[Any], reader: NDTiffReader) -> PartResu
                 time.sleep(_POLL_S)
         workers.check()
         writer.sync()
-        return PartResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
+        return TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
     finally:
         workers.close()

@@ -19,6 +19,9 @@ from acqstream.storage.memory import PageMemory
 
 ByteOrder = Literal["<", ">"]
 
+SlabKey = tuple[int, Position]
+"""Level, and position in the grid of its slabs."""
+
 
 class _Part(NamedTuple):
     """Along one axis: chunks, blocks in them and items of these, the same as items of a plane, and how many of each."""
@@ -116,17 +119,21 @@ class SlabBuffer:
 
 @dataclass(slots=True, eq=False)
 class Slab:
-    """A slab on its way. filled: the planes that are in it, as bits. waiting: tasks of the workers that read it,
-    arriving: tasks that write it. Once it is leaving it does not change any more."""
+    """A slab in memory. filled: its planes with pixels, as bits. waiting: the number of tasks that read it; arriving:
+    the number of tasks that write it. It does not change once it is leaving."""
 
     level: int
     key: Position
     buffer: SlabBuffer
     filled: int = 0
-    used: int = 0  # when it was used last, by number of use
+    last_use: int = 0  # by number of use, for the order in which slabs leave
     is_leaving: bool = False
     waiting: int = 0
     arriving: int = 0
+
+    def clear_unfilled(self) -> None:
+        """Zero the planes without pixels: the buffer may come from another slab."""
+        self.buffer.clear((1 << self.buffer.grid.planes) - 1 & ~self.filled)
 
 
 def _bits(planes: int) -> Iterator[int]:

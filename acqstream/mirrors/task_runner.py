@@ -14,7 +14,7 @@ MAX_BREAKS = 5  # of the processes, without a call getting done
 _AHEAD = 2  # calls given to each process: the next one is there when one is done
 
 
-class Crowd(Protocol):
+class ProcessGroup(Protocol):
     """Processes, and how many calls they can make at once: ProcessPool, DaskCluster."""
 
     @property
@@ -24,13 +24,13 @@ class Crowd(Protocol):
     def close(self) -> None: ...
 
 
-class PartRunner:
+class TaskRunner:
     """gather gets the processes, again whenever all are lost; threads is how many each call may use."""
 
-    def __init__(self, gather: Callable[[], Crowd], threads: int) -> None:
+    def __init__(self, gather: Callable[[], ProcessGroup], threads: int) -> None:
         self.threads = threads
         self._gather = gather
-        self._crowd: Crowd | None = None
+        self._group: ProcessGroup | None = None
         self._call: Callable[[Any], Any] = _nothing
         self._arguments: Sequence[Any] = ()
         self._due: deque[int] = deque()
@@ -40,7 +40,7 @@ class PartRunner:
     @property
     def width(self) -> int:
         """How many calls are made at once now."""
-        return self._there().width
+        return self._processes().width
 
     def begin(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> None:
         """Have a call made with each of these, in any order; nothing else may be under way."""
@@ -66,7 +66,7 @@ class PartRunner:
                 done.append((number, future.result()))
                 self._due.pop()
         except (BrokenExecutor, CancelledError) as error:
-            self._give_up_crowd(error)
+            self._abandon_group(error)
         except DiskFull:
             if not done:
                 raise  # else the others are told first: the next poll finds the disk as full
@@ -78,13 +78,13 @@ class PartRunner:
         """Drop what is under way."""
         self._due.clear()
         self._running.clear()
-        if self._crowd is not None:
-            self._crowd.close()
-            self._crowd = None
+        if self._group is not None:
+            self._group.close()
+            self._group = None
 
-    def __enter__(self) -> PartRunner:
+    def __enter__(self) -> TaskRunner:
         """Raises what `gather` raises."""
-        self._there()
+        self._processes()
         return self
 
     def __exit__(
@@ -92,25 +92,25 @@ class PartRunner:
     ) -> None:
         self.close()
 
-    def _there(self) -> Crowd:
-        if self._crowd is None:
-            self._crowd = self._gather()
-        return self._crowd
+    def _processes(self) -> ProcessGroup:
+        if self._group is None:
+            self._group = self._gather()
+        return self._group
 
     def _submit(self) -> None:
-        crowd = self._there()
+        crowd = self._processes()
         while self._due and len(self._running) < _AHEAD * crowd.width:
             future = crowd.executor.submit(self._call, self._arguments[self._due[0]])
             self._running[future] = self._due.popleft()
 
-    def _give_up_crowd(self, error: BaseException) -> None:
+    def _abandon_group(self, error: BaseException) -> None:
         self._breaks += 1
         if self._breaks > MAX_BREAKS:
             text = f"the processes were lost {self._breaks} times, and nothing got done"
             raise DatasetError(f"{text}: {error}") from error
         self._due.extendleft(sorted(self._running.values(), reverse=True))
         self._running.clear()
-        crowd, self._crowd = self._crowd, None
+        crowd, self._group = self._group, None
         if crowd is not None:
             crowd.close()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.slab_grid import SlabGrid
 
-Run = tuple[int, int]
+UnitRun = tuple[int, int]
 """The first of a run of numbers, and the one behind its last."""
 
 
@@ -33,9 +33,9 @@ def unit_of(grids: Sequence[SlabGrid], depth: Sequence[int], level: int, key: Po
     return tuple(start // size for start, size in zip(starts, depth, strict=True))
 
 
-def runs_of(weights: Sequence[int], least: int) -> list[Run]:
+def runs_of(weights: Sequence[int], least: int) -> list[UnitRun]:
     """Cut a sequence into runs whose weights add up to `least` or more, but for the last one."""
-    runs: list[Run] = []
+    runs: list[UnitRun] = []
     first = total = 0
     for number, weight in enumerate(weights):
         total += weight
@@ -45,20 +45,20 @@ def runs_of(weights: Sequence[int], least: int) -> list[Run]:
     return runs if first == len(weights) else [*runs, (first, len(weights))]
 
 
-def without(runs: Sequence[Run], done: Sequence[Run]) -> list[Run]:
+def subtract_runs(runs: Sequence[UnitRun], done: Sequence[UnitRun]) -> list[UnitRun]:
     """Those parts of the runs that are in none of `done`."""
     left = list(runs)
     for begin, end in done:
-        kept: list[Run] = []
+        kept: list[UnitRun] = []
         for first, stop in left:
             kept += [(first, min(stop, begin)), (max(first, end), stop)]
         left = [(first, stop) for first, stop in kept if first < stop]
     return left
 
 
-def joined(runs: Sequence[Run]) -> list[Run]:
+def joined_runs(runs: Sequence[UnitRun]) -> list[UnitRun]:
     """The same numbers in as few runs as can be, in order."""
-    found: list[Run] = []
+    found: list[UnitRun] = []
     for first, stop in sorted(runs):
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], stop))

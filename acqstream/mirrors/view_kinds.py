@@ -12,7 +12,7 @@ from typing import Any
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.registry import chunk_format, chunk_format_names
-from acqstream.mirrors.chunk_plan import Budget, cut_array, options_of, plan_request
+from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks, plan_request
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.views.checkpoint import view_folder
 
@@ -61,4 +61,4 @@ def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) ->
     if plan is not None:
         target, summary = mirror_format(spec), request.get("summary")
         options = options_of(target, spec.mirror_settings)
-        cut_array(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)
+        plan_chunks(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)

@@ -158,7 +158,7 @@ def test_what_is_computed_is_bounded_by_what_there_is(cells: Path) -> None:
     assert isinstance(view, MirrorView)
     assert view.need is not None
     assert view.need.slabs == 6  # three times, in z two of two blocks each
-    assert view.need.most_bytes < 2**20
+    assert view.need.max_bytes < 2**20
     assert mirror_view.MEMORY_MB > 1
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.arrays.stage_affine import StageAffine
 from acqstream.mirrors import mirror_tasks, mirror_view
-from acqstream.mirrors.task_runner import PartRunner
+from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.model.acquisition_spec import AxisSpec
 from acqstream.views.view import ViewRun
 from tests.log.make_frames import Axes, Frame, frame_of, start_log, write_log
@@ -319,14 +319,14 @@ def test_levels_of_log_and_mirror_lie_over_each_other(tmp_path: Path) -> None:
 
 
 def test_made_in_parts_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_tasks, "LEAST_BYTES", 1)
+    monkeypatch.setattr(mirror_tasks, "MIN_TASK_BYTES", 1)
     frames = placed(places_of(("position", "z"), {"position": 4, "z": 3}), AFFINES["mirrored"])
     whole, split = tmp_path / "whole" / "cells", tmp_path / "split" / "cells"
     for folder in (whole, split):
         folder.parent.mkdir()
         write_log(folder, frames)
     finish(run_of(whole, BDV))
-    with PartRunner(Threads, 1) as runner:
+    with TaskRunner(Threads, 1) as runner:
         finish(run_of(split, BDV, runner=runner))
     assert everything(whole.with_suffix(".n5")) == everything(split.with_suffix(".n5"))
 

@@ -17,7 +17,7 @@ import acqstream
 from acqstream.errors import DatasetError, DiskFull, StorageError
 from acqstream.mirrors import mirror_task, mirror_tasks, task_runner
 from acqstream.mirrors.comparison import compare
-from acqstream.mirrors.task_runner import PartRunner
+from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.own_names_disk import OwnNamesDisk
 from acqstream.views.view import ViewRun
@@ -51,17 +51,17 @@ class Threads:
 
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[PartRunner]:
-    """Parts as small as can be; nothing is forced."""
-    monkeypatch.setattr(mirror_tasks, "LEAST_BYTES", 1)
+def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRunner]:
+    """MirrorTasks as small as can be; nothing is forced."""
+    monkeypatch.setattr(mirror_tasks, "MIN_TASK_BYTES", 1)
     for name in ("fdatasync", "sync_directory"):
         monkeypatch.setattr(OwnNamesDisk, name, lambda *_: None)
-    with PartRunner(Threads, 1) as one:
+    with TaskRunner(Threads, 1) as one:
         yield one
 
 
 @pytest.mark.parametrize("order", ["tpcz", "zctp"])
-def test_orders_of_the_axes(tmp_path: Path, runner: PartRunner, order: str) -> None:
+def test_orders_of_the_axes(tmp_path: Path, runner: TaskRunner, order: str) -> None:
     axes = [{"t": "time", "p": "position", "c": "channel", "z": "z"}[letter] for letter in order]
     frames = frames_at(places_of(axes, SIZES, NAMES))
     write_log(tmp_path / "cells", frames)
@@ -74,7 +74,7 @@ def test_orders_of_the_axes(tmp_path: Path, runner: PartRunner, order: str) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_holes_and_frames_that_come_again(tmp_path: Path, runner: PartRunner, seed: int) -> None:
+def test_holes_and_frames_that_come_again(tmp_path: Path, runner: TaskRunner, seed: int) -> None:
     places = shuffled(places_of(("time", "channel", "z"), SIZES, NAMES), seed)
     places = [place for number, place in enumerate(places) if number % 5 != 1] + places[2:9] + places[:1] * 2
     frames = frames_at(places)
@@ -84,7 +84,7 @@ def test_holes_and_frames_that_come_again(tmp_path: Path, runner: PartRunner, se
 
 
 @pytest.mark.parametrize("format_name", ["n5", "wkw"])
-def test_formats_and_the_comparison(tmp_path: Path, runner: PartRunner, format_name: str) -> None:
+def test_formats_and_the_comparison(tmp_path: Path, runner: TaskRunner, format_name: str) -> None:
     frames = frames_at(places_of(("time", "channel", "z"), {"time": 3, "channel": 2, "z": 70}), (40, 50))
     write_log(tmp_path / "cells", frames, summary={"PixelSizeUm": 0.5, "z-step_um": 0.5})
     settings: dict[str, dict[str, Any]] = {
@@ -114,7 +114,7 @@ def stepped(run: ViewRun, steps: int) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_random_moments_it_ends_the_same(
-    tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr("acqstream.views.view.CHECKPOINT_INTERVAL_S", 0.0)
@@ -134,7 +134,7 @@ def test_killed_at_random_moments_it_ends_the_same(
     check_plain(tmp_path / "cells", frames, HALVED_ALL)
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_done_is_not_done_again(tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = frames_at(places_of(("time", "z"), {"time": 12, "z": 3}))
     write_log(tmp_path / "cells", frames)
     first = run_of(tmp_path / "cells", BLOCKS, runner=runner)
@@ -158,7 +158,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, runner: PartRunner, monk
 
 
 def test_a_mirror_begun_by_one_process_is_caught_up_by_several_and_the_other_way_round(
-    tmp_path: Path, runner: PartRunner
+    tmp_path: Path, runner: TaskRunner
 ) -> None:
     frames = frames_at(places_of(("time", "z"), {"time": 4, "z": 9}))
     with start_log(tmp_path / "cells") as log:
@@ -181,7 +181,7 @@ def test_a_mirror_begun_by_one_process_is_caught_up_by_several_and_the_other_way
     check_plain(tmp_path / "cells", frames, HALVED_ALL, name="other.n5")
 
 
-def test_nothing_of_killed_processes_stays(tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_killed_processes_stays(tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """What such a process has left lies there when the calls begin."""
     frames = frames_at(places_of(("time", "z"), {"time": 2, "z": 4}))
     write_log(tmp_path / "cells", frames)
@@ -199,12 +199,12 @@ def test_nothing_of_killed_processes_stays(tmp_path: Path, runner: PartRunner, m
 
 
 def test_a_fault_of_a_part_ends_the_mirror_and_it_can_be_gone_on_with(
-    tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = frames_at(places_of(("time", "z"), {"time": 4, "z": 4}))
     write_log(tmp_path / "cells", frames)
     wrong = StorageError.wrap(OSError(errno.EIO, "Input/output error"), "a block", "cannot write")
-    monkeypatch.setattr(mirror_tasks, "make_part", partial(_raise, wrong))
+    monkeypatch.setattr(mirror_tasks, "run_task", partial(_raise, wrong))
     with pytest.raises(StorageError, match="Input/output error"):
         finish(run_of(tmp_path / "cells", BLOCKS, runner=runner))
     monkeypatch.undo()
@@ -217,12 +217,12 @@ def _raise(error: Exception, _argument: object) -> None:
     raise error
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path, runner: PartRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_waited_for(tmp_path: Path, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = frames_at(places_of(("time", "z"), {"time": 4, "z": 4}))
     write_log(tmp_path / "cells", frames)
     full = StorageError.wrap(OSError(errno.ENOSPC, "No space left on device"), "a block", "cannot write")
     assert isinstance(full, DiskFull)
-    make, left = mirror_task.make_part, [3]
+    make, left = mirror_task.run_task, [3]
 
     def make_or_raise(one: Any) -> Any:
         left[0] -= 1
@@ -230,7 +230,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, runner: PartRunner, monkeypat
             raise full
         return make(one)
 
-    monkeypatch.setattr(mirror_tasks, "make_part", make_or_raise)
+    monkeypatch.setattr(mirror_tasks, "run_task", make_or_raise)
     monkeypatch.setattr("acqstream.views.view.FULL_POLL_S", 0.001)
     run = run_of(tmp_path / "cells", BLOCKS, runner=runner)
     was_held = False
@@ -270,7 +270,7 @@ class Fragile(Threads):
 def test_calls_of_lost_processes_are_made_again(breaks: int, is_lost: bool) -> None:
     Fragile.breaks = breaks
     done: list[tuple[int, int]] = []
-    with PartRunner(Fragile, 1) as runner:
+    with TaskRunner(Fragile, 1) as runner:
         runner.begin(abs, [-1, -2, -3, -4, -5])
         try:
             while not runner.is_done():
@@ -281,7 +281,7 @@ def test_calls_of_lost_processes_are_made_again(breaks: int, is_lost: bool) -> N
     assert is_lost or sorted(done) == [(n, n + 1) for n in range(5)]
 
 
-def test_the_array_reads_back(tmp_path: Path, runner: PartRunner) -> None:
+def test_the_array_reads_back(tmp_path: Path, runner: TaskRunner) -> None:
     frames = frames_at(places_of(("channel", "z"), {"channel": 2, "z": 40}), (30, 20))
     write_log(tmp_path / "cells", frames)
     finish(run_of(tmp_path / "cells", {"format": "n5", "blocks": [4, 16, 16]}, runner=runner))

@@ -17,7 +17,7 @@ import pytest
 
 from acqstream.mirrors import mirror_tasks
 from acqstream.mirrors.process_pool import ProcessPool
-from acqstream.mirrors.task_runner import PartRunner
+from acqstream.mirrors.task_runner import TaskRunner
 from tests.log.make_frames import Frame, write_log
 from tests.mirrors.mirror_cases import check_plain, finish, frames_at, places_of, run_of
 from tests.waiting import until
@@ -33,17 +33,17 @@ import os, sys, time
 from acqstream.cli.main import main
 from acqstream.mirrors import dask_cluster
 from acqstream.mirrors import mirror_tasks
-from acqstream.views import view
+from acqstream.views import view, view_folder
 if __name__ == "__main__":
-    mirror_tasks.LEAST_BYTES = 1
+    mirror_tasks.MIN_TASK_BYTES = 1
     dask_cluster.TIMEOUT_S = 3
     view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
-    write = view.write_checkpoint
+    write = view_folder.write_checkpoint
     def write_and_wait(disk, folder, checkpoint):
         write(disk, folder, checkpoint)
         while checkpoint.state.get("parts", {}).get("done") and os.path.exists(f"{folder}.hold"):
             time.sleep(0.01)
-    view.write_checkpoint = write_and_wait
+    view_folder.write_checkpoint = write_and_wait
     main(sys.argv[1:])
 """
 
@@ -78,9 +78,9 @@ def hold(folder: Path) -> Path:
 
 @pytest.mark.parametrize("killed", [1, 2])
 def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pytest.MonkeyPatch, killed: int) -> None:
-    monkeypatch.setattr(mirror_tasks, "LEAST_BYTES", 1)
+    monkeypatch.setattr(mirror_tasks, "MIN_TASK_BYTES", 1)
     ours = psutil.Process()
-    with PartRunner(partial(ProcessPool, 2), 1) as runner:
+    with TaskRunner(partial(ProcessPool, 2), 1) as runner:
         run = run_of(cells, SETTINGS, runner=runner)
         while not run.frames_ahead:
             assert run.step() is not None

@@ -11,7 +11,7 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.slab_grid import slab_grids
-from acqstream.mirrors.task_unit import joined, runs_of, unit_depth, unit_of, without
+from acqstream.mirrors.task_unit import joined_runs, runs_of, subtract_runs, unit_depth, unit_of
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_runs_of_numbers(seed: int) -> None:
     runs = runs_of(weights, 20)
     assert numbers(runs) == list(range(40))
     assert all(sum(weights[first:stop]) >= 20 for first, stop in runs[:-1])
-    done = joined(chance.sample(runs, len(runs) // 2))
-    left = without(runs, done)
+    done = joined_runs(chance.sample(runs, len(runs) // 2))
+    left = subtract_runs(runs, done)
     assert numbers(left) == [number for number in range(40) if number not in numbers(done)]
-    assert joined([*left, *done]) == [(0, 40)]
-    assert without(runs, []) == runs
+    assert joined_runs([*left, *done]) == [(0, 40)]
+    assert subtract_runs(runs, []) == runs
 
 
 def test_of_nothing_there_are_no_runs() -> None:
-    assert runs_of([], 5) == joined([]) == without([], [(0, 3)]) == []
+    assert runs_of([], 5) == joined_runs([]) == subtract_runs([], [(0, 3)]) == []

@@ -33,6 +33,7 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "local_container": "makes the store of a folder",
     "mirror_results": "looks for the mirrors beside a dataset",
     "mirror_task": "opens the dataset in another process",
+    "open_mirror": "makes the container in the folder that the view names",
     "mirror_view": "gets the folders of a view from its source",
     "process_pool": "ends a process",
     "slab_comparison": "counts processors",

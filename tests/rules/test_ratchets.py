@@ -27,8 +27,6 @@ LARGE_CLASSES = frozenset(
         "_Rebuild",
         "Verification",
         "Log",
-        "Assembly",
-        "MirrorView",
         "PyramidTree",
         "PyramidView",
     )
@@ -62,7 +60,6 @@ UNCOMMENTED = frozenset(
         "journal_check",
         "pixel_check",
         "journal",
-        "assembly",
     )
 )
 

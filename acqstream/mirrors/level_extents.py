@@ -1,0 +1,88 @@
+"""Sizes of all levels of a mirror while frames come: planned, reached by frames, stored, and final."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acqstream.arrays.array_spec import Position
+from acqstream.mirrors.slab import Slab
+from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
+
+
+class LevelExtents:
+    """Sizes along the outer axes, by level. Used by one thread.
+
+    frame_extent is one more than the last place of a frame, at level 0; stored_extents are the same for slabs in the
+    files.
+    """
+
+    def __init__(self, grids: Sequence[SlabGrid]) -> None:
+        self.grids = grids
+        self.frame_extent = [0] * len(grids[0].outer)
+        self.stored_extents = [[0] * len(grid.outer) for grid in grids]
+        self._final: tuple[int, ...] | None = None  # of level 0, once the run has ended
+
+    def shape(self, level: int) -> tuple[int, ...]:
+        """Return the larger of the planned and the reached sizes of a level; the final ones after `end`."""
+        full = self.grids[0]
+        sizes = self._final or [
+            max(full.spec.shape[axis], extent) for axis, extent in zip(full.outer, self.frame_extent, strict=True)
+        ]
+        return level_sizes(self.grids, level, sizes)
+
+    def planned_sizes(self, level: int) -> tuple[int, ...]:
+        """Return the sizes of a level; 0 for axes that grow."""
+        grid = self.grids[level]
+        shape = self.shape(level)
+        return tuple(size if grid.spec.shape[axis] else 0 for axis, size in zip(grid.outer, shape, strict=True))
+
+    def inside(self, level: int, key: Position) -> tuple[int, ...]:
+        """Return the depths of a slab that lie inside the array as it is now."""
+        sizes = zip(key, self.grids[level].step, self.shape(level), strict=True)
+        return tuple(max(0, min(step, size - at * step)) for at, step, size in sizes)
+
+    def is_provisional(self, level: int, depths: Sequence[int]) -> bool:
+        """Whether a slab that is so deep ends within an item of the next level, along an axis that grows."""
+        grid = self.grids[level]
+        ends = zip(grid.outer, depths, grid.outer_ratios, strict=True)
+        return any(not grid.spec.shape[axis] and depth % ratio for axis, depth, ratio in ends)
+
+    def add_frame(self, place: Sequence[int]) -> None:
+        """Note that a frame has come to this place, in this process or an earlier one."""
+        extent = self.frame_extent
+        for axis, at in enumerate(place):
+            if at >= extent[axis]:
+                extent[axis] = at + 1
+
+    def add_stored(self, slab: Slab) -> None:
+        """Note that the planes of a slab are in the files."""
+        grid, extent = self.grids[slab.level], self.stored_extents[slab.level]
+        for plane in range(grid.planes):
+            if slab.filled >> plane & 1:  # one bit per plane
+                for axis, at in enumerate(grid.place(slab.key, plane)):
+                    extent[axis] = max(extent[axis], at + 1)
+
+    def mark_all_stored(self) -> None:
+        """Note that every level is in the files up to its shape."""
+        self.stored_extents = [list(self.shape(level)) for level in range(len(self.grids))]
+
+    def end(self, sizes: Sequence[int]) -> list[list[int]]:
+        """End level 0 here, maybe before its planned end. Return, by level, the axes whose only block became shorter.
+
+        The remainder of the only block of a lower level makes up one item (`reduced_size`), so slabs at the start of
+        these axes were reduced as if the block were complete. A second call changes nothing.
+        """
+        if self._final is not None:
+            return [[] for _ in self.grids]
+        before = [self.shape(level) for level in range(len(self.grids))]
+        self._final = tuple(sizes)
+        return [
+            [
+                axis
+                for axis, (planned, size, ratio) in enumerate(
+                    zip(before[level], self.shape(level), grid.outer_ratios, strict=True)
+                )
+                if size < min(planned, ratio)
+            ]
+            for level, grid in enumerate(self.grids)
+        ]

@@ -1,0 +1,129 @@
+"""A mirror's container while it is open for writing, with the slabs, threads and frames that fill it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from acqstream.arrays.array_plan import ArrayPlan
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
+from acqstream.mirrors.container import existing_shapes
+from acqstream.mirrors.local_container import open_publisher
+from acqstream.mirrors.log_frames import LogFrames
+from acqstream.mirrors.mirror_space import MirrorSpace
+from acqstream.mirrors.slab_grid import final_sizes, level_shapes
+from acqstream.mirrors.workers import Workers
+from acqstream.views.base import ViewSource
+
+
+class OpenMirror:
+    """Creates or resumes the container. Its first note already knows the values of the first `count` frames.
+
+    Raises DatasetError for frames that have no place, DatasetExists, CorruptDataset, StorageError. Methods raise the
+    first error of the workers; a method that returns False is called again.
+    """
+
+    def __init__(
+        self,
+        chunk_format: ChunkFormat[Any],
+        options: Any,
+        container: Path,
+        source: ViewSource,
+        *,
+        plan: ArrayPlan,
+        chunk_plan: ChunkPlan,
+        budget: Budget,
+        count: int,
+    ) -> None:
+        self.plan = plan
+        self.n_processes = 1
+        self._max_bytes = chunk_plan.need.max_bytes
+        self._container = container
+        warned_name = container.name if chunk_format.needs_distances(options) else ""
+        self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
+        self.frames.place_first(count)
+        self.space = MirrorSpace(source.reader, self.frames.places, warned_name)
+        self.levels = self.space.look(chunk_plan.plan.levels)
+        levels = chunk_plan.plan.with_levels(self.levels)
+        self._writer = open_publisher(chunk_format, container, levels, options, source.disk)
+        self._announced = existing_shapes(chunk_format.open, container, self.levels)  # of all levels
+        self._synced_chunks = 0
+        # Last, so that an error above leaves no threads.
+        self.workers = Workers(budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk)
+        self.assembly = Assembly(
+            chunk_plan.grids,
+            self._writer,
+            self.frames,
+            self.workers,
+            slabs=chunk_plan.need.slabs,
+            byte_order=chunk_format.byte_order,
+        )
+
+    def renew_space(self, *, is_final: bool = False) -> None:
+        """Announce distances and places that the metadata of later frames show."""
+        self.levels = self.space.renew(self.levels, self._writer, is_final=is_final)
+
+    def grow(self) -> None:
+        """Announce chunks that were stored along axes that grow."""
+        assembly = self.assembly
+        for level, (announced, extent) in enumerate(zip(self._announced, assembly.extents.stored_extents, strict=True)):
+            shape = list(announced)
+            for axis, size in zip(assembly.grids[level].outer, extent, strict=True):
+                shape[axis] = max(shape[axis], size)
+            if tuple(shape) != announced:
+                self.levels = self.space.note_values(self.levels, self._writer)
+                self._writer.grow(level, tuple(shape))
+                self._announced[level] = tuple(shape)
+
+    def sync(self) -> None:
+        """Have everything that was stored survive a power cut."""
+        self._synced_chunks = self.assembly.stored_chunks
+        self._writer.sync()
+
+    def sync_new_chunks(self) -> None:
+        """As `sync`, if chunks were stored since: while no frame comes no checkpoint does it."""
+        if self._synced_chunks != self.assembly.stored_chunks:
+            self.sync()
+
+    def settle(self) -> bool:
+        """Store and announce everything that was taken, as it is."""
+        self.workers.check()
+        if not self.assembly.settle():
+            return False
+        self.workers.check()
+        self.renew_space(is_final=True)
+        self.grow()
+        self._writer.sync()
+        return True
+
+    def finish(self) -> bool:
+        """Store everything and announce the final shapes: no frame will come."""
+        assembly = self.assembly
+        extents = assembly.extents
+        sizes = final_sizes(assembly.grids[0], extents.shape(0), extents.frame_extent)
+        shapes = level_shapes(assembly.grids, sizes)
+        if shapes != self._announced:  # else it was finished before
+            assembly.end(sizes)
+        if not self.settle():
+            return False
+        labels = {**self.levels[0].labels, **self.frames.places.labels()}
+        self._writer.finish(
+            [replace(level, shape=shape, labels=labels) for level, shape in zip(self.levels, shapes, strict=True)]
+        )
+        return True
+
+    def summary(self) -> dict[str, Any]:
+        """Return the container, levels and their shapes, chunks stored by this process, and the memory computed."""
+        assembly = self.assembly
+        return {
+            "container": str(self._container),
+            "axes": list(self.levels[0].axes),
+            "levels": [list(shape) for shape in level_shapes(assembly.grids, assembly.extents.shape(0))],
+            "chunk": list(self.levels[0].chunk_shape),
+            "stored_chunks": assembly.stored_chunks,
+            "memory_bytes": self._max_bytes * self.n_processes,
+            "peak_slabs": assembly.peak_slabs,
+        }
