@@ -1,6 +1,6 @@
-"""What kind of value each axis has: integers or strings, fixed by its first value in the dataset.
+"""The kind of value of each axis, integer or string, fixed by its first value in the dataset.
 
-Readers sort the values of an axis; one that mixes both breaks them (NDTiff: an axis must not mix integers and strings).
+Readers sort the values of an axis and cannot sort a mixture (NDTiff: an axis must not mix integers and strings).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ChecksumWorker:
             self._condition.notify()
 
     def wait(self, group: Group) -> None:
-        """Until the group's checksums are there."""
+        """Wait for the checksums of the group."""
         group.checked.wait()
 
     def stop(self) -> None:

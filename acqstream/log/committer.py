@@ -29,7 +29,7 @@ PREPARE_AT_SHARE = 0.7  # of a stack file's limit
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit publishes: groups of one stack file, already written, and gaps, in order of numbers."""
+    """The content of one commit: groups of one stack file, already written, and gaps, in order of numbers."""
 
     entries: list[Group | Gap]
     stack: Stack | None
@@ -55,10 +55,10 @@ class CommitEvents:
 
 
 class Committer:
-    """One commit at a time; the writer goes on beside it.
+    """Runs one commit at a time, while the writer continues.
 
-    A failed sync leaves the batch in `failed` for the writer to write elsewhere; a full disk is waited for at the gate;
-    every other error ends the thread. records_hash is over all journal records published.
+    A failed sync leaves the batch in `failed`, and the writer writes it elsewhere. On a full disk the thread waits at
+    the gate. Every other error ends the thread. records_hash covers all published journal records.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Committer:
             if batch.is_last_of_stack:
                 self._finish(batch.stack)
             elif batch.stack.file.end > self._prepare_at_bytes:
-                with contextlib.suppress(StorageError):  # `begin` makes it then, or tells
+                with contextlib.suppress(StorageError):  # `begin` makes it then, or reports the error
                     self._stacks.prepare()
 
     def _publish(self, batch: Batch) -> None:
@@ -213,8 +213,10 @@ class Committer:
         self._events.durable(published)
 
     def _force_journal(self) -> None:
-        """Before an entry behind a gap is in the index: in a power cut that kept it, and lost the gap, recovery would
-        give its frame the number of the gap."""
+        """Force the journal before an entry after a gap goes into the index.
+
+        If a power cut kept the entry and lost the gap, recovery would give its frame the number of the gap.
+        """
         self._journal.sync()
         self._tail.has_gap = False
 

@@ -1,6 +1,6 @@
-"""Where an interrupted dataset is gone on with: read from its folder, once it is in order.
+"""The point where an interrupted dataset is resumed, read from its folder after recovery.
 
-Going on is rolling over: the next frame goes to a new stack file, behind the last number in the journal.
+The next frame goes to a new stack file, with the number after the last one in the journal.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ _LOST_REASON = "skipped before the writer was interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What the log needs to know to go on. records are the journal's; ends are file lengths in bytes.
+    """The facts that the log needs to resume. records are those of the journal; ends are file lengths in bytes.
 
-    stack_header is empty while there is no frame: the first one then begins stack 0. summary is empty where no stack
-    file keeps it.
+    Without frames stack_header is empty; the first frame starts stack 0. summary is empty if no stack file keeps it.
     """
 
     next_number: int
@@ -60,7 +59,7 @@ def read_continuation(
     """Read journal, index and first header of a dataset that is not being written; its axes go into `keys`.
 
     stack_folder is where its index and stack files lie, see `DatasetState.stack_folder`.
-    Raises CorruptDataset if journal and index do not say the same.
+    Raises CorruptDataset if journal and index disagree.
     """
     journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
     content = read_journal(journal_path)
@@ -134,7 +133,7 @@ def _header(folder: str, name: str, *, is_needed: bool) -> tuple[dict[str, Any],
         header = parse_stack_header(file.read, file.size(), str(file.path))
         summary = dict(header.summary_metadata)
         if not summary.get("AxisOrder"):
-            summary.pop("AxisOrder", None)  # frame 0 will tell
+            summary.pop("AxisOrder", None)  # frame 0 determines it
         return summary, file.read(0, header.first_directory)
     finally:
         file.close()

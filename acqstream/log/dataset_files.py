@@ -63,10 +63,10 @@ class DatasetFiles:
     def open(
         disk: Disk, folder: str, state: DatasetState, layout: NDTiffLayout, keys: FrameKeys | None
     ) -> tuple[DatasetFiles, Continuation]:
-        """The files of an interrupted dataset, to go on with it; its axes go into `keys`.
+        """Open the files of an interrupted dataset to resume it; its axes go into `keys`.
 
-        On return its state survives a power cut: it is being written again. Raises DatasetLocked if it is being
-        written by somebody else, CorruptDataset or StorageError.
+        On return its new state, being written, survives a power cut. Raises DatasetLocked if another process
+        writes it, CorruptDataset or StorageError.
         """
         with contextlib.ExitStack() as undo:
             journal_file = GrowingJournal(disk, os.path.join(folder, journal.JOURNAL_NAME), create=False)
@@ -88,7 +88,7 @@ class DatasetFiles:
             journal_file.sync()
             remove_receipt(disk, folder)
             if not continuation.stack_header:
-                # They kept the summary of a dataset without frames: frame 0 will begin anew.
+                # They kept the summary of a dataset without frames; frame 0 starts new ones.
                 for number in range(next_stack_number(stack_folder, layout)):
                     _unlink(disk, os.path.join(stack_folder, layout.stack_name(number)))
             undo.pop_all()
@@ -118,7 +118,7 @@ class DatasetFiles:
         self.journal.sync()
 
     def close(self) -> None:
-        """Close the files and give up the lock. Raises StorageError."""
+        """Close the files and release the lock. Raises StorageError."""
         try:
             self.index.close()
         except OSError as error:

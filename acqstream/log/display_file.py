@@ -21,7 +21,7 @@ class DisplayFile:
         self._content: bytes | None = None
 
     def set(self, settings: Mapping[str, Any]) -> None:
-        """What `write` is to write. Raises ProtocolError if it cannot be JSON."""
+        """Set the settings that `write` writes. Raises ProtocolError if it cannot be JSON."""
         self._content = display_settings_bytes(settings)
 
     def write(self) -> None:

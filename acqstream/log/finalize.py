@@ -15,7 +15,7 @@ from acqstream.model.receipt import MissingFrames, Receipt
 
 
 class Finalizer:
-    """What a dataset is whole without is attempted, trouble with it is a warning; the rest fails the acquisition."""
+    """Finishes a dataset. Failures in parts that it can miss are warnings; all others fail the acquisition."""
 
     def __init__(self, gate: SpaceGate, notes: LogNotes, fail: Callable[[BaseException], None]) -> None:
         self._gate = gate
@@ -36,7 +36,7 @@ class Finalizer:
     def write(
         self, files: DatasetFiles | None, make_receipt: Callable[[], Receipt], gaps: tuple[MissingFrames, ...]
     ) -> Receipt:
-        """Force journal and index, then write receipt and state. The receipt says what could not be done."""
+        """Force journal and index, then write receipt and state. The receipt lists the failures."""
         if files is None:
             return make_receipt()
         try:
@@ -47,7 +47,7 @@ class Finalizer:
     def _write(
         self, files: DatasetFiles, make_receipt: Callable[[], Receipt], gaps: tuple[MissingFrames, ...]
     ) -> Receipt:
-        self._guard(files.force)  # once: after a failed sync another one would say that all is well
+        self._guard(files.force)  # once: after a failed sync another one would report success
         receipt = make_receipt()
         if not self._guard(lambda: self._twice(lambda: files.write_end(receipt, END_STATES[receipt.status], gaps))):
             receipt = make_receipt()

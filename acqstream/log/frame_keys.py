@@ -31,7 +31,7 @@ class FrameKeys:
         return len(self._recent) + sum(len(run) for run in self._runs)
 
     def add(self, axes: Axes) -> bool:
-        """Add a key; False if it (or one with the same hash) is there already."""
+        """Add a key; False if it, or one with the same hash, is stored already."""
         digest = self._digest(axes)
         if digest in self._recent or any(_holds(run, digest) for run in self._runs):
             return False
@@ -41,7 +41,7 @@ class FrameKeys:
         return True
 
     def add_run(self, frames: FrameRun) -> bool:
-        """Add the keys of these frames; False, and none is added, if one is there already or comes twice."""
+        """Add the keys of these frames; False, with none added, if one is stored already or occurs twice."""
         digests = self._digests(frames)
         new = set(digests)
         if len(new) < len(digests) or not self._recent.isdisjoint(new):

@@ -19,7 +19,7 @@ class Group:
     Until `close` the log adds frames; from then on the group belongs to the writer, whose threads only read it.
 
     A group of one large frame may have its pixels outside the span, in memory of the producer's. The span then has
-    what goes before them, and a block for the pixels behind the last whole block.
+    the bytes before them, and a block for the pixels after the last complete block.
     """
 
     stack: int
@@ -33,7 +33,7 @@ class Group:
     is_written: bool = False
     is_checking: bool = False  # given to the checksum worker
     outside: memoryview | None = None
-    let_go: Callable[[], None] | None = None  # tells, once, that the memory outside is not needed any more
+    let_go: Callable[[], None] | None = None  # called once, when the memory outside is not needed any more
 
     @property
     def start(self) -> int:
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def end(self) -> int:
-        """File offset behind the last byte, a block boundary."""
+        """File offset after the last byte, a block boundary."""
         return self.placements[-1].group_end
 
     @property
@@ -86,7 +86,7 @@ class Group:
         del self.checksums[count:]
 
     def pieces(self) -> Sequence[memoryview]:
-        """What to write, from `start` to `end`: whole blocks of block-aligned memory."""
+        """The bytes from `start` to `end`, in complete blocks of block-aligned memory."""
         if self.outside is None:
             return [self.memory]
         whole = len(self.outside) - len(self.outside) % BLOCK_BYTES
@@ -106,7 +106,7 @@ class Group:
             let_go()
 
     def move(self, stack: int, start: int, layout: NDTiffLayout) -> None:
-        """Lay the closed group out anew at offset `start` of another stack file."""
+        """Lay the closed group out again at offset `start` of another stack file."""
         shift = start - self.start
         self.stack = stack
         self.placements = [
@@ -120,7 +120,7 @@ class Group:
         self.fill(layout)
 
 
-MAX_GAP_REASONS = 4096  # of gaps that wait one behind the other; further ones share an entry
+MAX_GAP_REASONS = 4096  # of waiting gaps in a row; further ones share an entry
 _SEVERAL = "several reasons"
 
 
@@ -138,7 +138,7 @@ class Gap:
 
 
 def add_gap(entries: MutableSequence[Group | Gap], gap: Gap) -> None:
-    """Append a gap to entries that wait; into the last one where it goes on with it, so that they stay few."""
+    """Append a gap to the waiting entries; merge it with the last one where it continues that, to keep them few."""
     last = entries[-1] if entries else None
     if isinstance(last, Gap) and (last.reason == gap.reason or len(entries) >= MAX_GAP_REASONS):
         last.count += gap.count

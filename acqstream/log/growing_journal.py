@@ -1,4 +1,4 @@
-"""The journal as a file that grows: its header says what it may hold, and whether it was closed."""
+"""The journal as a growing file, with a header that has its version and a mark of its close."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Intake:
             return reason, was_held
 
     def begin_close(self) -> None:
-        """Take no more frames."""
+        """Refuse further frames."""
         with self.condition:
             self.is_closing = True
             self.condition.notify_all()
@@ -147,7 +147,7 @@ class Intake:
         with self.condition:
             self._open.slot = None
             if self._has_ended:
-                return  # filled too late: it counts as not received, as the receipt says
+                return  # filled too late: the receipt counts it as not received
             first = not self.has_frames or self._open.is_awaited
             if group.let_go is not None:
                 self.queue.keep_outside(group)

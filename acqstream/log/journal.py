@@ -75,7 +75,7 @@ assert _RECORD.size + _CRC.size == RECORD_BYTES
 assert HEADER_BYTES % RECORD_BYTES == 0
 
 MAX_UNFORCED_ENTRIES = 2**16
-"""How many entries the committer leaves unforced at most, and how many recovery looks at."""
+"""Maximum of entries that the committer leaves unforced, and that recovery reads."""
 MAX_UNFORCED_BYTES = 4 * 2**30
 """The same, by the pixels of their frames: each page of a large frame is a read of its own."""
 
@@ -96,7 +96,7 @@ def encode_journal_header(dataset_id: str, *, clean: bool, version: int = 1) -> 
 def decode_journal_header(content: bytes, path: str) -> JournalHeader:
     """Raises CorruptDataset if these are not the first bytes of a journal of version 1 or 2."""
     if len(content) < HEADER_BYTES:
-        raise CorruptDataset(f"journal of {len(content)} bytes has no whole header", path=path, offset=0)
+        raise CorruptDataset(f"journal of {len(content)} bytes has no complete header", path=path, offset=0)
     fields = content[: _HEADER.size]
     magic, version, record_bytes, dataset_id, clean = _HEADER.unpack(fields)
     if magic != _MAGIC:
@@ -153,7 +153,7 @@ def encode_skip(first: int, count: int) -> bytes:
 
 
 def needs_version_2(count: int) -> bool:
-    """Whether a gap of so many numbers is written as one record."""
+    """Return True if a gap of `count` numbers is written as one record."""
     return count > MAX_SINGLE_SKIPS
 
 
@@ -163,7 +163,7 @@ def _encode_gap(number: int, flags: int, count: int) -> bytes:
 
 
 def counts_of(records: NDArray[np.void]) -> NDArray[np.uint64]:
-    """How many frame numbers each record stands for; 0 for one that cannot be."""
+    """Number of frame numbers of each record; 0 for an impossible one."""
     counts = np.where(records["flags"] & MANY, records["offset"], np.uint64(1))
     is_possible = (counts <= MAX_NUMBER) & (records["number"] <= MAX_NUMBER)
     is_possible &= records["number"] + counts <= MAX_NUMBER
@@ -171,5 +171,5 @@ def counts_of(records: NDArray[np.void]) -> NDArray[np.uint64]:
 
 
 def next_number(records: NDArray[np.void]) -> int:
-    """The number behind those of valid records."""
+    """The number after those of valid records."""
     return int(records["number"][-1] + counts_of(records[-1:])[0]) if len(records) else 0

@@ -42,7 +42,7 @@ def _ignore(_done: int, _total: int) -> None:
 class JournalContent:
     """The records of a journal, with one item per record in every array.
 
-    header is None where it is damaged, and header_error says how. records has dtype RECORD_DTYPE. intact: the CRC
+    header is None where it is damaged, with the reason in header_error. records has dtype RECORD_DTYPE. intact: the CRC
     holds. in_place: the number is the one that follows the records before; after damage in a journal of version 2 it
     may be any larger one. known: the flags and the count of numbers are possible. numbers and counts are the frame
     numbers that a record stands for (a damaged record stands for the numbers up to the next one), end is the number

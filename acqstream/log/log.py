@@ -89,7 +89,7 @@ class Log:
     # The producer's side.
 
     def reserve(self, header: FrameHeader) -> Slot:
-        """The place where the next frame's pixels will lie in the file image. Never blocks inside `limit()`.
+        """The place of the next frame's pixels in the file image. Never blocks inside `limit()`.
 
         Raises FrameRefused for this frame, or the acquisition's first error.
         """
@@ -105,16 +105,17 @@ class Log:
         """Take the next frame as it lies in memory of the producer's: a large one is written from there, uncopied.
 
         pixels: C-contiguous bytes of the payload that must not change until release is called, once, from any thread:
-        when the frame is published, given up, or was copied. It must only note that. Pixels are copied where frames are
-        packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
+        when the frame is published, abandoned, or was copied. It must only note that. Pixels are copied where frames
+        are packed, have no checksum, or do not start on a block of memory. Never blocks; raises as `reserve`.
         """
         self._raise_error()
         self._intake.adopt(header, pixels, release)
 
     def append(self, header: FrameHeader, pixels: Any, *, timeout_s: float = 10.0) -> None:
-        """Copy one frame into the log, waiting for room if need be. pixels: C-contiguous buffer of the payload.
+        """Copy one frame into the log, after a wait for memory if necessary.
 
-        Raises WriterBehind if there is no room within timeout_s, DiskFull if that is for want of space on the disk.
+        pixels: C-contiguous buffer of the payload. Raises WriterBehind if there is no memory within timeout_s,
+        DiskFull if the cause is a full disk.
         """
         deadline = time.monotonic() + timeout_s
         self.wait_until_open(timeout_s)
@@ -142,7 +143,7 @@ class Log:
         self._recording.set_display(settings)
 
     def begin_close(self, status: Status = "completed", reason: str = "", *, sent: int | None = None) -> None:
-        """No more frames: publish what was received, finish the files. `is_finished` tells when."""
+        """Refuse further frames, publish those received and finish the files. `is_finished` is True afterwards."""
         if not self._state.request_close(CloseRequest(status, reason, sent)):
             return
         self._intake.begin_close()
@@ -150,7 +151,7 @@ class Log:
             self.abandon(status, reason)
 
     def abandon(self, status: Status, reason: str) -> None:
-        """Where the disk is full: do not wait for space any longer. What was to be completed then ends as `status`.
+        """Stop waiting for space on a full disk. A run that was to be completed then ends as `status`.
 
         Frames that are not on the disk yet are left out; the receipt names them.
         """
@@ -190,16 +191,16 @@ class Log:
             self.begin_close("error", f"{type(value).__name__}: {value}")
             self.wait_until_finished()
 
-    # Questions, from any thread.
+    # State, from any thread.
 
     @property
     def error(self) -> AcqStreamError | None:
-        """What broke the acquisition; None while nothing did."""
+        """The first error of the acquisition; None without one."""
         return self._state.error
 
     @property
     def receipt(self) -> Receipt | None:
-        """How it ended; None before."""
+        """The receipt; None before the end."""
         return self._state.receipt
 
     @property
@@ -209,12 +210,12 @@ class Log:
 
     @property
     def paused_why(self) -> str:
-        """Why no frames are taken for want of space; empty while they are."""
+        """The reason why frames are refused for lack of space; empty while they are taken."""
         return self._gate.reason
 
     @property
     def stall(self) -> str:
-        """Which disk call is standing still, and for how long; empty while none is."""
+        """The disk call that stalls now, and its duration so far; empty without one."""
         slow = self._recording.disk.stalled_call()
         return stall_text(slow, "takes") if slow is not None else ""
 
@@ -229,12 +230,12 @@ class Log:
         return self._recording.stacks.reserved_bytes
 
     def hold(self, why: str) -> None:
-        """Give no more frames leave to come, for want of space; with an empty `why` go on."""
+        """Keep the window closed for lack of space; with an empty `why` open it again."""
         self._gate.hold(why)
 
     @property
     def is_finished(self) -> bool:
-        """All files are closed and the receipt is there."""
+        """All files are closed and the receipt exists."""
         return self.receipt is not None
 
     @property
@@ -290,13 +291,13 @@ class Log:
         return frames, self._intake.received_payload_bytes - self._counts.payload_bytes
 
     def wait_until_open(self, timeout_s: float = 30.0) -> None:
-        """Until the dataset's files are there. Raises what kept them from being made."""
+        """Wait until the dataset's files exist. Raises the error that prevented it."""
         with self._state.changed:
             self._state.changed.wait_for(lambda: self._state.phase is not AcquisitionState.OPENING, timeout_s)
         self._raise_error()
 
     def wait_until_finished(self, timeout_s: float | None = None) -> bool:
-        """Until the receipt is there and the log's threads have ended; False if that did not happen in time."""
+        """Wait until the receipt exists and the log's threads have ended; False after timeout_s."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""The memory budget: one region taken at the start, shares of it lent to acquisitions."""
+"""The memory budget: one region allocated at the start, shares of it lent to acquisitions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from acqstream.errors import AcquisitionRefused
 from acqstream.storage.memory import PageMemory
 
 SHARE_STEP_BYTES = 2 * 2**20
-SHARE_OF_FREE = 4  # every acquisition gets a quarter of what is free, so that there is always some left
-LEAST_FRAMES = 4  # below this many frames in flight the disk would stand still between two of them
+SHARE_OF_FREE = 4  # every acquisition gets a quarter of what is free, so that some always remains
+MIN_FRAMES = 4  # with fewer frames in flight the disk would idle between two of them
 
 
 class Share:
@@ -22,7 +22,7 @@ class Share:
         self.view = view
 
     def close(self) -> None:
-        """Give it back; nothing may use `view` any more."""
+        """Return it to the budget; nothing may use `view` afterwards."""
         self._budget.give_back(self)
 
 
@@ -40,21 +40,21 @@ class MemoryBudget:
         return sum(share.length for share in self._shares)
 
     def lend(self, frame_bytes: int | None = None) -> Share:
-        """A share for one acquisition, large enough for LEAST_FRAMES frames where their size is known.
+        """A share for one acquisition, large enough for MIN_FRAMES frames where their size is known.
 
-        Raises AcquisitionRefused with the numbers when there is not enough left.
+        Raises AcquisitionRefused with the numbers when too little is free.
         """
         free = self.budget_bytes - self.used_bytes
-        wanted = max(free // SHARE_OF_FREE, 2 * SHARE_STEP_BYTES, LEAST_FRAMES * ((frame_bytes or 0) + 16384) * 2)
-        wanted -= wanted % -SHARE_STEP_BYTES
-        offset = self._first_fit(wanted)
+        share_bytes = max(free // SHARE_OF_FREE, 2 * SHARE_STEP_BYTES, MIN_FRAMES * ((frame_bytes or 0) + 16384) * 2)
+        share_bytes -= share_bytes % -SHARE_STEP_BYTES
+        offset = self._first_fit(share_bytes)
         if offset is None:
             raise AcquisitionRefused(
-                f"not enough memory: {wanted} bytes wanted, {free} of {self.budget_bytes} are free and "
+                f"not enough memory: {share_bytes} bytes needed, {free} of {self.budget_bytes} are free and "
                 f"{len(self._shares)} acquisitions run; raise memory_mb or finish one",
                 code="denied",
             )
-        share = Share(self, offset, wanted, self.memory.view[offset : offset + wanted])
+        share = Share(self, offset, share_bytes, self.memory.view[offset : offset + share_bytes])
         self._shares.append(share)
         self._shares.sort(key=lambda one: one.offset)
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)

@@ -1,4 +1,4 @@
-"""What an acquisition has to tell besides its frames: warnings, and times when the disk stood still."""
+"""The notes of an acquisition besides its frames: warnings, and stalls of the disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogNotes:
         self._on_change()
 
     def stall(self, slow: SlowCall) -> None:
-        """A disk call that stood still has returned."""
+        """Note a disk call that stalled and has returned."""
         if len(self.stalls) >= MAX_STALLS:
             return
         began_at = datetime.fromtimestamp(slow.began_s, UTC).isoformat(timespec="milliseconds")

@@ -15,7 +15,7 @@ class OpenGroup:
     """Finds the place of each frame, in a group that grows or in a new one. Called under the lock of the intake.
 
     group is None after a close. slot is the place that was reserved last and is neither committed nor abandoned.
-    is_awaited: the writer waits for this group. on_closed gets every group that gets no more frames.
+    is_awaited: the writer waits for this group. on_closed gets every closed group.
     """
 
     def __init__(self, placing: Placing, ring: Ring, on_closed: Callable[[Group], None]) -> None:

@@ -59,7 +59,7 @@ class ReceiptCounts:
             self.gaps.append(MissingFrames(gap.first_number, gap.count, reason))
 
     def missing(self, end: int, reason: str) -> tuple[MissingFrames, ...]:
-        """All numbers below `end` without pixels: the declared ones, and those that were not published."""
+        """All numbers below `end` without pixels, declared or not published."""
         count = end - self.published
         unpublished = [MissingFrames(self.published, count, reason or "never arrived")] if count > 0 else []
         return (*self.gaps, *unpublished)

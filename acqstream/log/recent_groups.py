@@ -26,17 +26,17 @@ CAPACITY = 4096  # groups
 _CLAIMED, _COUNT, _RELEASED, _IS_MOVED = 0, 1, 2, 3  # words of the header
 _HEADER_WORDS = 8  # a cache line
 _RECORD_WORDS = 4  # see _Record
-_NEVER = 2**62  # claimed when the acquisition has ended: nothing is there any more
-_MOST_LENT = 2  # memories of producers: the one before may still have frames that are not published
+_NEVER = 2**62  # claimed after the end of the acquisition, so that no reader takes anything
+_MAX_LENT = 2  # memories of producers: the one before may still have frames that are not published
 
 
 def place_key(stack: int, offset: int) -> int:
-    """Of a place in a stack file, in order of writing. Offsets are below 2**32 there."""
+    """The key of a place in a stack file; keys grow in order of writing. Offsets are below 2**32."""
     return stack << 32 | offset
 
 
 def address_of(memory: memoryview) -> int:
-    """Of its first byte, in this process."""
+    """The address of its first byte, in this process."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address
 
@@ -45,7 +45,7 @@ class GroupTable:
     """The log's side; `descriptor` is for the readers, None where memory cannot be shared.
 
     claim, add and release are called under the lock of the intake; move by the thread that writes, before anything is
-    published elsewhere than was said; end when the log has ended.
+    published in another place than announced; end when the log has ended.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -86,7 +86,7 @@ class GroupTable:
         self._words[_RELEASED] = next_number
 
     def move(self) -> None:
-        """Groups will be in other places than was said: nothing in the table is true from now on."""
+        """Invalidate the table: groups go to other places than announced."""
         self._words[_IS_MOVED] = 1
 
     def end(self) -> None:
@@ -123,7 +123,7 @@ class RecentGroups:
 
     def lend(self, address: int, memory: memoryview) -> None:
         """A producer's memory, which the daemon has at this address."""
-        self._lent = [*self._lent[1 - _MOST_LENT :], (address, memory)]
+        self._lent = [*self._lent[1 - _MAX_LENT :], (address, memory)]
 
     @property
     def has_news(self) -> bool:
@@ -151,7 +151,7 @@ class RecentGroups:
         return self._bytes(record, key - record.key, length)
 
     def after(self, key: int, length: int) -> Iterator[tuple[int, memoryview, int]]:
-        """Frames of `length` bytes, not packed, whose places come behind this one, published or not.
+        """Frames of `length` bytes, not packed, whose places come after this one, published or not.
 
         In order: key of the place, pixels, and a token for `is_intact`.
         """
@@ -179,7 +179,7 @@ class RecentGroups:
 
     def _lent_bytes(self, record: _Record, start: int, length: int) -> tuple[memoryview, int] | None:
         if self._words[_CLAIMED] == _NEVER:
-            self._lent = []  # the log has ended: a producer's memory goes when nobody has it mapped
+            self._lent = []  # the log has ended: a producer's memory is freed when no process maps it
         token = ~record.number
         if not self.is_intact(token):
             return None

@@ -121,14 +121,14 @@ class Recording:
             self._write(files, old_records)
         except BaseException as error:  # noqa: BLE001 - the thread's edge: it reaches the producer
             self._fail(error)
-        self.gate.passed()  # this thread waits no longer
+        self.gate.passed()  # this thread does not wait any longer
         self._checksums.stop()
         if self._committer is not None:
             self._committer.stop()
         self.intake.release_outside()
         try:
             receipt = self._close(files)
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: whatever it is, there must be a receipt
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: every run ends with a receipt
             self._fail(error)
             receipt = self._make_receipt()
         self.state.finish(receipt, END_STATES[receipt.status])
@@ -141,7 +141,7 @@ class Recording:
         files, continuation = DatasetFiles.open(self.disk, self._folder, self._dataset, layout, self._keys)
         self.counts.resume(continuation.counts)
         self.intake.resume(continuation)
-        self.stacks.go_on_at(continuation.next_stack)
+        self.stacks.resume_at(continuation.next_stack)
         return files, continuation.records
 
     def _write(self, files: DatasetFiles, old_records: bytes) -> None:
@@ -196,7 +196,7 @@ class Recording:
         if why and not was_held:
             self.notes.warn("disk_full", f"{why}; waiting for space")
         elif was_held and not why:
-            self.notes.warn("disk_space", "there is space again; going on")
+            self.notes.warn("disk_space", "the disk has space again; resuming")
         self.state.notify()
 
     def _note_published(self, entries: Sequence[Group | Gap], next_number: int) -> None:

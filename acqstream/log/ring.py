@@ -1,4 +1,4 @@
-"""The ring: block-aligned memory in which groups of frames are built, given back in the order it was taken.
+"""The ring: block-aligned memory for groups of frames, released in the order of allocation.
 
 File offset and memory address of a group are congruent modulo the block size because both start on a block. A span
 never crosses the ring's end. The ring itself takes no lock: the log calls it under its own.
@@ -42,12 +42,12 @@ class Span:
 class Ring:
     """First-in, first-out allocator over one region.
 
-    What does not fit goes into memory of its own, beside the ring: the window keeps that rare (metadata far larger
-    than before), `beside_peak_bytes` shows it.
+    A span that does not fit gets memory of its own, beside the ring. The window keeps that rare (metadata far larger
+    than before); `beside_peak_bytes` counts it.
 
     on_claim is for readers that look at the ring without holding anything in it: it gets the virtual position up to
-    which bytes may be overwritten, before they are. With it the whole ring is used in turn, so that what was released
-    lasts long; without it the same, cache-warm memory is used again as soon as all spans are released.
+    which bytes may be overwritten, before they are. With it all of the ring is used in turn, so that released
+    bytes last long. Without it the same, cache-warm memory is used again as soon as all spans are released.
     """
 
     def __init__(self, region: memoryview, on_claim: Callable[[int], None] | None = None) -> None:
@@ -74,7 +74,7 @@ class Ring:
     def allocate(self, length: int) -> Span:
         """A span of at least `length` bytes (rounded up to blocks)."""
         length = align_up(length)
-        offset = self._room_for(length)
+        offset = self._free_offset(length)
         if offset is None:
             return self._allocate_beside(length)
         if offset != self._head:
@@ -93,11 +93,11 @@ class Ring:
 
     def fits_at_head(self, length: int) -> bool:
         """Return True if `allocate` would lose nothing at the ring's end."""
-        offset = self._room_for(align_up(length))
+        offset = self._free_offset(align_up(length))
         return offset == self._head or (offset == 0 and self._head == self.size_bytes)
 
     def extend(self, span: Span, length: int) -> bool:
-        """Make the newest span longer in place; False if there is no room behind it."""
+        """Make the newest span longer in place; False without free space after it."""
         length = align_up(length)
         if length <= span.length:
             return True
@@ -116,7 +116,7 @@ class Ring:
         return True
 
     def release(self, span: Span) -> None:
-        """Give a span back; memory returns to the ring when all older spans are released too."""
+        """Release a span; memory returns to the ring when all older spans are released too."""
         if span.beside:
             self.beside_bytes -= span.length
             return
@@ -127,7 +127,7 @@ class Ring:
             self._head = self._position = 0
 
     def _claim(self) -> None:
-        """Announce that bytes up to the head, and a little more of what is free, may be overwritten."""
+        """Announce that bytes up to the head, and a few free ones after it, may be overwritten."""
         if self._on_claim is not None and self._position > self._claimed:
             free_end = self._spans[0].position + self.size_bytes
             self._claimed = min(self._position + self.size_bytes // _CLAIM_SHARE, free_end)
@@ -136,13 +136,13 @@ class Ring:
     def _oldest(self) -> Span | None:
         return self._spans[0] if self._spans else None
 
-    def _room_for(self, length: int) -> int | None:
+    def _free_offset(self, length: int) -> int | None:
         oldest = self._oldest()
         if oldest is None:
             if self._head + length <= self.size_bytes:
                 return self._head
             return 0 if length <= self.size_bytes else None
-        if self._head > oldest.offset:  # free: behind the head, and before the oldest
+        if self._head > oldest.offset:  # free: after the head, and before the oldest
             if self._head + length <= self.size_bytes:
                 return self._head
             return 0 if length < oldest.offset else None

@@ -14,9 +14,9 @@ _T = TypeVar("_T")
 
 
 class SpaceGate:
-    """Thread-safe. on_change is called when the disk has become full and when there is space again.
+    """Thread-safe. on_change is called when the disk becomes full and when it has space again.
 
-    free_reserve gives up space that was kept for the end; it is called when waiting was abandoned and the last small
+    free_reserve frees space that was kept for the end. It is called when waiting was abandoned and the last small
     writes still find none.
     """
 
@@ -56,7 +56,7 @@ class SpaceGate:
             self._on_change()
 
     def run(self, action: Callable[[], _T]) -> _T:
-        """The result of `action`, tried until there is space; for the small writes that make a dataset whole.
+        """Repeat `action` until it finds space, and return its result; for the small writes that complete a dataset.
 
         Raises DiskFull where even the space kept for the end does not help.
         """

@@ -44,7 +44,7 @@ class Stacks:
         self._lock = threading.Lock()
         self.io = ""
 
-    def go_on_at(self, number: int) -> None:
+    def resume_at(self, number: int) -> None:
         """Before the first file: its number, above every stack that exists."""
         self._next_number = number
 
@@ -94,7 +94,7 @@ class Stacks:
         return stack
 
     def finish(self, stack: Stack) -> None:
-        """Close the page chain behind the last published page and cut the file to its exact length."""
+        """Close the page chain after the last published page and cut the file to its exact length."""
         patches, length = self._layout().finish(stack.last_page)
         stack.file.finish(patches, stack.header_bytes if length is None else length)
         if stack in self._unfinished:

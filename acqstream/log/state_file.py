@@ -1,4 +1,4 @@
-"""acqstream.json: what was asked for, and where the acquisition stands. Replaced whole when the state changes."""
+"""acqstream.json: the request and the state of an acquisition. Replaced atomically when the state changes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DatasetState:
         return requested_views(self.request)
 
     def stack_folder(self, folder: str) -> str:
-        """Where stack files and index lie: the dataset's folder; of a tiled one that of its full resolution."""
+        """The folder of stack files and index: the dataset's own, or that of full resolution in a tiled one."""
         return folder if self.tiles is None else os.path.join(folder, FULL_RESOLUTION)
 
     @staticmethod
@@ -96,7 +96,10 @@ def write_state(disk: Disk, folder: str, state: DatasetState) -> None:
 
 
 def remove_receipt(disk: Disk, folder: str) -> None:
-    """Of a close or a resumption that was cut short: an interrupted dataset has none. Raises StorageError."""
+    """Remove the receipt of a close or resumption that was cut short: an interrupted dataset has none.
+
+    Raises StorageError.
+    """
     path = os.path.join(folder, RECEIPT_NAME)
     try:
         disk.unlink(path)

@@ -1,4 +1,4 @@
-"""What wrote a dataset, for its receipt."""
+"""Versions of the software that wrote a dataset, for its receipt."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class WriteQueue:
         return len(self._entries)
 
     def add(self, group: Group) -> None:
-        """Append a group that gets no more frames."""
+        """Append a closed group."""
         if self._table is not None:
             self._table.add(group.stack, group)
         self._entries.append(group)
@@ -37,7 +37,7 @@ class WriteQueue:
         self._outside.append(group)
 
     def is_ready(self, *, gaps_wait: bool) -> bool:
-        """Whether there is something to write; with gaps_wait gaps alone are not."""
+        """Return True if entries wait to be written; with gaps_wait gaps alone do not count."""
         if gaps_wait:
             return any(isinstance(entry, Group) for entry in self._entries)
         return bool(self._entries)

@@ -27,10 +27,10 @@ WRITE_BYTES = 16 * 2**20  # groups side by side go out in one call of about this
 class Writer:
     """Takes closed groups from the intake and writes them, in order, until the intake is closing and empty.
 
-    on_warning(code, text) tells of trouble that was mended; table, for views, is told when groups go to other files
-    than the intake has said; check_late takes each one with pixels outside when it was written, so that a change before
-    that is found. Errors leave `run`, DiskFull once waiting for space at the gate was given up: what was written is
-    submitted then.
+    on_warning(code, text) reports errors that were handled. table, for views, is invalidated when groups go to other
+    files than the intake announced. check_late gets each group with pixels outside once it is written, to detect
+    changes before that. Errors leave `run`; DiskFull only after the wait at the gate was abandoned and what was written
+    is submitted.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Writer:
         self._size = 0  # of the batch
         self._due_s = 0.0
         self._logical_stack: int | None = None
-        self._moved_at: int | None = None  # how much was published when a stack file was last given up
+        self._moved_at: int | None = None  # number of published frames when a stack file was last abandoned
         self.stack: Stack | None = None
         self.stopped = threading.Event()  # an error elsewhere: stop without writing more
 
@@ -90,7 +90,7 @@ class Writer:
                     if wait_s is not None and wait_s <= 0 and (intake.close_group() or self._batch):
                         return intake.pop_closed(WRITE_BYTES)
                 elif intake.is_closing and self._committer.is_idle and self._committer.failed is None:
-                    return None  # asked in this order: a commit that fails says so before it is idle
+                    return None  # in this order: a failing commit sets `failed` before it is idle
                 else:
                     wait_s = None
                 intake.condition.wait(wait_s if wait_s is None or wait_s > 0 else None)
@@ -131,7 +131,7 @@ class Writer:
         self.stack = self._begin_stack()
 
     def _begin_stack(self) -> Stack:
-        """The next stack file: where making it fails, once more; on a full disk as soon as there is space."""
+        """Make the next stack file. Try again after one failure, and on a full disk once it has space."""
         is_again = False
         while True:
             try:
@@ -149,7 +149,7 @@ class Writer:
                 return stack
 
     def _write(self) -> None:
-        """Write the groups of the batch that are not written yet; on a full disk as soon as there is space."""
+        """Write the unwritten groups of the batch; on a full disk once it has space."""
         while True:
             try:
                 is_done = self._write_groups()
@@ -177,7 +177,7 @@ class Writer:
         error.number = self._committer.published
 
     def _submit_written(self, *, is_last_of_stack: bool = False) -> None:
-        """Publish the frames before the one that found no room."""
+        """Publish the frames before the one that found no space."""
         batch = self._batch
         count = sum(1 for _ in itertools.takewhile(_is_written, batch))
         self._batch = batch[:count]
@@ -185,7 +185,7 @@ class Writer:
         self._batch += batch[count:]
 
     def _write_groups(self) -> bool:
-        """False where the rest was laid out for other files and does not fit into this one any more."""
+        """Return False if the remaining groups were laid out for other files and do not fit into this one."""
         stack, layout = self.stack, self._placing.layout
         if stack is None:
             return True
@@ -195,7 +195,7 @@ class Writer:
         for entry in self._batch:
             if not isinstance(entry, Group) or entry.is_written:
                 continue
-            if entry.start != end:  # its first file was given up
+            if entry.start != end:  # its first file was abandoned
                 is_done = layout.fits(end + entry.end - entry.start)
                 if not is_done:
                     break
@@ -219,7 +219,7 @@ class Writer:
 
     def _submit(self, *, is_last_of_stack: bool = False) -> None:
         self._wait_until_idle()
-        while self._committer.failed is not None:  # again: writing may have submitted what found room, and that fail
+        while self._committer.failed is not None:  # a loop: _write may submit groups, and that may fail
             self._move(self._committer.failed[1])
             self._write()
             self._wait_until_idle()
@@ -238,7 +238,7 @@ class Writer:
                 self._intake.condition.wait()
 
     def _move(self, error: StorageError) -> None:
-        """A file failed: all that is not published, still in memory, is to be written again, to a new stack file."""
+        """Write all unpublished groups, which are still in memory, to a new stack file, after one failed."""
         self._disown_table()
         failed = self._committer.take_failed()
         dead = {id(stack): stack for stack in (self.stack, failed.stack if failed else None) if stack is not None}
@@ -248,7 +248,7 @@ class Writer:
             if isinstance(entry, Group):
                 entry.is_written = False
         self._size = 0
-        if isinstance(error, DiskFull):  # found by a sync: a file on this disk may find room later
+        if isinstance(error, DiskFull):  # found by a sync: a file on this disk may find space later
             self._wait_for_space(error)
         elif self._moved_at == self._committer.published:
             self._name_frame(error)
@@ -256,13 +256,13 @@ class Writer:
         else:
             self._moved_at = self._committer.published
         self.stack = self._begin_stack()
-        self._logical_stack = None  # later groups go to a file of their own: behind these they might not fit
+        self._logical_stack = None  # later groups go to a file of their own: after these they might not fit
         first = self._committer.published
         self._on_warning("io_error", f"{error}; frames from {first} on go to {self.stack.name} instead")
         for stack in dead.values():
-            self._give_up(stack)
+            self._abandon(stack)
 
-    def _give_up(self, stack: Stack) -> None:
+    def _abandon(self, stack: Stack) -> None:
         """Finish a stack file whose descriptor is dead: its published pages stay."""
         try:
             if stack.last_page is None and stack.number > 0:

@@ -212,7 +212,7 @@ class LevelFiles:
             for leftover in (self.folder / name, self.folder / f"{name}.part"):
                 if leftover.exists():
                     remove(self._disk, leftover)
-        self._stacks.go_on_at(count)
+        self._stacks.resume_at(count)
 
 
 def _stack_names(layout: NDTiffLayout, count: int) -> Sequence[str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.errors import AcquisitionRefused
-from acqstream.log.memory_budget import LEAST_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
+from acqstream.log.memory_budget import MIN_FRAMES, SHARE_STEP_BYTES, MemoryBudget, Share
 
 MIB = 2**20
 
@@ -24,7 +24,7 @@ def test_every_acquisition_gets_a_quarter_of_what_is_free() -> None:
 def test_a_share_has_room_for_a_few_frames_of_the_size_that_is_known() -> None:
     budget = MemoryBudget(64 * MIB)
     share = budget.lend(4 * MIB)
-    assert share.length >= LEAST_FRAMES * 4 * MIB * 2
+    assert share.length >= MIN_FRAMES * 4 * MIB * 2
     assert len(share.view) == share.length
 
 
