@@ -6,7 +6,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 │   └── FieldError              ... because of one field; also a ValueError: CorruptDataset where a file has it
 ├── DaemonUnavailable           no daemon answers, or it fell silent for longer than the patience
 ├── WriterBehind                the daemon accepted no frame within the patience
-├── WaitTimeout                 also a TimeoutError: what was waited for did not end within the given time
+├── WaitTimeout                 also a TimeoutError: the awaited run or mirror did not end in time
 ├── AcquisitionRefused          the daemon answered no to `open`, with its reason
 ├── AcquisitionFailed           a running acquisition ended with an error
 │   └── FrameRefused            ... because of one frame, whose number it names
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import errno
 
+# A quota is a full disk to its user. Some platforms have no EDQUOT.
 FULL_DISK_ERRNOS = frozenset({errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 
@@ -130,7 +131,7 @@ class StorageError(AcqStreamError, OSError):
 
 def _storage_error(kind: type[StorageError], code: int, text: str, path: str, number: int | None) -> StorageError:
     """An error that another process reported."""
-    error = kind.__new__(kind)
+    error = kind.__new__(kind)  # __init__ would put the action before the text once more
     OSError.__init__(error, code, text, path)
     error.number = number
     return error
@@ -179,6 +180,7 @@ class CorruptDataset(DatasetError):
     """
 
     def __init__(self, text: str, *, path: str = "", offset: int | None = None) -> None:
+        # Codecs know neither file nor offset.
         place = f"{path}: " if path else ""
         where = f" (at byte {offset})" if offset is not None else ""
         super().__init__(f"{place}{text}{where}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def mirror_array(
     path: Path,
-    found: ChunkFormat[Any],
+    source_format: ChunkFormat[Any],
     out: Path | None,
     spec: ViewSpec,
     *,
@@ -28,7 +28,7 @@ def mirror_array(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Copy the array at `path`, in the format `found`, and print what came of it. spec names the new format."""
+    """Copy the array at `path`, in `source_format`, and print what came of it. spec names the new format."""
     from acqstream.formats.registry import chunk_format, chunk_format_names
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
@@ -39,14 +39,14 @@ def mirror_array(
         target = chunk_format(name)
     except KeyError as error:
         reason = "needs frames" if not spec.is_mirror else "is not known"
-        text = f"{name!r} {reason}; {path} is an array in {found.name}, for {', '.join(chunk_format_names())}"
+        text = f"{name!r} {reason}; {path} is an array in {source_format.name}, for {', '.join(chunk_format_names())}"
         raise typer.BadParameter(text, param_hint="--to") from error
     try:
         options_of(target, settings)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
-    container = out or container_beside(path, found, target)
-    if container.resolve() == found.folder(path).resolve():
+    container = out or container_beside(path, source_format, target)
+    if container.resolve() == source_format.folder(path).resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
     budget = Budget.of(memory_mb)
     with progress_bar() as bar:
@@ -56,9 +56,9 @@ def mirror_array(
             bar.update(task, completed=done, total=total)
 
         copied = copy_array(
-            path, found, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
+            path, source_format, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
         )
-        n_planes, n_different = compare_copy(path, found, target, container, show) if check else (0, 0)
+        n_planes, n_different = compare_copy(path, source_format, target, container, show) if check else (0, 0)
     result = {
         "path": str(container),
         "state": "complete",
@@ -81,9 +81,9 @@ def mirror_array(
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-def container_beside(path: Path, found: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
+def container_beside(path: Path, source_format: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
     """The folder of a copy: cells.n5 becomes cells.wkw."""
-    source = found.folder(path).absolute()
-    stem = source.name.removesuffix(found.suffix)
-    middle = f".{found.name}" if found.suffix == target.suffix else ""
+    source = source_format.folder(path).absolute()
+    stem = source.name.removesuffix(source_format.suffix)
+    middle = f".{source_format.name}" if source_format.suffix == target.suffix else ""
     return source.with_name(f"{stem}{middle}{target.suffix}")

@@ -65,25 +65,25 @@ def describe_chunks(dataset: Dataset, size_bytes: int) -> ChunkInfo:
 
 def _labels(level: Level) -> dict[str, list[str]]:
     """Names along each axis: those in the format, else the values unless they only count."""
-    values = {name: found for name, found in level.axis_values().items() if not isinstance(found, range)}
+    values = {name: places for name, places in level.axis_values().items() if not isinstance(places, range)}
     return {name: [*map(str, names)] for name, names in {**values, **level.labels}.items()}
 
 
-def print_chunk_info(found: ChunkInfo) -> None:
+def print_chunk_info(facts: ChunkInfo) -> None:
     """The facts as lines of text."""
-    print(f"path    {found.path}")
-    print(f"format  {found.format}")
-    print(f"state   {'complete' if found.complete else 'growing, or ended without being finished'}")
-    print(f"shape   {', '.join(f'{name} {size}' for name, size in zip(found.axes, found.shape, strict=True))}")
-    print(f"dtype   {found.dtype}")
-    for name, values in found.labels.items():
+    print(f"path    {facts.path}")
+    print(f"format  {facts.format}")
+    print(f"state   {'complete' if facts.complete else 'growing, or ended without being finished'}")
+    print(f"shape   {', '.join(f'{name} {size}' for name, size in zip(facts.axes, facts.shape, strict=True))}")
+    print(f"dtype   {facts.dtype}")
+    for name, values in facts.labels.items():
         print(f"axis    {name}: {', '.join(values)}")
-    print(f"scale   {_scale_text(found)}")
-    for number, level in enumerate(found.levels):
+    print(f"scale   {_scale_text(facts)}")
+    for number, level in enumerate(facts.levels):
         missing = f", {level.missing:,} missing" if level.missing else ""
         chunks = f"{count_text(level.chunks, 'chunk')} of {_times(level.chunk_shape)}{missing}"
         print(f"level {number} {_times(level.shape)}, {chunks}")
-    print(f"size    {size_text(found.size_bytes)} on disk")
+    print(f"size    {size_text(facts.size_bytes)} on disk")
 
 
 def _describe_level(level: Level) -> LevelInfo:
@@ -97,8 +97,8 @@ def _describe_level(level: Level) -> LevelInfo:
     )
 
 
-def _scale_text(found: ChunkInfo) -> str:
-    places = zip(found.axes, found.levels[0].scale, found.units, strict=True)
+def _scale_text(facts: ChunkInfo) -> str:
+    places = zip(facts.axes, facts.levels[0].scale, facts.units, strict=True)
     return ", ".join(f"{name} {size:g} {unit}" for name, size, unit in places if unit) or "-"
 
 

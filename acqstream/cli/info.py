@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,25 +79,26 @@ def info(
     from acqstream.dataset.contact_sheet import save_contact_sheet
 
     with acqstream.open(path, follow_links=follow_links) as dataset:
-        found: DatasetInfo | ChunkInfo = (
+        facts: DatasetInfo | ChunkInfo = (
             describe(dataset) if dataset.has_frames else describe_chunks(dataset, disk_bytes(dataset.path))
         )
         if png is not None:
             save_contact_sheet(dataset, png)
     if as_json:
-        print_json(found)
-    elif isinstance(found, ChunkInfo):
-        print_chunk_info(found)
+        print_json(facts)
+    elif isinstance(facts, ChunkInfo):
+        print_chunk_info(facts)
     else:
-        _print_info(found)
+        _print_info(facts)
 
 
 def describe(dataset: Dataset) -> DatasetInfo:
     """The facts about an open dataset."""
-    keys = dataset.keys()
-    first = next(keys, None)
-    full = dataset.levels[0]
-    count, last = (0, None) if first is None else _count_and_last(first, keys)
+    full, keys = dataset.levels[0], dataset.keys()
+    first = last = next(keys, None)
+    count = 0 if first is None else 1
+    for key in keys:  # one at a time: a list of a million would take hundreds of megabytes
+        count, last = count + 1, key
     missing = full.missing_count if count else 0
     return DatasetInfo(
         path=str(dataset.path),
@@ -140,16 +140,6 @@ def _shape_of(level: Level) -> tuple[int, ...]:
         return ()
 
 
-def _count_and_last(
-    first: dict[str, AxisValue], others: Iterator[dict[str, AxisValue]]
-) -> tuple[int, dict[str, AxisValue]]:
-    # One key at a time: a list of a million of them would take hundreds of megabytes.
-    count, last = 1, first
-    for key in others:
-        count, last = count + 1, key
-    return count, last
-
-
 def disk_bytes(path: Path) -> int:
     """Disk usage of all files in a folder in bytes, without holes; for a file, of its folder."""
     folder = path if path.is_dir() else path.parent
@@ -162,40 +152,40 @@ def _file_bytes(status: os.stat_result) -> int:
     return min(status.st_size, taken) if taken else status.st_size
 
 
-def _state_text(found: DatasetInfo) -> str:
-    if found.state:
-        return _STATES.get(found.state, found.state.lower())
-    return "complete" if found.complete else "growing, or ended without being closed"
+def _state_text(facts: DatasetInfo) -> str:
+    if facts.state:
+        return _STATES.get(facts.state, facts.state.lower())
+    return "complete" if facts.complete else "growing, or ended without being closed"
 
 
-def _shape_text(found: DatasetInfo) -> str:
-    return ", ".join(f"{name} {side}" for name, side in zip(found.array_axes, found.shape, strict=True)) or "-"
+def _shape_text(facts: DatasetInfo) -> str:
+    return ", ".join(f"{name} {side}" for name, side in zip(facts.array_axes, facts.shape, strict=True)) or "-"
 
 
-def _print_info(found: DatasetInfo) -> None:
-    print(f"path    {found.path}")
-    print(f"format  {found.format}")
-    print(f"state   {_state_text(found)}")
-    print(f"frames  {found.frames:,}")
-    print(f"shape   {_shape_text(found)}")
-    print(f"dtype   {found.dtype or '-'}")
-    for name, values in found.axes.items():
+def _print_info(facts: DatasetInfo) -> None:
+    print(f"path    {facts.path}")
+    print(f"format  {facts.format}")
+    print(f"state   {_state_text(facts)}")
+    print(f"frames  {facts.frames:,}")
+    print(f"shape   {_shape_text(facts)}")
+    print(f"dtype   {facts.dtype or '-'}")
+    for name, values in facts.axes.items():
         print(f"axis    {name}: {_values_text(values)}")
-    print(f"levels  {_levels_text(found)}")
-    print(f"size    {size_text(found.size_bytes)} on disk")
-    if found.first is not None and found.last is not None:
-        print(f"first   {_key_text(found.first)}")
-        print(f"last    {_key_text(found.last)}")
-    print(f"missing {_missing_text(found)}")
-    for mirror in found.mirrors:
+    print(f"levels  {_levels_text(facts)}")
+    print(f"size    {size_text(facts.size_bytes)} on disk")
+    if facts.first is not None and facts.last is not None:
+        print(f"first   {_key_text(facts.first)}")
+        print(f"last    {_key_text(facts.last)}")
+    print(f"missing {_missing_text(facts)}")
+    for mirror in facts.mirrors:
         print(f"mirror  {mirror.name}: {mirror.text}")
 
 
-def _levels_text(found: DatasetInfo) -> str:
-    if found.levels == 1:
+def _levels_text(facts: DatasetInfo) -> str:
+    if facts.levels == 1:
         return "1"
-    sizes = [" x ".join(map(str, _picture(shape, found.array_axes))) or "empty" for shape in found.level_shapes]
-    return f"{found.levels}: {', '.join(sizes)}"
+    sizes = [" x ".join(map(str, _picture(shape, facts.array_axes))) or "empty" for shape in facts.level_shapes]
+    return f"{facts.levels}: {', '.join(sizes)}"
 
 
 def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
@@ -203,12 +193,12 @@ def _picture(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
     return shape[axes.index("y") :][:2] if axes else shape
 
 
-def _missing_text(found: DatasetInfo) -> str:
-    if not found.missing:
+def _missing_text(facts: DatasetInfo) -> str:
+    if not facts.missing:
         return "none"
-    shown = "; ".join(map(_key_text, found.first_missing))
-    more = ", ..." if found.missing > len(found.first_missing) else ""
-    return f"{found.missing:,}: {shown}{more}"
+    shown = "; ".join(map(_key_text, facts.first_missing))
+    more = ", ..." if facts.missing > len(facts.first_missing) else ""
+    return f"{facts.missing:,}: {shown}{more}"
 
 
 def _values_text(values: list[AxisValue]) -> str:

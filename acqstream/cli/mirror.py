@@ -65,7 +65,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     It resumes where it was stopped or killed, and takes every frame once. A chunk format (n5) gets a mirror: all frames
     as one array cut into chunks, with resolution levels. `null` stores no frames: it counts them and sums their pixels.
     With --processes or --scheduler parts of a mirror are made side by side, of a dataset that does not grow. Workers of
-    a cluster need dataset and mirror by the same path as this machine. What was done before an interruption stays done.
+    a cluster need dataset and mirror by the same path as this machine. Parts made before an interruption stay.
 
     PATH may also be an array in a chunk format: level 0 is copied, and lower levels are computed again.
 

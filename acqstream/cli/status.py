@@ -77,9 +77,9 @@ def _print_load(load: LoadStatus) -> None:
 
 
 def _print_mirrors(answer: DaemonStatus) -> None:
-    for one in answer.views.mirrors:
-        reason = f" ({one.reason})" if one.reason else ""
-        print(f"mirror {one.mirror} of {one.path}: {one.state}, {one.behind:,} frames behind{reason}")
+    for mirror in answer.views.mirrors:
+        reason = f" ({mirror.reason})" if mirror.reason else ""
+        print(f"mirror {mirror.mirror} of {mirror.path}: {mirror.state}, {mirror.behind:,} frames behind{reason}")
 
 
 def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:
@@ -91,17 +91,17 @@ def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:
         table.add_column(heading, overflow="fold")
     for heading in ("received", "published", "durable", "queue", "stored", "rate", "space lasts"):
         table.add_column(heading, justify="right")
-    for one in acquisitions:
+    for acquisition in acquisitions:
         table.add_row(
-            one.name,
-            one.state,
-            one.io,
-            f"{one.received:,}",
-            f"{one.published:,}",
-            f"{one.durable:,}",
-            f"{count_text(one.queue_frames, 'frame')}, {size_text(one.queue_bytes)}",
-            size_text(one.payload_bytes),
-            rate_text(one.bytes_per_s),
-            duration_text(one.seconds_left) if one.seconds_left is not None else "-",
+            acquisition.name,
+            acquisition.state,
+            acquisition.io,
+            f"{acquisition.received:,}",
+            f"{acquisition.published:,}",
+            f"{acquisition.durable:,}",
+            f"{count_text(acquisition.queue_frames, 'frame')}, {size_text(acquisition.queue_bytes)}",
+            size_text(acquisition.payload_bytes),
+            rate_text(acquisition.bytes_per_s),
+            duration_text(acquisition.seconds_left) if acquisition.seconds_left is not None else "-",
         )
     console().print(table)

@@ -37,14 +37,14 @@ _MIN_BLOCK_BITS = 10
 
 def encode(data: Data, block_size: int = DEFAULT_BLOCK_SIZE) -> bytes:
     """The stream, with its end mark. block_size is 64 to 33554432 bytes."""
-    bits = max(0, (block_size - 1).bit_length() - _MIN_BLOCK_BITS)
+    bits = max(0, (block_size - 1).bit_length() - _MIN_BLOCK_BITS)  # a piece has at most 2**(10 + bits) bytes
     view = memoryview(data).cast("B")
     parts: list[bytes | memoryview] = []
     for start in range(0, len(view), block_size):
         piece = view[start : start + block_size]
         packed: bytes | memoryview = lz4.block.compress(piece, store_size=False)
         token = _LZ4
-        if len(packed) >= len(piece):
+        if len(packed) >= len(piece):  # as lz4-java does, so that noise never grows
             packed, token = piece, _STORED
         parts += (_HEADER.pack(MAGIC, token | bits, len(packed), len(piece), _checksum(piece)), packed)
     return b"".join((*parts, _HEADER.pack(MAGIC, _STORED | bits, 0, 0, 0)))
@@ -72,7 +72,7 @@ def decode(data: Data, size: int) -> bytes:
         packed = view[offset : offset + packed_length]
         if len(packed) != packed_length or length > 1 << _MIN_BLOCK_BITS + (token & 0x0F):
             raise CorruptDataset(f"lz4: {packed_length} bytes for {length} at byte {offset} do not fit the stream")
-        if decoded_bytes + length > size:
+        if decoded_bytes + length > size:  # before decoding: a hostile stream must not take more memory
             check_size("lz4", decoded_bytes + length, size)
         parts.append(_piece(packed, token & 0xF0, length, checksum, offset))
         decoded_bytes += length
@@ -85,6 +85,7 @@ def decode(data: Data, size: int) -> bytes:
 
 def _refuse_dialects(view: memoryview, size: int) -> None:
     """Raise UnsupportedFeature for one bare block (z5py), or one after its length (zarr 2)."""
+    # zarr 2 puts the size of the data before its one block.
     lengths = _LENGTH.unpack_from(view)[0] if len(view) > _LENGTH.size else -1
     bodies = [("one bare LZ4 block, as z5py writes it", view)]
     if lengths == size:
@@ -120,4 +121,4 @@ def _piece(packed: memoryview, method: int, length: int, checksum: int, offset: 
 
 
 def _checksum(piece: bytes | memoryview) -> int:
-    return xxhash.xxh32_intdigest(piece, _SEED) & _MASK
+    return xxhash.xxh32_intdigest(piece, _SEED) & _MASK  # lz4-java drops the top four bits

@@ -23,7 +23,7 @@ class LiveLayers:
         self._viewer = viewer
         self._dataset = dataset
         self._counts = self._count()
-        self._known = self._channels()
+        self._shown = self._channels()
 
     def update(self) -> bool:
         """Show the frames that came since, new channels as new layers; False when nothing more will come.
@@ -51,9 +51,9 @@ class LiveLayers:
             source = layer.metadata.get(METADATA_KEY)
             if isinstance(source, LayerSource) and source.dataset is self._dataset:
                 self._grow(layer, source)
-        for data, keywords, _ in image_layers(self._dataset, self._known):
+        for data, keywords, _ in image_layers(self._dataset, self._shown):
             self._viewer.add_image(data, **keywords)
-        self._known |= self._channels()
+        self._shown |= self._channels()
 
     def _grow(self, layer: Any, source: LayerSource) -> None:
         if source.channel not in self._channels():  # channels came after frames without one

@@ -40,8 +40,6 @@ SHARED_NAMES = frozenset(
 UNCOMMENTED = frozenset(
     (
         "limit",
-        "lz4_block_stream",
-        "errors",
         "check",
         "columns",
         "entry_block",
