@@ -1,1 +1,1 @@
-"""What acquisition software uses to send frames."""
+"""The producer: acquisition software sends frames with it."""

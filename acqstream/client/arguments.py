@@ -1,4 +1,4 @@
-"""Checks of the arguments of `create`. They raise ConfigError with the name, what is wanted, and what was found."""
+"""Checks of the arguments of `create`. They raise ConfigError with the name, the expected and the given value."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MAX_DURABILITY_S = 3600
 _SHOWN_CHARACTERS = 60
 
 
-def refuse(name: str, value: object, wanted: str) -> NoReturn:
+def refuse(name: str, value: object, expected: str) -> NoReturn:
     """Raise the ConfigError."""
-    raise ConfigError(f"{name}={_shown(value)} must be {wanted}; its type is {type(value).__name__}")
+    raise ConfigError(f"{name}={_shown(value)} must be {expected}; its type is {type(value).__name__}")
 
 
 def _shown(value: object) -> str:
@@ -31,20 +31,20 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def checked_text(name: str, value: object, wanted: str = "text") -> str:
+def checked_text(name: str, value: object, expected: str = "text") -> str:
     """A str; of subclasses, such as those of enumerations, the plain text."""
     if not isinstance(value, str):
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     text = str.__str__(value)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, as in names of files that are no Unicode
-        refuse(name, value, f"{wanted} without surrogates")
+    except UnicodeEncodeError:  # half a surrogate pair, as in file names that are not Unicode
+        refuse(name, value, f"{expected} without surrogates")
     return text
 
 
 def checked_choice(name: str, value: object, choices: Sequence[str | None]) -> Any:
-    """One of these, as plain text or None."""
+    """One of `choices`, as plain text or None."""
     if value is None or isinstance(value, str):
         text = None if value is None else str.__str__(value)
         if text in choices:
@@ -59,39 +59,39 @@ def checked_flag(name: str, value: object) -> bool:
     refuse(name, value, "True or False")
 
 
-def checked_number(name: str, value: object, wanted: str, *, below: float = math.inf) -> float:
+def checked_number(name: str, value: object, expected: str, *, below: float = math.inf) -> float:
     """A finite number above 0 and below `below`."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     try:
         number = float(value)
     except OverflowError:  # an int of hundreds of digits
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     if not 0 < number < below:  # neither is NaN
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     return number
 
 
 def checked_count(name: str, value: object) -> int | None:
-    """A number of things, or None."""
+    """A count, or None."""
     if value is None:
         return None
-    wanted = "None or a whole number, 0 or more"
+    expected = "None or an integer, 0 or more"
     if isinstance(value, bool | np.bool_):
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     try:
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     if not 0 <= count <= _MAX_COUNT:
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     return count
 
 
 def checked_metadata(name: str, value: object) -> tuple[dict[str, Any], int]:
-    """As `plain_metadata`; nothing for None."""
+    """As `plain_metadata`; an empty map for None."""
     if value is None:
         return {}, 0
     if not isinstance(value, Mapping):
@@ -102,26 +102,26 @@ def checked_metadata(name: str, value: object) -> tuple[dict[str, Any], int]:
         raise ConfigError(f"{name}: {error}") from error
 
 
-def checked_list(name: str, value: object, wanted: str) -> list[Any]:
-    """What a list, or anything else that can be gone through, holds; texts and mappings are refused."""
+def checked_list(name: str, value: object, expected: str) -> list[Any]:
+    """The items of a list or another iterable; texts and mappings are refused."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | memoryview | Mapping):
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
     try:
         return list(value)
     except TypeError:  # an array without axes
-        refuse(name, value, wanted)
+        refuse(name, value, expected)
 
 
 def checked_durability(value: object) -> str | float | None:
     """The argument `durability`; None for the default."""
-    wanted = f"'close', 'batch' or a number of seconds above 0, at most {_MAX_DURABILITY_S}"
+    expected = f"'close', 'batch' or a number of seconds above 0, at most {_MAX_DURABILITY_S}"
     if value is None:
         return None
     if isinstance(value, str):
         text = str.__str__(value)
-        return text if text in ("close", "batch") else refuse("durability", value, wanted)
-    seconds = checked_number("durability", value, wanted)
-    return seconds if seconds <= _MAX_DURABILITY_S else refuse("durability", value, wanted)
+        return text if text in ("close", "batch") else refuse("durability", value, expected)
+    seconds = checked_number("durability", value, expected)
+    return seconds if seconds <= _MAX_DURABILITY_S else refuse("durability", value, expected)
 
 
 def checked_path(name: str, value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""When the core received a frame, as Micro-Manager's metadata tell."""
+"""Parses the time at which the core received a frame, from Micro-Manager's metadata."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def parse_received_ns(text: object) -> int | None:
-    """`TimeReceivedByCore`, local time in microseconds, as ns since 1970; None where it is missing or no time."""
+    """`TimeReceivedByCore`, local time in microseconds, as ns since 1970; None where it is missing or invalid."""
     if not isinstance(text, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Comparing the receipt with what the producer knows."""
+"""Compares the receipt with the frames that the producer sent and skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from acqstream.model.receipt import Receipt
 
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 class DeclaredGaps:
@@ -32,7 +32,7 @@ class DeclaredGaps:
     def without(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of first .. end - 1 that were not declared, as (first, end)."""
         parts = []
-        # A run may have hundreds of thousands: those on either side are not looked at.
+        # A run may have hundreds of thousands, so skip the ranges on either side.
         for position in range(bisect_right(self._ranges, first, key=itemgetter(1)), len(self._ranges)):
             declared_first, declared_end = self._ranges[position]
             if declared_first >= end:
@@ -43,8 +43,8 @@ class DeclaredGaps:
         return [*parts, (first, end)] if first < end else parts
 
 
-def what_is_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str:
-    """What a run closed as completed lacks by its receipt, `sent` numbers having been given out; empty if nothing."""
+def describe_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str:
+    """Text about the frames that a completed run lacks, empty if none. sent is the number of frame numbers in use."""
     complaints = []
     if receipt.status != "completed":
         complaints.append(f"it ended as {receipt.status!r}" + (f": {receipt.reason}" if receipt.reason else ""))
@@ -55,11 +55,11 @@ def what_is_missing(receipt: Receipt, declared: DeclaredGaps, sent: int) -> str:
     ]
     if gaps:
         count = sum(end - first for first, end, _ in gaps)
-        shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MOST_SHOWN])
-        more = f" and {len(gaps) - _MOST_SHOWN} more gaps" if len(gaps) > _MOST_SHOWN else ""
+        shown = ", ".join(_numbers(first, end, reason) for first, end, reason in gaps[:_MAX_SHOWN])
+        more = f" and {len(gaps) - _MAX_SHOWN} more gaps" if len(gaps) > _MAX_SHOWN else ""
         complaints.append(f"{count} of {sent} frames are missing: {shown}{more}")
     else:
-        # Numbers of an earlier producer count as declared, though most are stored: the receipt tells them apart.
+        # Numbers of an earlier producer count as declared, though most are stored: the receipt distinguishes them.
         skipped = min(declared.count, max(receipt.skipped, sum(entry.count for entry in receipt.missing)))
         if (lost := sent - receipt.stored - skipped) > 0:
             complaints.append(f"{lost} of {sent} frames are missing: {receipt.stored} are stored, {skipped} skipped")

@@ -1,4 +1,4 @@
-"""Getting into contact with a daemon: connect, `hello`, `open`; for the first time, and after a lost contact."""
+"""Connects to a daemon with `hello` and `open`, for the first time and after a lost contact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zmq
 
 import acqstream
 from acqstream.client import open_request
-from acqstream.client.link import Link, distrust_endpoint, no_daemon
+from acqstream.client.link import Link, distrust_endpoint
 from acqstream.client.local_memory import Handover, LocalMemory
 from acqstream.client.machine import (
     IPC,
@@ -35,18 +35,18 @@ Transport = Literal["auto", "tcp", "ipc", "shm"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
 SHARING = ("auto", "shm")
 _FIRST_ATTEMPT_S = 0.1
-_LONGEST_ATTEMPT_S = 1.0
+_MAX_ATTEMPT_S = 1.0
 _IPC_ATTEMPT_S = 0.5
 _HANDOVER_S = 2.0
 _HELLO_S = 3.0
-"""For the first answer; after it another connection is made, which may wait twice as long. Nothing is lost by that."""
-_LONGEST_PAUSE_S = 0.5
+"""Wait for the first answer; the next connection may wait twice as long."""
+_MAX_PAUSE_S = 0.5
 _RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A standing connection, and what the daemon said to `hello` and to `open`."""
+class OpenConnection:
+    """A connection, and the daemon's answers to `hello` and to `open`."""
 
     link: Link
     welcome: Welcome
@@ -54,7 +54,7 @@ class Joined:
 
     @property
     def memory_why(self) -> str:
-        """Why the frames come as messages; empty where they lie in shared memory."""
+        """The reason why frames go as messages; empty where they lie in shared memory."""
         if not isinstance(self.answer, Opened) or self.answer.memory is not None:
             return ""
         return self.answer.memory_why or "the daemon takes no shared memory"
@@ -67,13 +67,13 @@ class Joined:
 
 
 @dataclass(slots=True, kw_only=True)
-class Joiner:
+class Connector:
     """Makes connections for one run.
 
     transport is "tcp" for exactly the endpoint given, "auto" to change to the daemon's ipc endpoint where both are on
-    this machine, "ipc" to insist on that. With "auto" and "shm" memory is handed over where that is possible. stopped
-    tells that the run needs no connection any more. locate finds the endpoint anew for each attempt, until one is
-    answered: the daemon that the caller did not name may be starting.
+    this machine, "ipc" to require that. With "auto" and "shm" memory is handed over where that is possible. stopped
+    is True once the run needs no connection. locate finds the endpoint again for each attempt, until one is answered,
+    as the daemon that the caller did not name may be starting.
     """
 
     context: zmq.Context[zmq.Socket[bytes]]
@@ -83,77 +83,79 @@ class Joiner:
     stopped: Callable[[], bool]
     memory: LocalMemory
     keys: CurveKeys | None = None
-    asked: bool = False  # a daemon was found, and sent `open`
+    is_asked: bool = False  # a daemon has answered, and `open` was sent
     locate: Callable[[], str] | None = None
     is_repeated: bool = False  # the last `open` was not the first one
-    may_be_open: bool = False  # an `open` had no answer: it may have been heard
-    last_refusal: Error | None = None  # by a daemon that may answer otherwise soon
+    may_be_open: bool = False  # an `open` without an answer may have been received
+    last_refusal: Error | None = None  # by a daemon that may soon answer differently
     link: Link | None = None  # of the present attempt
-    broken: str = ""  # why this attempt found a daemon, and not the way asked for
+    way_error: str = ""  # this attempt found a daemon, but not the required transport
 
-    def join_patiently(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
-        """As `join`; a daemon that is shutting down is waited for: it may be started again."""
+    def connect_patiently(
+        self, request: Mapping[str, Any], *, deadline: float, answer_s: float
+    ) -> OpenConnection | None:
+        """As `connect`; waits for a daemon that is shutting down, as it may be started again."""
         while not self.stopped():
-            joined = self.join(request, deadline=deadline, answer_s=answer_s)
-            if joined is None:
+            connection = self.connect(request, deadline=deadline, answer_s=answer_s)
+            if connection is None:
                 return None
-            answer = joined.answer
-            # A second request to take over may find the first one's connection, which the daemon has not missed yet.
+            answer = connection.answer
+            # A second request to take over may find the first one's connection, whose loss the daemon has not noticed.
             is_own = (
                 self.is_repeated and isinstance(answer, Error) and answer.code == "denied" and not request.get("epoch")
             )
             if not is_interrupted(answer) and not is_own:
-                return joined
+                return connection
             self.last_refusal = answer if isinstance(answer, Error) else None
-            joined.link.close()
+            connection.link.close()
             self.waker.wait(_RETRY_S)
         return None
 
-    def join(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> Joined | None:
+    def connect(self, request: Mapping[str, Any], *, deadline: float, answer_s: float) -> OpenConnection | None:
         """Connect and open, with the fields of `request`.
 
         None if `deadline` passes, or the run is stopped, before there is an answer.
 
-        A daemon that takes `hello` and `open` but is silent for answer_s is tried anew; at once if the connection is
-        lost. An `open` that may have been heard is preceded by the question for what it may have opened.
-        Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the way asked for
-        is none.
+        A daemon that takes `hello` and `open` but is silent for answer_s is tried again; at once if the connection is
+        lost. After an `open` without an answer the next one asks first for the acquisition that it may have opened.
+        Raises AcquisitionRefused where daemon and client speak different versions, ConfigError where the required
+        transport is unusable.
         """
-        attempt_s, before, last = _FIRST_ATTEMPT_S, "", ""
+        attempt_s, previous_error, last_error = _FIRST_ATTEMPT_S, "", ""
         hello_s = min(answer_s, _HELLO_S)
-        while (left := deadline - time.monotonic()) > 0 and not self.stopped():
+        while (remaining_s := deadline - time.monotonic()) > 0 and not self.stopped():
             if self.locate is not None:
                 self.endpoint = self.locate()
             link = self.link = Link(self.context, self.endpoint, self.waker, self.keys)
-            joined, self.broken, stood, is_lost = None, "", False, False
+            connection, self.way_error, is_connected, is_lost = None, "", False, False
             try:
-                stood = link.wait_writable(min(attempt_s, left))
-                if stood:
-                    joined = self._greet(link, request, deadline, answer_s=answer_s, hello_s=hello_s)
+                is_connected = link.wait_writable(min(attempt_s, remaining_s))
+                if is_connected:
+                    connection = self._greet(link, request, deadline, answer_s=answer_s, hello_s=hello_s)
                 is_lost = link.is_lost
             finally:
-                if joined is None or joined.link is not link:
+                if connection is None or connection.link is not link:
                     link.close()
-            if joined is not None:
+            if connection is not None:
                 self.locate = None
-                joined.link.settle()
-                return joined
-            if self.broken or left >= attempt_s:  # one that had no time to find anybody says nothing
-                before, last = last, self.broken
-            if stood:
+                connection.link.settle()
+                return connection
+            if self.way_error or remaining_s >= attempt_s:  # an attempt that was too short proves nothing
+                previous_error, last_error = last_error, self.way_error
+            if is_connected:
                 self.waker.wait(_RETRY_S)
                 attempt_s, hello_s = _FIRST_ATTEMPT_S, hello_s if is_lost else min(answer_s, 2 * hello_s)
                 continue
             if is_lost:  # refused at once
-                self.waker.wait(min(attempt_s, _LONGEST_PAUSE_S, left))
-            attempt_s = min(2 * attempt_s, _LONGEST_ATTEMPT_S)
-        if last and before and not request.get("epoch") and not self.stopped():
-            raise ConfigError(last)  # again and again: no daemon that was just ending
+                self.waker.wait(min(attempt_s, _MAX_PAUSE_S, remaining_s))
+            attempt_s = min(2 * attempt_s, _MAX_ATTEMPT_S)
+        if last_error and previous_error and not request.get("epoch") and not self.stopped():
+            raise ConfigError(last_error)  # twice in a row: not a daemon that was just ending
         return None
 
     def _greet(
         self, link: Link, request: Mapping[str, Any], deadline: float, *, answer_s: float, hello_s: float
-    ) -> Joined | None:
+    ) -> OpenConnection | None:
         welcome = _welcome(link, _sooner(deadline, hello_s))
         if welcome is None:
             return None
@@ -161,27 +163,27 @@ class Joiner:
         if local is None and self.transport == "ipc" and not self.endpoint.startswith("ipc:"):
             why = distrust_endpoint(welcome.ipc) or "it cannot be reached from here"
             why = f"the daemon at {self.endpoint} offers {welcome.ipc or 'no ipc endpoint'!r}: {why}"
-            self._give_up_way(why, is_broken=bool(request.get("epoch")) or _is_left(welcome.ipc))
+            self._refuse_way(why, is_broken=bool(request.get("epoch")) or _socket_exists(welcome.ipc))
             return None
         used = local or link
         answer = None
         try:
             with self._hand_over(welcome, deadline) as handover:
                 if handover.why and self.transport == "shm" and not request.get("epoch"):
-                    self._give_up_way(handover.why, is_broken=handover.is_broken)
+                    self._refuse_way(handover.why, is_broken=handover.is_broken)
                     return None
                 fields = {**request, "memory": handover.field()}
                 answer = self._open(used, fields, _sooner(deadline, answer_s))
         finally:
             if answer is None and local is not None:
                 local.close()
-        return Joined(used, welcome, answer) if answer is not None else None
+        return OpenConnection(used, welcome, answer) if answer is not None else None
 
     def _open(self, link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Error | Closed | None:
-        """The answer to `open`. Where one was sent before: what that has opened, if it has."""
-        self.is_repeated = self.asked
+        """The answer to `open`; after an earlier one that may have been received, the acquisition that it opened."""
+        self.is_repeated = self.is_asked
         if not self.may_be_open or fields.get("resume"):
-            self.asked = self.may_be_open = True
+            self.is_asked = self.may_be_open = True
             answer = _ask(link, fields, deadline)
             self.may_be_open = not isinstance(answer, Error)
             return answer
@@ -190,22 +192,22 @@ class Joiner:
         if not (isinstance(answer, Error) and answer.code == "unknown_ds"):
             return answer
         answer = _ask(link, fields, deadline)
-        if isinstance(answer, Error) and answer.code == "name_taken":  # perhaps by the first one, which came late
+        if isinstance(answer, Error) and answer.code == "name_taken":  # perhaps by the first one, which arrived late
             late = _ask(link, own, deadline)
             return answer if isinstance(late, Error) and late.code == "unknown_ds" else late
         return answer
 
-    def _give_up_way(self, why: str, *, is_broken: bool) -> None:
-        """The daemon cannot be reached in the way asked for: by another attempt, if it is just ending or beginning."""
-        self.broken = f"transport={self.transport!r}: {why}; use transport='auto'"
+    def _refuse_way(self, why: str, *, is_broken: bool) -> None:
+        """The required transport is unusable; retry if the daemon may be restarting."""
+        self.way_error = f"transport={self.transport!r}: {why}; use transport='auto'"
         if not is_broken and not (self.link is not None and self.link.is_lost):
-            raise ConfigError(self.broken)
+            raise ConfigError(self.way_error)
         self.waker.wait(_RETRY_S)
 
     def _hand_over(self, welcome: Welcome, deadline: float) -> Handover:
         """The memory, to a daemon on this machine."""
         if self.transport not in SHARING:
-            return Handover(why=f"transport={self.transport!r} was asked for")
+            return Handover(why=f"transport={self.transport!r} was requested")
         if not welcome.memory:
             return Handover(why="the daemon takes no shared memory")
         if not is_socket_of(welcome, welcome.memory):
@@ -213,7 +215,7 @@ class Joiner:
         return self.memory.hand_over(welcome.memory, max(0.1, _sooner(deadline, _HANDOVER_S) - time.monotonic()))
 
     def _local_link(self, welcome: Welcome) -> Link | None:
-        """A connection to the daemon's ipc endpoint, where that is wanted and possible."""
+        """A connection to the daemon's ipc endpoint, where that is requested and possible."""
         if self.transport == "tcp" or self.endpoint.startswith(IPC):
             return None
         if self.transport != "ipc" and not is_loopback(self.endpoint):
@@ -226,17 +228,17 @@ class Joiner:
 
 
 def _no_way_to(welcome: Welcome) -> Handover:
-    """Why memory cannot be handed over: the daemon's socket for it is not what this program sees at its path."""
+    """The reason why this program does not see the daemon's socket for memory at its path."""
     if not has_equal_boot(welcome):
         return Handover(why="the daemon is on another machine")
     is_other = os.path.exists(welcome.memory)  # or the daemon is being replaced
-    what = "the socket there is of another daemon" if is_other else "the socket is not there"
-    why = f"{welcome.memory}: {what}; the daemon has another view of the file system (a container, PrivateTmp)"
+    problem = "the socket there is of another daemon" if is_other else "the socket is missing"
+    why = f"{welcome.memory}: {problem}; the daemon has another view of the file system (a container, PrivateTmp)"
     return Handover(why=why, is_broken=is_other)
 
 
-def _is_left(ipc: str) -> bool:
-    """Whether the name of a local socket is there: that of a daemon that was just killed is."""
+def _socket_exists(ipc: str) -> bool:
+    """True if the name of a local socket exists, as that of a daemon that was just killed does."""
     return ipc.startswith("ipc:///") and os.path.exists(ipc[6:])
 
 
@@ -280,6 +282,3 @@ def _ask(link: Link, fields: Mapping[str, Any], deadline: float) -> Opened | Err
 
 def _sooner(deadline: float, seconds: float) -> float:
     return min(deadline, time.monotonic() + seconds)
-
-
-__all__ = ["SHARING", "TRANSPORTS", "Joined", "Joiner", "Transport", "no_daemon"]

@@ -9,7 +9,7 @@ import time
 
 import zmq
 
-from acqstream.client.connect import Joiner
+from acqstream.client.connect import Connector
 from acqstream.client.connection_settings import ConnectionSettings
 from acqstream.client.frame_sender import FrameSender
 from acqstream.client.link import Link
@@ -125,7 +125,7 @@ class Connection:
                     self.state.condition.notify_all()
 
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        joiner = Joiner(
+        connector = Connector(
             context=context,
             endpoint=self.settings.endpoint,
             transport=self.settings.transport,
@@ -135,7 +135,7 @@ class Connection:
             keys=self.settings.keys,
             locate=self.settings.locate,
         )
-        link = self.opener.open_first(joiner)
+        link = self.opener.open_first(connector)
         while link is not None:
             try:
                 self._converse(link)
@@ -143,7 +143,7 @@ class Connection:
                 link.close()
             if self.is_stopped or self.state.ended or self.state.failure is not None:
                 return
-            link = self.opener.open_again(joiner)
+            link = self.opener.open_again(connector)
 
     def _converse(self, link: Link) -> None:
         """Send and receive until the session has ended or contact is lost."""

@@ -1,4 +1,4 @@
-"""How a run reaches its daemon, and what it asks for."""
+"""Settings of a run's connection to its daemon."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from acqstream.client.keys import CurveKeys
 from acqstream.errors import AcqStreamError
 
 SILENCE_S = 3.0
-"""A daemon that says nothing for so long is contacted anew (or a third of the patience, if that is less)."""
+"""A daemon that is silent for this time, or for a third of the patience if that is less, is contacted again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How to reach the daemon, and what to ask for: request holds the fields of `open`, without id and epoch."""
+    """The way to the daemon and the request to it. request has the fields of `open`, without id and epoch."""
 
     endpoint: str
     transport: str
@@ -25,7 +25,7 @@ class ConnectionSettings:
     patience_s: float
     on_error: Callable[[AcqStreamError], None] | None
     keys: CurveKeys | None = None
-    locate: Callable[[], str] | None = None  # where the caller named no endpoint
+    locate: Callable[[], str] | None = None  # for a caller that named no endpoint
 
     @property
     def silence_s(self) -> float:

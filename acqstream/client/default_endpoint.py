@@ -28,9 +28,9 @@ def find_endpoint(transport: str = "auto") -> str:
 
     Raises DaemonUnavailable if only the system service could be meant, and this user may not reach it.
     """
-    named = os.environ.get(ENDPOINT_VARIABLE)
-    if named:
-        return named
+    from_environment = os.environ.get(ENDPOINT_VARIABLE)
+    if from_environment:
+        return from_environment
     if transport == "tcp" or not hasattr(socket, "AF_UNIX"):
         return DEFAULT_ENDPOINT
     folders = list(_own_folders())
@@ -65,14 +65,14 @@ def not_a_member(path: Path) -> str:
 
 
 def hint(endpoint: str) -> str:
-    """What to add to the message that no daemon answers at `endpoint`; empty if there is nothing to add."""
+    """An addition to the message that no daemon answers at `endpoint`; may be empty."""
     if endpoint.startswith("ipc:///"):
         return not_a_member(Path(endpoint.removeprefix("ipc://")))
     return not_a_member(SYSTEM_SOCKET) if endpoint == DEFAULT_ENDPOINT else ""
 
 
 def _own_folders() -> Iterator[Path]:
-    """Where a daemon of this user has its sockets, of folders that exist and belong to this user."""
+    """Folders for the sockets of a daemon of this user, those that exist and belong to this user."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     candidates = [Path(runtime) / "acqstream"] if runtime else []
@@ -94,7 +94,7 @@ def _is_socket(path: Path) -> bool:
 
 
 def _is_listening(path: Path) -> bool:
-    """True if a process listens; a killed daemon leaves its socket behind."""
+    """True if a process listens; the socket of a killed daemon remains."""
     if not _is_socket(path):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

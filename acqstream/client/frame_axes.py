@@ -1,4 +1,4 @@
-"""The axes of one `put`: from callers' words to plain integers and strings."""
+"""The axes of one `put`: as plain integers and strings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MicroManagerAxes:
         self._channels = {name: index for index, name in enumerate(names)}
 
     def convert(self, axes: dict[str, AxisValue]) -> dict[str, AxisValue]:
-        """`axes` with integers only. Raises ConfigError that says what to pass."""
+        """`axes` with integers only. Raises ConfigError, whose text names the value to pass."""
         return {name: self._integer(name, value) for name, value in axes.items()}
 
     def _integer(self, name: str, value: AxisValue) -> int:

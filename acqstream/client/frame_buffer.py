@@ -1,4 +1,4 @@
-"""Frames enter the local buffer of a run here: one at a time, with a number, a place and a bounded wait."""
+"""Takes frames into the local buffer of a run, one at a time, each with a number, a place and a bounded wait."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from acqstream.protocol.replies import Opened, Welcome
 from acqstream.protocol.request_fields import FrameFields, FrameKind, encode_request, metadata_bytes
 
 _Arguments = TypeVarTuple("_Arguments")
-_Noted = TypeVar("_Noted")
+_Result = TypeVar("_Result")
 
 
 class FrameBuffer:
     """The local buffer of one run: gives each frame its number and its place, and waits for the place.
 
-    Frames are taken one after the other: a thread holds `order` meanwhile. largest_frame is the largest payload in
+    Frames are taken one after the other, under the lock `order`. largest_frame is the largest payload in
     bytes that the daemon takes and the buffer holds; max_skip is how many numbers the daemon takes in one skip. Both
     are set by `open`.
     """
@@ -45,7 +45,7 @@ class FrameBuffer:
         self._process = os.getpid()
         self.order = threading.RLock()  # held by the thread that gives out the next frame number
         self.declared = DeclaredGaps()
-        self._held_by: int | None = None  # the thread that fills a reserved frame
+        self._reserving_thread: int | None = None  # the thread that fills a reserved frame
         self._is_sending = False  # that thread has filled it
         self._active_thread: int | None = None  # the thread that is in the middle of a put; set by owners of the order
         self._largest_frame = 0
@@ -78,7 +78,7 @@ class FrameBuffer:
                 except ValueError as error:
                     raise no_image(self._outbox.next, error) from error
                 size = metadata_bytes(self._outbox.next, metadata) if metadata else 0
-                start, memory = self._wait_for_room(kind.frame_bytes, size)
+                start, memory = self._wait_for_space(kind.frame_bytes, size)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
                 fields = (tuple(axes.values()), checksum, metadata, time_ns)
                 return self._note(self._outbox.add_frame, kind, fields, start, size)
@@ -103,7 +103,7 @@ class FrameBuffer:
         """
         self.check_caller()
         holder = threading.get_ident()
-        try:  # before the place is held: also what interrupts the way to the caller's block lets it go
+        try:  # before the place is taken, so that an interrupt on the way to the caller's block frees it
             with self.order:
                 try:
                     self._active_thread = holder
@@ -113,24 +113,24 @@ class FrameBuffer:
                     except ValueError as error:
                         raise no_image(number, error) from error
                     size = metadata_bytes(number, metadata) if metadata else 0
-                    start, memory = self._wait_for_room(kind.frame_bytes, size)
-                    self._hold(holder)
+                    start, memory = self._wait_for_space(kind.frame_bytes, size)
+                    self._keep_place(holder)
                 finally:
                     self._active_thread = None
             image: NDArray[Any] = np.ndarray(kind.shape, kind.pixel_type.dtype, memory, start)
             yield image
             image.flags.writeable = False
             checksum = xxhash.xxh3_64_intdigest(image.data)
-            self._add_held(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
+            self._add_reserved(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
         finally:
-            if self._held_by == holder:
-                self._held_by = None  # first of all: Ctrl-C may come in any call
+            if self._reserving_thread == holder:
+                self._reserving_thread = None  # first of all, as Ctrl-C may come in any call
                 self._note_free_place()
         if on_taken is not None:
             on_taken(number)
 
     def skip(self, count: int, reason: str) -> None:
-        """Give the next `count` numbers to frames that will never come. Raises as `Run.skip`."""
+        """Use up the next `count` numbers for frames that will never come. Raises as `Run.skip`."""
         with self.order:
             first = self._outbox.next
             if first + count > MAX_NUMBER:
@@ -141,43 +141,43 @@ class FrameBuffer:
                     part = min(count, self._max_skip)
                     dataset_id = self._connection.dataset_id
                     header = encode_request("skip", ds=dataset_id, n=self._outbox.next, count=part, reason=reason)
-                    self._wait_for_room(1, len(header))
+                    self._wait_for_space(1, len(header))
                     self._note(self._declare, header, part)
                     count -= part
             finally:
                 self._active_thread = None
 
-    def _hold(self, thread: int) -> None:
-        """Keep the place that this thread was just given: nobody else gets one until `_held_by` is None again."""
+    def _keep_place(self, thread: int) -> None:
+        """Keep the place for this thread; other threads wait until `_reserving_thread` is None again."""
         self._is_sending = False
-        self._held_by = thread
+        self._reserving_thread = thread
 
     def _note_free_place(self) -> None:
-        """Tell those who wait that `_held_by` is None."""
+        """Wake the threads that wait for `_reserving_thread` to be None."""
         if os.getpid() == self._process:  # the lock of a forked process may be locked for ever
             with self._lock:
                 self._state.condition.notify_all()
 
     def check_process(self) -> None:
-        """Raise ProtocolError in a forked process: it has the memory, and locks, but nobody who sends."""
+        """Raise ProtocolError in a forked process, which has the memory and locks but no thread that sends."""
         if os.getpid() != self._process:
             text = f"run {self._settings.name!r} belongs to the process that made it, not to one forked from it"
             raise ProtocolError(text)
 
     def check_caller(self) -> None:
-        """As `check_process`; also in a thread that is in the middle of a put, or has a place: it waits for itself."""
-        if os.getpid() != self._process:  # asked for with every frame: no call where it is the same
+        """As `check_process`; also in a thread that is in a put or has a place, as it would wait for itself."""
+        if os.getpid() != self._process:  # for every frame: no call in the usual case
             self.check_process()
-        if self._held_by is not None and self._held_by == threading.get_ident():
+        if self._reserving_thread is not None and self._reserving_thread == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
         if self._active_thread is not None and self._active_thread == threading.get_ident():
             self._refuse_nested()
 
     def check_closer(self) -> None:
-        """As `check_process`; also in a thread that is in the middle of a put: the end would wait for it."""
+        """As `check_process`; also in a thread in the middle of a put, as the end would wait for that."""
         self.check_process()
         thread = threading.get_ident()
-        if self._active_thread == thread or (self._is_sending and self._held_by == thread):
+        if self._active_thread == thread or (self._is_sending and self._reserving_thread == thread):
             self._refuse_nested()
 
     def _refuse_nested(self) -> NoReturn:
@@ -186,7 +186,7 @@ class FrameBuffer:
             "by a signal handler; nothing was done. Set a flag in the handler, and look at it between two frames"
         )
 
-    def _add_held(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+    def _add_reserved(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
         """Append the reserved frame, whose pixels are at `start`; return its number."""
         self.check_process()
         self._is_sending = True
@@ -196,52 +196,56 @@ class FrameBuffer:
         self.declared.add(self._outbox.next, count)
         self._outbox.add_skip(header, count)
 
-    def _note(self, add: Callable[[*_Arguments], _Noted], *arguments: *_Arguments) -> _Noted:
+    def _note(self, add: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         with self._lock:
             self.raise_if_over()
             try:
-                noted = add(*arguments)
+                result = add(*arguments)
             except BaseException:  # Ctrl-C, or the end of memory
-                self._give_up()
+                self._fail_half_noted()
                 raise
             self._connection.wake()
-            return noted
+            return result
 
-    def _give_up(self) -> None:
-        """A frame was noted by half: what is to be sent next cannot be told."""
+    def _fail_half_noted(self) -> None:
+        """Fail the run, as a frame was noted by half and the next one to send is unknown."""
         first = self._outbox.first_number
         text = f"run {self._settings.name!r} was interrupted in the middle of a put; frames from {first} on may be lost"
         self._state.fail(AcquisitionFailed(text, code="interrupted"))
 
-    def _wait_for_room(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
-        """Where the pixels may be copied to. Nobody else takes the place: the caller holds the order."""
+    def _wait_for_space(self, payload_bytes: int, header_bytes: int) -> tuple[int, memoryview]:
+        """Offset and memory for the pixels. No other thread takes the place, as the caller has `order`."""
         self.raise_if_over()
         if payload_bytes > self._largest_frame:
             self._refuse_size(payload_bytes)
-        if self._held_by is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
+        if self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
             start = self._wait_for_place(payload_bytes, header_bytes)
-        assert self._memory is not None  # it goes when the run is over
+        assert self._memory is not None  # None only after the run
         return start, self._memory
 
     def _wait_for_place(self, payload_bytes: int, header_bytes: int) -> int:
         since = time.monotonic()
         with self._lock:
-            while self._held_by is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
+            while (
+                self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None
+            ):
                 self.raise_if_over()
-                why = "the local buffer is full" if self._held_by is None else "a reserved frame is being filled"
+                why = (
+                    "the local buffer is full" if self._reserving_thread is None else "a reserved frame is being filled"
+                )
                 self.wait_for_progress(since, why)
             self.raise_if_over()
             return start
 
     def wait_for_progress(self, since: float, why: str) -> None:
-        """Wait for a change. Raises WriterBehind when nothing became safe for the patience, the daemon being there."""
+        """Wait for a change. Raises WriterBehind if the daemon is alive and nothing became safe for the patience."""
         now = time.monotonic()
         left = max(since, self._state.contact.released_at) + self._settings.patience_s - now
         silent = now - self._state.contact.heard_at > self._settings.silence_s
         is_decided_elsewhere = silent or bool(self._state.report.pause_reason)
         if left <= 0 and not is_decided_elsewhere:
             raise WriterBehind(self._state.describe_backlog(f"for {self._settings.patience_s:g} s and {why}"))
-        # Where the daemon is silent, or waits for space, the connection's thread decides, within the patience.
+        # If the daemon is silent, or waits for space, the connection's thread decides, within the patience.
         self._state.condition.wait(left if left > 0 else self._settings.silence_s)
 
     def _refuse_size(self, payload_bytes: int) -> NoReturn:
@@ -254,8 +258,8 @@ class FrameBuffer:
         raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
 
     def raise_if_over(self) -> None:
-        """Raise the run's first error, or that it is closed."""
+        """Raise the run's first error, or AcquisitionFailed for a closed run."""
         if self._state.failure is not None:
-            raise self._state.failure.with_traceback(None)  # else it would grow with every raise
+            raise self._state.failure.with_traceback(None)  # the trace would grow with every raise
         if self._memory is None or self._state.ending is not None or self._state.ended:
             raise AcquisitionFailed(f"run {self._settings.name!r} is closed", code="closed")

@@ -1,4 +1,4 @@
-"""Places for frames in a ring of bytes: variable sizes, given back in the order they were taken. Pure."""
+"""Places for frames in a ring of bytes: variable sizes, freed in the order they were taken. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FrameRing:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._head = 0  # behind the youngest frame
-        self._tail: int | None = None  # of the oldest frame; None where there is none
+        self._head = 0  # the offset after the youngest frame
+        self._tail: int | None = None  # offset of the oldest frame; None for an empty ring
         self._last_size = 0
 
     @property
@@ -30,9 +30,9 @@ class FrameRing:
         return used if used > 0 else used + self.capacity
 
     def place(self, size: int) -> int | None:
-        """Where `size` bytes would go now, or None while there is no room. Takes nothing: see `take`.
+        """Offset for `size` bytes, or None while the ring is full. Takes no bytes; see `take`.
 
-        May be asked while another thread gives back: at worst the answer does not know of it yet.
+        May be called while another thread frees frames; the answer may then be out of date, which is safe.
         """
         tail = self._tail
         if tail is None:
@@ -55,7 +55,7 @@ class FrameRing:
         self._head = start + size
         self._last_size = size
 
-    def give_back(self, end: int) -> None:
+    def free(self, end: int) -> None:
         """Free the oldest frames up to the one that ends at `end`."""
         self._tail = None if end == self._head else end
 

@@ -1,4 +1,4 @@
-"""What comes with the pixels of one frame: axes, metadata and capture time, as callers have them."""
+"""Converts the arguments of `put` besides the pixels: axes, metadata and capture time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 
 
-def words_of(
+def plain_arguments(
     axes: Mapping[Any, Any] | None,
     axis_values: Mapping[str, Any],
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
 ) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
-    """Axes, metadata and capture time of a frame, from the arguments of `put`; how many numbers in them became null.
+    """Axes, metadata and capture time of a frame, from the arguments of `put`.
 
-    Raises ProtocolError, and ConfigError for axes that Micro-Manager cannot have.
+    The last value is the number of NaN and infinite numbers that became null.
+
+    Raises ProtocolError, and ConfigError for axes that Micro-Manager does not support.
     """
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:

@@ -1,4 +1,4 @@
-"""Images as callers have them, and their copy as the wire wants it: C order, little-endian."""
+"""Checks images and copies their pixels into C order, little-endian."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PIECE_BYTES = 256 * 2**10
 
 
 def as_image(image: object) -> NDArray[Any]:
-    """`image` as an array (Y, X) or (Y, X, 3), without a copy where it is one or offers its memory.
+    """`image` as an array (Y, X) or (Y, X, 3), without a copy where it is an array or shares its memory.
 
-    Raises ValueError for what is no array, and for masked pixels: no stack holds the mask.
+    Raises ValueError if it is not an array, and for masked pixels, as a stack cannot store the mask.
     """
     if type(image) is np.ndarray:
         return image
@@ -35,7 +35,7 @@ def as_image(image: object) -> NDArray[Any]:
     try:
         return np.asarray(image)
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"{type(image).__name__} is no image: {error}") from error
+        raise ValueError(f"{type(image).__name__} is not an image: {error}") from error
 
 
 def significant_bits(bits: object) -> int:
@@ -49,11 +49,11 @@ def significant_bits(bits: object) -> int:
     raise ValueError(f"bits={bits!r:.60} must be a number of significant bits")
 
 
-@functools.lru_cache(maxsize=256)  # asked for with every frame
+@functools.lru_cache(maxsize=256)  # called for every frame
 def kind_of_image(
     dtype: np.dtype[Any], shape: tuple[int, ...], axes: tuple[str, ...], bits: int | None = None
 ) -> FrameKind:
-    """How images with this dtype and shape are stored. Raises ValueError that says what is supported."""
+    """The frame kind of images with this dtype and shape. Raises ValueError that names the supported ones."""
     if len(shape) > _MAX_DIMENSIONS:
         raise ValueError(f"shape {shape} must be (Y, X), or (Y, X, 3) for RGB")
     little_endian = "<u2" if dtype.str == ">u2" else dtype.str  # the copy swaps the bytes
@@ -66,7 +66,7 @@ def kind_of_buffer(shape: Sequence[int], dtype: object, axes: tuple[str, ...], b
         sides = tuple(int(side) for side in shape)
         return _kind(pixel_type_of(np.dtype(dtype).str, sides, bits), sides, axes)  # type: ignore[call-overload]
     except (TypeError, OverflowError, SyntaxError) as error:  # the last of numpy's texts for dtypes
-        raise ValueError(f"shape {shape!r:.60} and dtype {dtype!r:.60} are those of no image: {error}") from error
+        raise ValueError(f"shape {shape!r:.60} and dtype {dtype!r:.60} are not those of an image: {error}") from error
 
 
 def _kind(pixel_type: PixelType, shape: tuple[int, ...], axes: tuple[str, ...]) -> FrameKind:
@@ -76,13 +76,13 @@ def _kind(pixel_type: PixelType, shape: tuple[int, ...], axes: tuple[str, ...]) 
 def copy_pixels(image: NDArray[Any], pixel_type: PixelType, memory: memoryview, start: int) -> int:
     """Write the pixels at `start` of `memory`, C order, in the byte order of `pixel_type`; their XXH3-64.
 
-    Large images go piece by piece, so that each is still in the processor's cache when its checksum is taken: that
-    saves a fifth of the time of both.
+    Large images are copied piece by piece, so that each is still in the processor's cache for its checksum, which
+    saves a fifth of the time.
     """
     target: NDArray[Any] = np.ndarray(image.shape, pixel_type.numpy_dtype, memory, start)
     if target.nbytes <= 2 * _PIECE_BYTES:
         target[...] = image
-        return xxhash.xxh3_64_intdigest(target)  # type: ignore[arg-type] # before 3.12 no type tells of its buffer
+        return xxhash.xxh3_64_intdigest(target)  # type: ignore[arg-type] # types have no buffer before 3.12
     rows = max(1, _PIECE_BYTES * len(image) // image.nbytes)
     digest = xxhash.xxh3_64()
     for first in range(0, len(image), rows):

@@ -1,4 +1,4 @@
-"""Keys of a connection to another machine: CURVE, as zmq_curve(7) has it."""
+"""Keys of a connection to another machine: CURVE, see zmq_curve(7)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def curve_keys(
 ) -> CurveKeys | None:
     """The keys to use at `endpoint`; None for a connection without any.
 
-    server_key is the daemon's public key, as a file or as text; keys the client's secret key file. Where neither is
-    given, ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS are taken for tcp endpoints on other machines.
-    Raises ConfigError naming what is missing or cannot be read.
+    server_key is the daemon's public key, as a file or as text; keys the client's secret key file. Without
+    both, ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS apply to tcp endpoints on other machines.
+    Raises ConfigError naming the key that is missing or cannot be read.
     """
     if server_key is None and keys is None:
         if not endpoint.startswith("tcp:") or is_loopback(endpoint):
@@ -46,7 +46,7 @@ def curve_keys(
         raise ConfigError(f"{endpoint}: {missing} is missing; a connection with keys needs both")
     public, secret = _load(Path(keys))
     if secret is None:
-        raise ConfigError(f"keys: {keys} holds no secret key; name the file that ends with .key_secret")
+        raise ConfigError(f"keys: {keys} has no secret key; name the file that ends with .key_secret")
     return CurveKeys(_server_key(server_key), public, secret)
 
 

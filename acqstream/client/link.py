@@ -28,7 +28,7 @@ _SOCKET_OPTIONS = {
     zmq.LINGER: 0,
     zmq.IMMEDIATE: 1,  # queue to a complete connection only, so that readiness to write means contact
     # Never connect again by itself: the daemon would see an unknown peer in the middle of a run, and frames in the
-    # queue of the old connection are lost. A new link opens the acquisition again and learns where to go on.
+    # queue of the old connection are lost. A new link opens the acquisition again and gets its next frame number.
     zmq.RECONNECT_IVL: -1,
     # No HEARTBEAT_IVL: libzmq 4.3.5 may abort the process (docs/decisions/018); silence is noticed by `ping`.
     zmq.SNDHWM: 1000,  # messages; the bytes are bounded by the daemon's window
@@ -37,14 +37,14 @@ _SOCKET_OPTIONS = {
     zmq.IPV6: 1,
 }
 _LOST_EVENTS = zmq.Event.DISCONNECTED | zmq.Event.CLOSED
-"""The first: a connection that stood, or its handshake. The second: nobody listens."""
+"""The first follows a connection or its handshake. The second means that no process listens."""
 _TCP_SEND_BUFFER_BYTES = 4 * 2**20
 _IS_FORK_POSSIBLE = hasattr(os, "register_at_fork")
-_standing: dict[int, Link] = {}  # by id
+_open_links: dict[int, Link] = {}  # by id
 
 
 class Link:
-    """A connection attempt to `endpoint`; `wait_writable` tells when it stands.
+    """A connection attempt to `endpoint`; `wait_writable` waits for the connection.
 
     Until `settle` it notices at once that the connection is lost: `is_lost`.
 
@@ -91,12 +91,12 @@ class Link:
 
     def close(self) -> None:
         """Drop the connection with all that is queued in it."""
-        _standing.pop(id(self), None)
+        _open_links.pop(id(self), None)
         self._end_monitor()
         self._socket.close(0)
 
     def wait(self, timeout_s: float, *, writable: bool = False, wakeable: bool = True) -> bool:
-        """Wait for a message, for room to send if `writable`, or for the waker; True unless the time ran out."""
+        """Wait for a message, for capacity to send if `writable`, or for the waker; False at the end of the time."""
         events = zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN
         timeout_ms = max(0, int(timeout_s * 1000 + 0.999))
         if self._waker is None or not wakeable:
@@ -108,14 +108,14 @@ class Link:
         return bool(ready)
 
     def wait_writable(self, timeout_s: float) -> bool:
-        """True once the connection stands; False at the end of the time, or as soon as it cannot be made."""
+        """True once there is a connection; False at the end of the time, or as soon as it fails."""
         deadline = time.monotonic() + timeout_s
-        while not (stands := bool(self._socket.poll(0, zmq.POLLOUT))) and not self.is_lost:
+        while not (is_connected := bool(self._socket.poll(0, zmq.POLLOUT))) and not self.is_lost:
             if (left := deadline - time.monotonic()) <= 0:
                 break
             self._wait_noticing(left, zmq.POLLOUT)
         self._read_monitor()
-        return stands
+        return is_connected
 
     @property
     def is_lost(self) -> bool:
@@ -129,7 +129,7 @@ class Link:
         self._end_monitor()
 
     def _wait_noticing(self, timeout_s: float, events: int) -> None:
-        """Until the socket is ready, or news of the connection came, at most so long."""
+        """Wait until the socket is ready, or the connection changed, at most timeout_s."""
         poller = zmq.Poller()
         poller.register(self._socket, events)
         if self._monitor is not None:
@@ -148,7 +148,7 @@ class Link:
                 self._is_lost = True
             elif _IS_FORK_POSSIBLE:
                 self._descriptor = _identity(int(message["value"]))
-                _standing[id(self)] = self
+                _open_links[id(self)] = self
 
     def _end_monitor(self) -> None:
         if self._monitor is not None:
@@ -157,7 +157,7 @@ class Link:
             self._monitor = None
 
     def send(self, header: bytes) -> bool:
-        """Queue a message without payload; False while there is no room or no connection."""
+        """Queue a message without payload; False while the queue is full or without a connection."""
         return self._send(header, zmq.DONTWAIT)
 
     def send_frame(self, header: bytes, memory: memoryview, start: int, size: int) -> bool:
@@ -165,8 +165,8 @@ class Link:
         if not self._send(header, zmq.DONTWAIT | zmq.SNDMORE):
             return False
         pixels = memory[start : start + size]
-        # A message whose first part was taken has room for all of it, as the mark counts whole messages. Only if the
-        # connection breaks in between the rest is refused: then the first part was dropped too.
+        # The mark counts complete messages: the queue that took the first part takes the second too, unless the
+        # connection breaks in between, which drops the first part as well.
         try:
             self._socket.send(pixels, zmq.DONTWAIT, copy=size < ZERO_COPY_BYTES)
         except zmq.Again:
@@ -192,28 +192,28 @@ class Link:
         """The next message; None when `deadline` (monotonic seconds) passes without one, or the connection is lost."""
         is_lost = False
         while (reply := self.receive()) is None and not is_lost:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 break
-            if not (is_lost := self.is_lost):  # what came before the loss is still received
-                self._wait_noticing(left, zmq.POLLIN)
+            if not (is_lost := self.is_lost):  # messages from before the loss are still received
+                self._wait_noticing(remaining_s, zmq.POLLIN)
         return reply
 
 
 def no_daemon(endpoint: str) -> DaemonUnavailable:
-    """Nobody answers at all."""
+    """The error for an endpoint without any answer."""
     advice = hint(endpoint) or "; start one with: acqstream serve --data DIR"
     return DaemonUnavailable(f"no daemon answers at {endpoint}{advice}")
 
 
 def distrust_endpoint(endpoint: str) -> str:
-    """The reason why a stranger could own a local socket; empty for none, for tcp, and for abstract names."""
+    """The reason why a stranger could own a local socket; empty for a safe one, for tcp, and for abstract names."""
     path = endpoint.removeprefix("ipc://")
     return "" if path == endpoint or path.startswith("@") else distrust(Path(path))
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:
-    """Of a socket: its number may be that of another file by now."""
+    """Number, device and inode of a socket, as the number alone may be that of another file now."""
     try:
         status = os.fstat(descriptor)
     except OSError:
@@ -222,10 +222,10 @@ def _identity(descriptor: int) -> tuple[int, int, int] | None:
 
 
 def _hang_up_all() -> None:
-    """A forked process would keep the connections up when its parent is gone, and the daemon wait for that forever."""
-    for link in list(_standing.values()):
+    """Close the connections in a forked process: otherwise the daemon would wait for it after its parent has ended."""
+    for link in list(_open_links.values()):
         link.hang_up()
-    _standing.clear()
+    _open_links.clear()
 
 
 if _IS_FORK_POSSIBLE:

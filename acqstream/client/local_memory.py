@@ -20,20 +20,20 @@ from acqstream.storage.path_trust import distrust
 
 
 class LocalMemory:
-    """The pixels that a run holds. shared: where the system can, as memory that a daemon can map.
+    """The pixel memory of a run. shared: memory that a daemon can map, if the system supports it.
 
-    private_why says why it cannot be handed over; empty if it can.
+    private_why is the reason why it cannot be handed over; empty if it can.
     """
 
     def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
         self._descriptor = -1
-        self._let_go: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that could not begin
+        self._finalizer: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that failed to start
         self.pages: memoryview | None
         self.private_why = why_not
         if shared:
             try:
                 self.pages, self._descriptor = make_sealed_memory(size)
-                self._let_go = weakref.finalize(self, os.close, self._descriptor)
+                self._finalizer = weakref.finalize(self, os.close, self._descriptor)
                 self.private_why = ""
                 return
             except OSError as error:
@@ -41,14 +41,14 @@ class LocalMemory:
         self.pages = PageMemory(size).view
 
     def close(self) -> None:
-        """No more handing over. The pages go when nobody uses them any more."""
+        """End handing over. The pages are freed with their last user."""
         self.pages = None
         self._descriptor = -1
-        if self._let_go is not None:
-            self._let_go()
+        if self._finalizer is not None:
+            self._finalizer()
 
     def hand_over(self, path: str, timeout_s: float) -> Handover:
-        """To the daemon whose socket is at `path`, which has timeout_s to answer; what came of it."""
+        """Hand the memory to the daemon whose socket is at `path`, which has timeout_s to answer."""
         reason = self.private_why or distrust(Path(path))
         if reason:
             return Handover(why=reason)
@@ -61,7 +61,7 @@ class LocalMemory:
             socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])
             answer = connection.recv(wire.MAX_HANDOVER_BYTES)
             if not answer:
-                raise ConnectionResetError("the daemon has hung up")
+                raise ConnectionResetError("the daemon has closed the connection")
             wire.parse_handover_answer(answer)
         except (OSError, ProtocolError) as error:
             connection.close()
@@ -81,7 +81,7 @@ def _check_listener(connection: socket.socket, path: str) -> None:
 
 def _reason(error: OSError | ProtocolError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "the socket is not there; the daemon has another view of the file system (a container, PrivateTmp)"
+        return "the socket is missing; the daemon has another view of the file system (a container, PrivateTmp)"
     if isinstance(error, PermissionError):
         return f"{error}; only the daemon's user and group may share memory"
     return str(error)
@@ -91,7 +91,7 @@ def _reason(error: OSError | ProtocolError) -> str:
 class Handover:
     """Memory on its way to the daemon, which keeps it until `open` names it or `connection` is closed.
 
-    why: it is not; is_broken: as a daemon that is just ending would have it.
+    why is the reason for a failure. is_broken: the failure is one of a daemon that is just ending.
     """
 
     connection: socket.socket | None = None

@@ -1,4 +1,4 @@
-"""Decides whether a daemon runs on this machine. docs/decisions/019-local-socket.md tells which mistakes are safe."""
+"""Decides whether a daemon runs on this machine. Safe mistakes: docs/decisions/019-local-socket.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def has_equal_boot(welcome: Welcome) -> bool:
 
 
 def is_socket_of(welcome: Welcome, path: str) -> bool:
-    """True if what this program sees at `path` is the socket that the daemon has bound there.
+    """True if this program sees the daemon's own socket at `path`.
 
     A daemon of an earlier version does not identify its sockets: then the boot id decides, and that something exists.
     """

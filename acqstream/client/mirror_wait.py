@@ -1,4 +1,4 @@
-"""Waiting for the mirrors of a run: a daemon is asked over and over until all have ended."""
+"""Waits for the mirrors of a run by asking the daemon repeatedly until all have ended."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from acqstream.protocol.request_fields import encode_request
 if TYPE_CHECKING:
     from acqstream.client.connection import Connection
 
-POLL_S, LONGEST_POLL_S = 0.05, 1.0
-FIRST_CONTACT_S = 0.25  # for a connection to stand; doubled each time, as one that was refused is not tried again
-ANSWER_S = 3.0  # a daemon that says nothing for so long is contacted anew
+POLL_S, MAX_POLL_S = 0.05, 1.0
+FIRST_CONTACT_S = 0.25  # for a connection; doubled each time, as a refused one is not tried again
+ANSWER_S = 3.0  # a daemon that is silent for this time is contacted again
 _PASSING_CODES = frozenset({"shutting_down", "internal"})
 
 
@@ -44,7 +44,7 @@ class _MirrorWait:
         self._contact_s = FIRST_CONTACT_S
 
     def wait(self, timeout_s: float | None) -> tuple[MirrorResult, ...]:
-        """How all have ended, once the run and they have. Raises as `Run.wait_for_mirrors`."""
+        """Results of all mirrors, once the run and they have ended. Raises as `Run.wait_for_mirrors`."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         self._answered_s = time.monotonic()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -62,11 +62,11 @@ class _MirrorWait:
             context.destroy(linger=0)
 
     def _ask_until(self, context: zmq.Context[zmq.Socket[bytes]], deadline: float) -> MirrorsReply | None:
-        """Over one connection, until all have ended; None when it is of no more use, or the time is over."""
+        """Ask over one connection until all have ended; None when the connection fails, or the time is over."""
         link = Link(context, self.endpoint, keys=self._keys)
         pause_s = POLL_S
         try:
-            if not link.wait_writable(max(0.0, min(self._contact_s, self._left_s(), deadline - time.monotonic()))):
+            if not link.wait_writable(max(0.0, min(self._contact_s, self._remaining_s(), deadline - time.monotonic()))):
                 self._contact_s = min(ANSWER_S, 2 * self._contact_s)
                 return None
             while time.monotonic() < deadline:
@@ -77,7 +77,7 @@ class _MirrorWait:
                 if not reply.state.writing and all(mirror.ended for mirror in reply.mirrors):
                     return reply
                 time.sleep(max(0.0, min(pause_s, deadline - time.monotonic())))
-                pause_s = min(LONGEST_POLL_S, 1.5 * pause_s)
+                pause_s = min(MAX_POLL_S, 1.5 * pause_s)
             return None
         finally:
             link.close()
@@ -85,18 +85,18 @@ class _MirrorWait:
     def _ask(self, link: Link, deadline: float) -> MirrorsReply | None:
         if not link.send(self._question):
             return None
-        until = min(deadline, time.monotonic() + min(ANSWER_S, self._left_s()))
+        until = min(deadline, time.monotonic() + min(ANSWER_S, self._remaining_s()))
         while (reply := link.wait_reply(until)) is not None:
             if isinstance(reply, MirrorsReply):
                 return reply
             if isinstance(reply, Error) and reply.code in _PASSING_CODES:
                 return None
             if isinstance(reply, Error):
-                text = f"the daemon at {self.endpoint} cannot tell how the mirrors of {self._name} stand: {reply.text}"
+                text = f"the daemon at {self.endpoint} cannot report the mirrors of {self._name}: {reply.text}"
                 raise ProtocolError(text, code=reply.code)
         return None
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return max(0.0, self._answered_s + self._patience_s - time.monotonic())
 
     def _unavailable(self) -> AcqStreamError:

@@ -1,4 +1,4 @@
-"""What `hello` and `open` say, from what callers pass."""
+"""Fields of `hello` and `open`, from the arguments of `create`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hello(version: str) -> bytes:
 def frame_hint(frame: object) -> dict[str, Any] | None:
     """The field `frame` of `open` from an array, a pair (shape, dtype), or a map as on the wire.
 
-    Raises ConfigError for what no stack holds.
+    Raises ConfigError for a frame that no stack can store.
     """
     if frame is None:
         return None
@@ -66,8 +66,8 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
         place = f"axes[{position}]"
         if isinstance(axis, AxisSpec):
             labels = [plain_scalar(label) for label in checked_list(f"{place}.labels", axis.labels, "a tuple of texts")]
-            known = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
-            entry = checked_metadata(place, {key: value for key, value in known.items() if value})[0]
+            options = {"size": axis.size, "unit": axis.unit, "scale": axis.scale, "labels": labels}
+            entry = checked_metadata(place, {key: value for key, value in options.items() if value})[0]
             entries.append({**entry, "name": axis.name})
         elif isinstance(axis, Mapping):
             entries.append(checked_metadata(place, axis)[0])
@@ -82,13 +82,11 @@ def axes_hint(axes: Sequence[AxisSpec | Mapping[str, Any] | str] | None) -> list
 def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, Any] | None:
     """The field `tiles` of `open` from `{"overlap": (y, x), "wait_s": seconds}`, the latter optional.
 
-    Raises ConfigError for what cannot be.
+    Raises ConfigError for invalid ones.
     """
     if tiles is None:
         if not (isinstance(levels, str) and levels == "auto"):
-            raise ConfigError(
-                f'levels={levels!r:.40}: there are levels of tiles only; pass tiles={{"overlap": (y, x)}}'
-            )
+            raise ConfigError(f'levels={levels!r:.40}: only tiles have levels; pass tiles={{"overlap": (y, x)}}')
         return None
     if not isinstance(tiles, Mapping):
         refuse("tiles", tiles, 'a map such as {"overlap": (y, x)}')
@@ -97,7 +95,7 @@ def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, 
     try:
         unknown = set(tiles) - {"overlap", "wait_s"}
         if unknown:
-            raise ValueError(f"unknown key {min(map(str, unknown))!r:.60}; there are 'overlap' and 'wait_s'")
+            raise ValueError(f"unknown key {min(map(str, unknown))!r:.60}; known are 'overlap' and 'wait_s'")
         spec = TileSpec.of({**checked_metadata("tiles", tiles)[0], "levels": plain_scalar(levels)})
     except (ValueError, TypeError) as error:
         raise ConfigError(f"tiles={tiles!r:.80}: {error}") from error
@@ -105,7 +103,7 @@ def tiles_request(tiles: Mapping[str, Any] | None, levels: object) -> dict[str, 
 
 
 def mirrors_request(mirrors: Sequence[str | Mapping[str, Any]] | None) -> list[Any] | None:
-    """As it goes over the wire. Raises ConfigError for what is no list of names and maps."""
+    """The field `mirrors` of `open`. Raises ConfigError for anything but a list of names and maps."""
     if mirrors is None:
         return None
     entries = checked_list("mirrors", mirrors, "a list, of names of formats or of maps")

@@ -1,4 +1,4 @@
-"""Runs that are open, so that none is left unfinished at interpreter exit."""
+"""Registry of open runs, which ends them at interpreter exit."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class OpenRun(Protocol):
     def name(self) -> str: ...
 
     @property
-    def is_given_up(self) -> bool: ...
+    def is_abandoned(self) -> bool: ...
 
     def end_at_exit(self, timeout_s: float) -> None:
-        """Close as an error, waiting at most so long. Raises what went wrong."""
+        """Close as an error, waiting at most timeout_s. Raises the error of the run."""
 
 
 _open: set[OpenRun] = set()
@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def enter(run: OpenRun) -> None:
-    """Keep `run` until `leave`; also one that nobody else refers to is ended in order."""
+    """Keep `run` until `leave`, so that a run without any other reference is closed too."""
     with _lock:
         _open.add(run)
 
@@ -52,13 +52,13 @@ def leave(run: OpenRun) -> None:
 @atexit.register
 def _end_all() -> None:
     with _lock:
-        left = [run for run in _open if not run.is_given_up]
-    for run in left:
+        unfinished = [run for run in _open if not run.is_abandoned]
+    for run in unfinished:
         what = "its close was interrupted; waiting for it" if run.is_closing else "never closed; ending it as an error"
         log.warning("run %s: %s", run.name, what)
         try:
-            run.end_at_exit(EXIT_PATIENCE_S / len(left))
+            run.end_at_exit(EXIT_PATIENCE_S / len(unfinished))
         except AcqStreamError as error:
-            log.error("run %s could not be ended in order: %s", run.name, error)  # noqa: TRY400 - says all there is
+            log.error("run %s could not be ended in order: %s", run.name, error)  # noqa: TRY400 - the text is complete
         except Exception:
             log.exception("run %s could not be ended in order", run.name)

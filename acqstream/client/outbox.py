@@ -196,7 +196,7 @@ class Outbox:
         self.unsafe_payload_bytes -= freed_bytes
         self._overhead_bytes -= message.overhead_bytes * count // message.numbers
         if message.kind is not None:
-            self.ring.give_back(message.start + freed_bytes)
+            self.ring.free(message.start + freed_bytes)
         if count == message.numbers:
             self._messages.popleft()
         else:

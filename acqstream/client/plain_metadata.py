@@ -19,9 +19,9 @@ _SIMPLE = frozenset({str, bool, type(None)})
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """`metadata` with plain Python values and string keys, and how many NaN or infinite numbers became None.
+    """`metadata` with plain Python values and string keys, and the number of NaN or infinite numbers that became None.
 
-    What is plain already comes back as it is. Raises ProtocolError naming the entry that cannot be stored.
+    Plain metadata are returned as they are. Raises ProtocolError naming the entry that cannot be stored.
     """
     if not isinstance(metadata, Mapping):
         raise ProtocolError(f"metadata must be a mapping, not {type(metadata).__name__}")

@@ -1,4 +1,4 @@
-"""Foreign values as plain ones: what JSON and msgpack know."""
+"""Converts foreign values to plain ones, which JSON and msgpack can store."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def _scalar(value: Any, depth: int) -> Any:
 
 
 def sendable_reason(reason: str) -> str:
-    """Names of files, which errors quote, may hold half surrogates: nothing can send or store them."""
+    """`reason`, cut, without half surrogates, which file names in errors may have and no message can carry."""
     return reason[:_MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode()

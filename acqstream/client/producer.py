@@ -70,41 +70,41 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     ACQSTREAM_ENDPOINT, a daemon of this user, the system service, tcp://127.0.0.1:5271 (docs/configuration.md).
 
     summary is the dataset's summary metadata. expect is the number of frames to come, axes their axes (names, specs or
-    maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)): hints, all three. durability says
-    when the dataset survives a power cut: "close", every so many seconds, or with every "batch". patience_s bounds
-    every wait: for an answer, for a sign of life, for room. buffer_mb (of 1,000,000 bytes) is local memory, taken now,
-    that holds frames until they are safe. on_exists="number" takes the next free name. duplicates="replace" lets a
-    frame with the same axes take the place of an earlier one; else ("error", the default but for tiles) it is refused.
-    mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with "format" and its options,
-    such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}; None: what the daemon is configured for.
-    micromanager=True gives integer axes, for Micro-Manager Studio; channels given by name are looked up in
-    summary["ChNames"]. resume=True continues the dataset of this name that was interrupted or ended with an error, or
-    starts one if there is none. `run.next` is the first frame number it needs; `run.is_stored(time=0)` and `run.stored`
-    tell which frames need not come again.
+    maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)); all three are hints. durability is
+    the time after which the dataset survives a power cut: "close", a number of seconds, or "batch" (with every batch).
+    patience_s bounds every wait, for an answer, for a sign of life and for space in the buffer. buffer_mb (of 1,000,000
+    bytes) is local memory, taken now, that keeps frames until they are safe. on_exists="number" takes the next free
+    name. duplicates="replace" lets a frame with the same axes replace an earlier one; else ("error", the default but
+    for tiles) it is refused. mirrors are copies that are kept beside the dataset: names of formats ("n5"), or maps with
+    "format" and its options, such as {"format": "n5", "compression": "gzip", "blocks": [64, 128, 128]}. None takes the
+    mirrors of the daemon's configuration. micromanager=True gives integer axes, for Micro-Manager Studio; channels
+    given by name are looked up in summary["ChNames"]. resume=True continues the dataset of this name that was
+    interrupted or ended with an error, or starts one if none exists. `run.next` is the first frame number it needs;
+    `run.is_stored(time=0)` and `run.stored` report the frames that need not come again.
 
-    tiles={"overlap": (y, x)} says that frames are tiles of larger images, that neighbours overlap by so many pixels,
-    and that every frame has the axes `row` and `column`, integers. levels is the number of lower resolution levels to
-    make of them, "auto" until one tile is left; "wait_s" in tiles is how long a tile of a lower level waits for what is
-    missing of it, by default until the end.
+    tiles={"overlap": (y, x)} declares that frames are tiles of larger images, with this overlap of neighbours in
+    pixels. Every frame then has the axes `row` and `column`, integers. levels is the number of lower resolution levels
+    to make of them, "auto" until one tile remains. "wait_s" in tiles is how long a tile of a lower level waits for
+    missing tiles, by default until the end.
 
-    transport says how frames get to the daemon: "auto" takes the fastest way there is, which for a daemon on the same
-    machine is memory that it shares with this program, then "ipc", then "tcp"; each can be insisted on ("shm" for the
-    memory, for which the local buffer serves). `run.transport` tells which one it became, `run.transport_why` why; if
-    "shm" is insisted on and lost in mid-run, `run.warnings` tells.
+    transport is the way of frames to the daemon. "auto" takes the fastest one available, which for a daemon on the same
+    machine is memory that it shares with this program, then "ipc", then "tcp". Each can be required; "shm" is the
+    shared memory, in the local buffer. `run.transport` is the one in use, `run.transport_why` the reason. If "shm" is
+    required and lost during the run, `run.warnings` reports it.
 
-    A daemon on another machine wants keys: server_key is its public key, a file or the text itself, keys the secret key
-    file of this client; without them ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS are taken. Wrong keys get no answer.
+    A daemon on another machine requires keys. server_key is its public key, a file or the text itself, keys the secret
+    key file of this client; without them ACQSTREAM_SERVER_KEY and ACQSTREAM_KEYS apply. Wrong keys get no answer.
 
     on_error is called once with the run's first error, from the run's own thread, at once and not with the next `put`;
     it must not wait.
 
     Raises DaemonUnavailable when no daemon answers within patience_s, DatasetExists, DiskFull or AcquisitionRefused
-    when it says no, ConfigError for arguments that cannot work; then nothing was created. A daemon
-    that was asked, and has not opened it within patience_s, is DaemonUnavailable too, and says so: a dataset without
-    frames may come of that.
+    when it refuses, ConfigError for invalid arguments; then nothing was created. A daemon that was asked, and has not
+    opened the acquisition within patience_s, is DaemonUnavailable too, with a text for this case; it may still create a
+    dataset without frames.
     """
     patience_s = checked_number("patience_s", patience_s, "a positive number of seconds")
-    capacity = _checked_capacity(buffer_mb)
+    capacity = _buffer_bytes(buffer_mb)
     name = checked_text("name", name, "the name of a dataset")
     transport = checked_choice("transport", transport, TRANSPORTS)
     locate = partial(find_endpoint, transport) if endpoint is None else None
@@ -145,10 +145,10 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     return run
 
 
-def _checked_capacity(buffer_mb: object) -> int:
+def _buffer_bytes(buffer_mb: object) -> int:
     """The local buffer in bytes."""
-    wanted = "a positive number of megabytes below 1,000,000"
-    return math.ceil(checked_number("buffer_mb", buffer_mb, wanted, below=1e6) * 1_000_000 / 4096) * 4096
+    expected = "a positive number of megabytes below 1,000,000"
+    return math.ceil(checked_number("buffer_mb", buffer_mb, expected, below=1e6) * 1_000_000 / 4096) * 4096
 
 
 def _checked_endpoint(endpoint: object) -> str:
@@ -156,5 +156,5 @@ def _checked_endpoint(endpoint: object) -> str:
     try:
         urlsplit(text)
     except ValueError as error:  # brackets that do not match
-        raise ConfigError(f"endpoint={text!r:.80} is none: {error}") from error
+        raise ConfigError(f"endpoint={text!r:.80} is not an endpoint: {error}") from error
     return text

@@ -15,7 +15,7 @@ from acqstream.client.connection import Connection
 from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.frame_buffer import FrameBuffer
-from acqstream.client.frame_words import words_of
+from acqstream.client.frame_words import plain_arguments
 from acqstream.client.images import as_image, no_image, significant_bits
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.mirror_wait import wait_for_mirrors
@@ -61,14 +61,14 @@ class Run:
                 self._state.condition.wait_for(lambda: self._state.opened is not None or self._state.ended)
             opened, welcome = self._state.opened, self._connection.opener.welcome
             if opened is None or welcome is None:
-                self._connection.join()  # whoever keeps the error keeps this run, but not its memory
+                self._connection.join()  # the error keeps this run alive, but not its memory
                 raise self._state.failure or DaemonUnavailable(
                     f"{self._connection.settings.endpoint}: the run was stopped"
                 )
             self.name, self.path = opened.name, opened.path
             self._buffer.open(opened, welcome)
             open_runs.enter(self._closing)
-        except BaseException:  # also an impatient user: nobody gets this run, and nobody else would end it
+        except BaseException:  # also Ctrl-C: the caller does not get this run and could not end it
             self._connection.stop()
             self._buffer.close()
             raise
@@ -86,30 +86,30 @@ class Run:
 
     @property
     def receipt(self) -> Receipt | None:
-        """What was stored, where, and what is missing; None before the end."""
+        """The receipt: stored frames, path and missing frames; None before the end."""
         return self._state.receipt
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
-        """What the daemon and the client reported while going on; they are logged too."""
+        """Warnings of the daemon and the client during the run; they are logged too."""
         self._buffer.check_process()
         with self._state.lock:
             return tuple(self._state.report.warnings)
 
     @property
     def transport(self) -> str:
-        """How frames get to the daemon now: "shm" (memory that it shares), "ipc" or "tcp"."""
+        """The way of frames to the daemon now: "shm" (shared memory), "ipc" or "tcp"."""
         if not self._connection.opener.transport_why:
             return "shm"
         return self._connection.opener.endpoint.partition(":")[0]
 
     @property
     def transport_why(self) -> str:
-        """Why it is not shared memory; empty if it is."""
+        """The reason why it is not shared memory; empty if it is."""
         return self._connection.opener.transport_why
 
     def is_stored(self, axes: Mapping[Any, Any] | None = None, /, **axis_values: Any) -> bool:
-        """Whether a frame with these axes was there when this run was opened with resume=True; see `stored`."""
+        """True if a frame with these axes existed when this run was opened with resume=True; see `stored`."""
         return plain_axes(axes, axis_values) in self.stored
 
     # --- frames ------------------------------------------------------------------------------------------------------
@@ -127,17 +127,17 @@ class Run:
     ) -> None:
         """Send one frame: an array (Y, X) of uint8 or uint16, or (Y, X, 3) of uint8, with its axes and metadata.
 
-        The pixels are copied once; the array may be reused when this returns. Masked pixels are refused: no stack holds
-        a mask. bits are the significant bits (10, 11, 12 or 14 of uint16), time_ns the capture time in nanoseconds
+        The pixels are copied once; the array may be reused when this returns. Masked pixels are refused, as a stack has
+        no mask. bits are the significant bits (10, 11, 12 or 14 of uint16), time_ns the capture time in nanoseconds
         since 1970. Waits while the local buffer is full.
 
-        Raises the run's first error, at once and for ever after. FrameRefused and ProtocolError for arguments that
+        Raises the run's first error, at once and in every later call. FrameRefused and ProtocolError for arguments that
         cannot be stored, and WriterBehind when nothing moved for the patience, leave the run as it was: the frame was
         not taken.
         """
         buffer = self._buffer
         buffer.check_caller()
-        plain, metadata, time_ns, replaced = words_of(axes, axis_values, meta, time_ns, self._micromanager)
+        plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             array = as_image(image)
             bits = None if bits is None else significant_bits(bits)
@@ -161,14 +161,14 @@ class Run:
     ) -> AbstractContextManager[NDArray[Any]]:
         """As `put`, for a camera that can write into a given array: `with run.reserve(shape, dtype, time=0) as image`.
 
-        The array, writable, of uint8 or little-endian uint16, lies in the local buffer: there is no further copy. What
-        it held before is undefined. The frame is sent when the block is left, and not taken if that is by an exception;
+        The array, writable, of uint8 or little-endian uint16, lies in the local buffer, without a further copy. Its
+        initial values are undefined. The frame is sent when the block is left, and not taken after an exception;
         the array must not be used after. Until then `put` waits in other threads, and is refused in this one.
 
         Raises as `put` does.
         """
         self._buffer.check_caller()
-        plain, metadata, time_ns, replaced = words_of(axes, axis_values, meta, time_ns, self._micromanager)
+        plain, metadata, time_ns, replaced = plain_arguments(axes, axis_values, meta, time_ns, self._micromanager)
         try:
             bits = None if bits is None else significant_bits(bits)
         except ValueError as error:
@@ -231,7 +231,7 @@ class Run:
         """End the acquisition, wait until everything is stored, and return the receipt. Repeating it changes nothing.
 
         status is "completed", "canceled" or "error". Waits as long as the daemon gives signs of life; unless completed
-        is asked for, only while frames still become safe. Interrupted (Ctrl-C), it goes on by itself; call it again.
+        is asked for, only while frames still become safe. After an interrupt (Ctrl-C) the end continues; call it again.
 
         Raises the run's first error, after having tried to end the dataset in order; AcquisitionFailed when frames are
         missing that were not declared by `skip`. `receipt` is set wherever it arrived.
@@ -242,19 +242,19 @@ class Run:
         return self._closing.close(status, reason)
 
     def wait_for_mirrors(self, timeout_s: float | None = None) -> tuple[MirrorResult, ...]:
-        """Wait until the run and all its mirrors, levels of tiles included, have ended; how each did.
+        """Wait until the run and all its mirrors, levels of tiles included, have ended; return the result of each.
 
         `close` does not wait for them. The daemon is asked, and may restart meanwhile. Raises WaitTimeout after
         timeout_s (None: never), DaemonUnavailable when none answers for the patience, ProtocolError when it is too old
-        to know the question, or has the dataset no longer.
+        for the question, or no longer has the dataset.
         """
         self._buffer.check_process()
         self.mirrors = wait_for_mirrors(self._connection, self.name, timeout_s)
         return self.mirrors
 
     def __repr__(self) -> str:
-        session = self._state  # without its lock: a debugger may ask while that is held
-        state = "at work" if not session.ended else "ended"
+        session = self._state  # without its lock, as a debugger may ask while another thread has it
+        state = "running" if not session.ended else "ended"
         if session.receipt is not None:
             state = session.receipt.status
         if session.failure is not None:

@@ -1,4 +1,4 @@
-"""The end of a run: ask for it, wait for the receipt, and judge the receipt."""
+"""Ends a run: requests the end, waits for the receipt and checks it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from acqstream.client import open_runs
-from acqstream.client.completeness import what_is_missing
+from acqstream.client.completeness import describe_missing
 from acqstream.client.connection import Connection
 from acqstream.client.frame_buffer import FrameBuffer
 from acqstream.client.plain_values import sendable_reason
@@ -32,8 +32,8 @@ class RunClosing:
         return opened.name if opened is not None else self._connection.settings.name
 
     @property
-    def is_given_up(self) -> bool:
-        """True where the connection was stopped before the end; nothing can be done for the dataset."""
+    def is_abandoned(self) -> bool:
+        """True where the connection was stopped before the end, so that the dataset cannot be closed."""
         return self._connection.is_stopped
 
     def close(self, status: str, reason: str) -> Receipt:
@@ -41,10 +41,10 @@ class RunClosing:
         if self._connection.inside:
             self._ask_for_end(status, reason)
             raise self._state.failure or ConfigError("on_error must not wait for the end of its own run")
-        return self._close(status, reason, lambda: self._end_in_time(status))
+        return self._close(status, reason, lambda: self._wait_for_end(status))
 
     def end_at_exit(self, timeout_s: float) -> None:
-        """Close as an error within timeout_s, whatever happens; for `open_runs`."""
+        """Close as an error within timeout_s, for `open_runs`."""
         deadline = time.monotonic() + timeout_s
 
         def wait() -> None:
@@ -52,7 +52,7 @@ class RunClosing:
                 if not self._state.condition.wait_for(lambda: self._state.ended, deadline - time.monotonic()):
                     raise DaemonUnavailable(f"the end of run {self.name!r} was not confirmed in {timeout_s:g} s")
 
-        self._ask_for_end("error", open_runs.EXIT_REASON)  # first of all: a put that waits holds the order
+        self._ask_for_end("error", open_runs.EXIT_REASON)  # first of all, as a put that waits has the order
         self._close("error", open_runs.EXIT_REASON, wait)
 
     def abandon(self) -> None:
@@ -71,7 +71,7 @@ class RunClosing:
                     wait()
                 except AcqStreamError as error:
                     self._error = error
-                # Not after Ctrl-C: what is not sent yet would be lost. The thread goes on; `close` may be called again.
+                # Not after Ctrl-C, which would lose unsent frames. The thread continues; `close` may be called again.
                 self._connection.stop()
                 self.abandon()
             first_error = self._state.failure or self._error
@@ -85,9 +85,9 @@ class RunClosing:
             self._connection.wake()
             self._state.condition.notify_all()  # a waiting put
 
-    def _end_in_time(self, status: str) -> None:
+    def _wait_for_end(self, status: str) -> None:
         """Wait for the end; the connection's thread bounds it by the daemon's signs of life."""
-        began = time.monotonic()
+        start_s = time.monotonic()
         state = self._state
         with state.lock:
             while not state.ended:
@@ -95,15 +95,15 @@ class RunClosing:
                     # A signal handler may have seen the end already.
                     state.condition.wait(self._connection.settings.silence_s)
                 else:
-                    self._buffer.wait_for_progress(began, "frames are left")
+                    self._buffer.wait_for_progress(start_s, "frames are left")
 
     def _checked_receipt(self) -> Receipt:
-        """The receipt, if it says what was asked for. Raises AcquisitionFailed otherwise."""
+        """The receipt. Raises AcquisitionFailed if it is missing, or lacks frames of a completed run."""
         receipt, ending = self._state.receipt, self._state.ending
         if receipt is None or ending is None:
             raise AcquisitionFailed(f"run {self.name!r} ended without a receipt", code="incomplete")
         if ending.status == "completed":
-            missing = what_is_missing(receipt, self._buffer.declared, self._state.outbox.next)
+            missing = describe_missing(receipt, self._buffer.declared, self._state.outbox.next)
             if missing:
                 raise AcquisitionFailed(f"run {self.name!r} is not complete: {missing}", code="incomplete")
         return receipt

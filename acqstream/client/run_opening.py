@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 
-from acqstream.client.connect import Joined, Joiner, no_daemon
+from acqstream.client.connect import Connector, OpenConnection
 from acqstream.client.connection_settings import ConnectionSettings
 from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.daemon_errors import failure, refusal
 from acqstream.client.frame_sender import FrameSender
-from acqstream.client.link import Link
+from acqstream.client.link import Link, no_daemon
 from acqstream.client.outbox import BATCH_BYTES
 from acqstream.client.run_state import RunState
 from acqstream.errors import AcqStreamError, ConfigError, DaemonUnavailable
@@ -41,24 +41,24 @@ class RunOpener:
         self._state = state
         self._sender = sender
 
-    def open_first(self, joiner: Joiner) -> Link | None:
+    def open_first(self, connector: Connector) -> Link | None:
         """Create the acquisition; None if the run was stopped or the daemon ended it. Raises as `create`."""
         name, patience_s = self.settings.name, self.settings.patience_s
         request = {"ds": self.settings.dataset_id, **self.settings.request}
-        joined = joiner.join_patiently(request, deadline=time.monotonic() + patience_s, answer_s=patience_s)
-        if joined is None:
-            if joiner.stopped():
+        connection = connector.connect_patiently(request, deadline=time.monotonic() + patience_s, answer_s=patience_s)
+        if connection is None:
+            if connector.stopped():
                 return None
-            if joiner.last_refusal is not None:
-                raise refusal(joiner.last_refusal, name)
-            raise self._not_opened() if joiner.asked else no_daemon(joiner.endpoint)
-        if joined.memory_why and self.settings.transport == "shm":
-            joined.link.close()
-            raise ConfigError(f"transport='shm': {joined.memory_why}; use transport='auto'")
-        self.daemon_endpoint = joiner.endpoint  # before the run counts as open: its owner may ask there at once
-        return self._admit(joined, lambda error: refusal(error, name))
+            if connector.last_refusal is not None:
+                raise refusal(connector.last_refusal, name)
+            raise self._not_opened() if connector.is_asked else no_daemon(connector.endpoint)
+        if connection.memory_why and self.settings.transport == "shm":
+            connection.link.close()
+            raise ConfigError(f"transport='shm': {connection.memory_why}; use transport='auto'")
+        self.daemon_endpoint = connector.endpoint  # before the run counts as open: its owner may ask there at once
+        return self._admit(connection, lambda error: refusal(error, name))
 
-    def open_again(self, joiner: Joiner) -> Link | None:
+    def open_again(self, connector: Connector) -> Link | None:
         """Resume the acquisition; None if the run was stopped or has ended. Raises DaemonUnavailable."""
         settings, opened = self.settings, self._state.opened
         assert opened is not None  # there was a link
@@ -66,28 +66,28 @@ class RunOpener:
         deadline = self._state.contact.heard_at + settings.patience_s
         epoch = self._state.contact.epoch + 1
         request = {**settings.request, "ds": opened.dataset_id, "resume": True, "on_exists": "error", "epoch": epoch}
-        joined = joiner.join_patiently(request, deadline=deadline, answer_s=max(settings.silence_s, 0.1))
-        if joined is not None:
-            return self._admit(joined, lambda error: failure(error, opened.path))
-        if joiner.stopped():
+        connection = connector.connect_patiently(request, deadline=deadline, answer_s=max(settings.silence_s, 0.1))
+        if connection is not None:
+            return self._admit(connection, lambda error: failure(error, opened.path))
+        if connector.stopped():
             return None
         raise self._out_of_contact()
 
-    def _admit(self, joined: Joined, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
+    def _admit(self, connection: OpenConnection, error_of: Callable[[Error], AcqStreamError]) -> Link | None:
         """Take in the answer to `open`; the link for frames, None if the acquisition has ended."""
-        answer, warning = joined.answer, None
+        answer, warning = connection.answer, None
         try:
             if isinstance(answer, Error):
                 raise error_of(answer)
             with self._state.condition:
                 if isinstance(answer, Opened):
-                    if self.settings.transport == "shm" and joined.memory_why and not self.transport_why:
-                        text = f"frames are sent as messages from now on: {joined.memory_why}"
+                    if self.settings.transport == "shm" and connection.memory_why and not self.transport_why:
+                        text = f"frames are sent as messages from now on: {connection.memory_why}"
                         warning = self._state.report.add_warning("no_shared_memory", text, time.time())
-                    self.welcome, self.endpoint = joined.welcome, joined.link.endpoint
-                    self.transport_why = joined.memory_why
-                    self._state.outbox.message_bytes = min(BATCH_BYTES, joined.welcome.max_payload)
-                    self._state.open(answer, same_machine=joined.same_machine, now=time.monotonic())
+                    self.welcome, self.endpoint = connection.welcome, connection.link.endpoint
+                    self.transport_why = connection.memory_why
+                    self._state.outbox.message_bytes = min(BATCH_BYTES, connection.welcome.max_payload)
+                    self._state.open(answer, same_machine=connection.same_machine, now=time.monotonic())
                     # Not the answer's: the first one names the acquisition that a resumed run continues.
                     assert self._state.opened is not None
                     self._sender.begin(self._state.opened.dataset_id, answer.memory)
@@ -95,13 +95,13 @@ class RunOpener:
                     self._state.receive(answer, time.monotonic(), time.time())
                 self._state.condition.notify_all()
         except AcqStreamError:
-            joined.link.close()
+            connection.link.close()
             raise
         log_warning(self.settings.name, warning)
         if isinstance(answer, Closed):
-            joined.link.close()
+            connection.link.close()
             return None
-        return joined.link
+        return connection.link
 
     def _not_opened(self) -> DaemonUnavailable:
         name, seconds = self.settings.name, self.settings.patience_s

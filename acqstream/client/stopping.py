@@ -1,4 +1,4 @@
-"""Asking a daemon to end somebody's acquisition."""
+"""Asks a daemon to end an acquisition, of any producer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Closed, Error
 from acqstream.protocol.request_fields import encode_request
 
-CONTACT_S = 3.0  # for the connection to stand
+CONTACT_S = 3.0  # for the connection
 
 
 def stop_acquisition(name: str, endpoint: str | None = None, *, timeout_s: float = 60.0) -> Receipt:
     """End the acquisition called `name` and wait until its files are finished.
 
     Raises AcquisitionRefused if none of that name runs, DaemonUnavailable when no daemon answers, or it has not
-    finished within timeout_s (it goes on finishing). endpoint: as in `acqstream.create`.
+    finished within timeout_s (it continues to finish). endpoint: as in `acqstream.create`.
     """
     endpoint = endpoint if endpoint is not None else find_endpoint()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -1,4 +1,4 @@
-"""The frames that a dataset had when a run was opened, by their axes: what a program that resumes need not repeat."""
+"""Axes of the frames that a dataset had when a run was opened, which a resuming program need not acquire again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
     that this run puts do not count. The daemon is asked when the axes are first needed; look-ups keep 8 bytes a frame.
 
     Iterating, and the first look-up, wait for the daemon and raise the run's first error, AcquisitionRefused from a
-    daemon that is too old to tell, and DaemonUnavailable where it does not answer within the patience.
+    daemon that is too old for this question, and DaemonUnavailable where it does not answer within the patience.
     """
 
     def __init__(self, connection: Connection, micromanager: MicroManagerAxes | None) -> None:
@@ -40,19 +40,19 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
 
     def __iter__(self) -> Iterator[dict[str, AxisValue]]:
         at, count = 0, 0
-        while count < self._told_count():
+        while count < self._checked_count():
             page = self._ask(at)
             if not page.keys:
-                return  # a daemon that was killed meanwhile has lost the last ones: they are to be acquired again
-            for key in page.keys[: self._told_count() - count]:
+                return  # a daemon that was killed meanwhile has lost the last ones, which must be acquired again
+            for key in page.keys[: self._checked_count() - count]:
                 yield dict(key)
             count, at = count + len(page.keys), page.next
 
     def __contains__(self, axes: object) -> bool:
-        """Whether a frame with these axes was stored. Raises ProtocolError if they are not axes."""
-        if not self._told_count():
+        """True if a frame with these axes was stored. Raises ProtocolError if they are not axes."""
+        if not self._checked_count():
             return False
-        plain = plain_axes(axes, {})  # type: ignore[arg-type]  # it says what it expects
+        plain = plain_axes(axes, {})  # type: ignore[arg-type]  # it checks the type
         if self._micromanager is not None:
             plain = self._micromanager.convert(plain)
         if self._digests is None:
@@ -61,10 +61,10 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
         place = int(self._digests.searchsorted(digest))
         return place < len(self._digests) and bool(self._digests[place] == digest)
 
-    def _told_count(self) -> int:
+    def _checked_count(self) -> int:
         state = self._connection.state
         if state.stored_before is None and state.opened is not None and state.opened.next > 0:
-            text = "it is older than this client and cannot tell which frames are stored; update it"
+            text = "it is older than this client and cannot list the stored frames; update it"
             raise AcquisitionRefused(f"the daemon at {self._connection.opener.endpoint}: {text}", code="unsupported")
         return len(self)
 
@@ -82,9 +82,9 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
                     raise state.failure.with_traceback(None)
                 if state.ended or connection.is_stopped:
                     raise AcquisitionFailed(f"run {connection.settings.name!r} is closed", code="closed")
-                if (left := deadline - time.monotonic()) <= 0:
+                if (remaining_s := deadline - time.monotonic()) <= 0:
                     raise self._no_answer()
-                state.condition.wait(left)
+                state.condition.wait(remaining_s)
             if not isinstance(state.stored_answer, StoredPage):
                 raise state.stored_answer
             return state.stored_answer
@@ -92,7 +92,7 @@ class StoredFrames(Collection[Mapping[str, AxisValue]]):
     def _no_answer(self) -> DaemonUnavailable:
         settings, state = self._connection.settings, self._connection.state
         why = state.report.pause_reason or state.report.state
-        text = f"has not told within {settings.patience_s:g} s which frames of {settings.name!r} are stored"
+        text = f"has not listed the stored frames of {settings.name!r} within {settings.patience_s:g} s"
         return DaemonUnavailable(
             f"the daemon at {self._connection.opener.endpoint} {text}" + (f": {why}" if why else "")
         )

@@ -1,1 +1,1 @@
-"""What travels between producer and daemon: messages, their encoding, the session table. No sockets, no clock."""
+"""Messages between producer and daemon, their encoding, and the session table. No sockets, no clock."""

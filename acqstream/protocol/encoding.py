@@ -1,6 +1,6 @@
-"""Header parts: a map with string keys, as JSON or msgpack, told apart by the first byte.
+"""Header parts: a map with string keys, as JSON or msgpack, which differ in the first byte.
 
-Source: docs/protocol.md, "Framing". 0x7b cannot start a msgpack map, so one look decides.
+Source: docs/protocol.md, "Framing". 0x7b cannot start a msgpack map, so one byte decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MSGPACK_MAP = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 
 
 class Encoding(enum.Enum):
-    """How a peer writes its headers; it is answered in kind."""
+    """Encoding of a peer's headers; answers have the same."""
 
     JSON = "json"
     MSGPACK = "msgpack"

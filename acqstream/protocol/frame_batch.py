@@ -25,7 +25,7 @@ SUM_DIGITS = 16  # of a checksum, hexadecimal
 class FrameBatch:
     """Frames number first .. first + count - 1, their pixels back to back, in one payload or at one place.
 
-    headers are the good ones from the first on; refused says why the next one is not, None if all are good.
+    headers are the valid ones from the first on; refused is the error of the next one, None if all are valid.
     frame_bytes is the payload of one frame.
     """
 
@@ -48,9 +48,9 @@ def parse_frames(
     kind_of: Callable[[Mapping[str, Any], int], tuple[PixelType, int, int]],
     checksum_of: Callable[[object], int | None],
 ) -> FrameBatch:
-    """The batch in a decoded header. kind_of and checksum_of read what `frame` has too.
+    """The batch in a decoded header. kind_of and checksum_of read the fields that `frame` has too.
 
-    Raises ProtocolError or FrameRefused where not even the first frame can be told from the others.
+    Raises ProtocolError or FrameRefused where not even the first frame can be read.
     """
     dataset_id = take_dataset_id(fields)
     first = check_integer(fields.get("n"), "n")
@@ -85,7 +85,7 @@ class _Columns(NamedTuple):
 
 
 def _run_at_once(first: int, count: int, kind: tuple[PixelType, int, int], columns: _Columns) -> FrameRun | None:
-    """Column by column, without an object for each frame. None where that does not go, or something is wrong."""
+    """Column by column, without an object for each frame. None where that is impossible or a value is invalid."""
     axes = columns.axes
     if columns.metadata is not None or columns.times is not None or not are_good_columns(axes):
         return None
@@ -116,11 +116,11 @@ def _headers_one_by_one(
     columns: _Columns,
     checksum_of: Callable[[object], int | None],
 ) -> tuple[list[FrameHeader], FrameRefused | None]:
-    """The good headers from the first on, and why the next one is not."""
+    """The valid headers from the first on, and the error of the next one."""
     headers: list[FrameHeader] = []
-    nothing = [None] * count
+    absent = [None] * count
     axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
-    sums, metadata, times = (column or nothing for column in columns[1:])
+    sums, metadata, times = (column or absent for column in columns[1:])
     if type(sums) is str:
         sums = [sums[at : at + SUM_DIGITS] for at in range(0, len(sums), SUM_DIGITS)]
     for number, values, digits, words, time_ns in zip(

@@ -1,4 +1,4 @@
-"""Mirrors as they are asked for: names of formats, or maps with "format" and its options."""
+"""Requested mirrors: names of formats, or maps with "format" and its options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_views(value: object) -> tuple[ViewSpec, ...]:
     """The requested views, in order. Raises ProtocolError.
 
     The name of each is that of its format, or "name" of its settings; a further mirror in the same format gets a
-    number. Whether a format exists is not checked here.
+    number. The existence of a format is not checked here.
     """
     if value is None:
         return ()
@@ -35,7 +35,7 @@ def parse_views(value: object) -> tuple[ViewSpec, ...]:
         if settings and "name" not in settings:
             name = _numbered(name, views)
         elif settings and name in views:
-            raise ProtocolError(f"field 'mirrors': there are two with the name {name!r}")
+            raise ProtocolError(f"field 'mirrors': two have the name {name!r}")
         views[name] = ViewSpec(kind, settings, name)
     return tuple(views.values())
 
@@ -54,7 +54,7 @@ def _checked(entry: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _numbered(name: str, views: Mapping[str, ViewSpec]) -> str:
-    """A name that is not taken: n5, n5-2, n5-3 ..."""
+    """A free name: n5, n5-2, n5-3 ..."""
     if name not in views:
         return name
     return next(text for number in range(2, MAX_MIRRORS + 2) if (text := f"{name}-{number}") not in views)

@@ -18,16 +18,16 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus
 from acqstream.protocol.status_fields import acquisition_fields, daemon_fields, parse_acquisition, parse_daemon
 
-FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome does not say it
+FIRST_MAX_SKIP = 1_000_000  # of daemons whose welcome lacks it
 MAX_MISSING_BYTES = 11 * 2**16
-"""Of the list of missing numbers in `closed`: all of the receipt must fit into one header part."""
+"""Limit for the list of missing numbers in `closed`, as the receipt must fit into one header part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where there are none.
+    """Answer to hello. boot is the machine's boot id; ipc and events are endpoints, empty where missing.
 
-    memory is the path of the socket that takes shared memory, empty where there is none. sockets identifies the files
+    memory is the path of the socket that takes shared memory, or empty. sockets identifies the files
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
     """
 
@@ -66,10 +66,10 @@ class Welcome:
 class Opened:
     """The acquisition is open. next is the first frame number the daemon needs; window_bytes its share of memory.
 
-    received_bytes are the payload bytes of all frames below next: what limit counts from. epoch numbers the
+    received_bytes are the payload bytes of all frames below next: from which limit counts. epoch numbers the
     connections to the acquisition; the ones before are fenced off. memory is the number of the producer's memory that
-    frames may lie in, None where they must come as message parts; memory_why then says why. stored is how many frames
-    below next have pixels: the axes of so many are told on request; None from a daemon that does not tell them.
+    frames may lie in, None where they must come as message parts; memory_why is then the reason. stored is the number
+    of frames below next that have pixels, whose axes `stored` requests; None from a daemon without that request.
     """
 
     dataset_id: str
@@ -137,7 +137,7 @@ class StoredPage:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something to know. time is when it was noted, ISO 8601, or empty: one that is told again has the same."""
+    """A problem that does not end the run. time (ISO 8601, or empty) is that of its first report."""
 
     dataset_id: str
     code: str
@@ -150,7 +150,7 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Something went wrong. fatal: the acquisition has ended, `closed` follows. number names the frame, if one."""
+    """An error. fatal: the acquisition has ended, `closed` follows. number names the frame, if one."""
 
     code: str
     text: str
@@ -161,8 +161,8 @@ class Error:
 
     def fields(self) -> dict[str, Any]:
         optional = {"ds": self.dataset_id, "n": self.number, "errno": self.errno}
-        known = {key: value for key, value in optional.items() if value is not None}
-        return {"t": "error", "code": self.code, "text": self.text, "fatal": self.fatal, **known}
+        present = {key: value for key, value in optional.items() if value is not None}
+        return {"t": "error", "code": self.code, "text": self.text, "fatal": self.fatal, **present}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Closed:
     receipt: Receipt
 
     def fields(self) -> dict[str, Any]:
-        receipt = dataclasses.replace(self.receipt, missing=_as_many_as_fit(self.receipt.missing))
+        receipt = dataclasses.replace(self.receipt, missing=_fitting(self.receipt.missing))
         return {"t": "closed", "ds": receipt.dataset_id, "receipt": receipt.as_dict()}
 
 
@@ -188,7 +188,7 @@ class StatusReply:
 
 @dataclass(frozen=True, slots=True)
 class MirrorsReply:
-    """How the mirrors of a dataset stand; state is that of the acquisition."""
+    """States of the mirrors of a dataset; state is that of the acquisition."""
 
     dataset_id: str
     state: AcquisitionState
@@ -202,13 +202,13 @@ class MirrorsReply:
 Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply
 
 
-def _as_many_as_fit(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
-    """The first ranges, and the last one: that may tell of frames that were sent and never stored."""
+def _fitting(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
+    """The first ranges, and the last one, which may be that of frames that were sent and never stored."""
     kept: list[MissingFrames] = []
-    room = MAX_MISSING_BYTES - sum(map(_json_bytes, missing[-1:]))
+    capacity = MAX_MISSING_BYTES - sum(map(_json_bytes, missing[-1:]))
     for gap in missing[:-1]:
-        room -= _json_bytes(gap)
-        if room < 0:
+        capacity -= _json_bytes(gap)
+        if capacity < 0:
             break
         kept.append(gap)
     return (*kept, *missing[-1:])

@@ -18,7 +18,7 @@ _HEADER_RESERVE_BYTES = 8192  # for everything in a frame's header but its metad
 
 
 class FrameKind(NamedTuple):
-    """What all frames of one message have in common. axes are the names, frame_bytes the payload of each frame."""
+    """Common fields of all frames of one message. axes are the names, frame_bytes the payload of each frame."""
 
     pixel_type: PixelType
     shape: tuple[int, ...]
@@ -27,19 +27,18 @@ class FrameKind(NamedTuple):
 
 
 FrameFields = tuple[tuple[AxisValue, ...], int, Mapping[str, Any] | None, int | None]
-"""What a header says of one frame, apart from its number and kind: a value for each axis, the XXH3-64 of the pixels,
-metadata, capture time. A bare tuple: one is made for every frame, and more would be felt."""
+"""Header fields of one frame besides its number and kind: a value for each axis, the XXH3-64 of the pixels, metadata,
+capture time. A bare tuple, as one is made for every frame and a class would be slower."""
 
 
 def metadata_bytes(number: int, metadata: Mapping[str, Any]) -> int:
-    """What a frame's metadata takes in a header. Raises FrameRefused if it cannot be sent."""
+    """Size of a frame's metadata in a header. Raises FrameRefused if it cannot be sent."""
     try:
         size = len(msgpack.packb(metadata, use_bin_type=True))
     except (ValueError, TypeError, OverflowError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    if size > MAX_HEADER_BYTES - _HEADER_RESERVE_BYTES:
-        most = MAX_HEADER_BYTES - _HEADER_RESERVE_BYTES
-        text = f"frame {number}: its metadata takes {size} bytes; at most {most} are allowed"
+    if size > (max_bytes := MAX_HEADER_BYTES - _HEADER_RESERVE_BYTES):
+        text = f"frame {number}: its metadata takes {size} bytes; at most {max_bytes} are allowed"
         raise FrameRefused(text, code="bad_header", number=number)
     return size
 
@@ -54,7 +53,7 @@ class FrameEncoder:
     def header(
         self, number: int, kind: FrameKind, frames: Sequence[FrameFields], place: MemoryPlace | None = None
     ) -> bytes:
-        """The header of these frames, from `number` on. place: of their pixels in shared memory, if they are there."""
+        """The header of these frames, from `number` on. place is that of their pixels in shared memory, if any."""
         fields: dict[str, Any] = {
             "t": "frame" if len(frames) == 1 else "frames",
             "ds": self._dataset_id,
@@ -96,7 +95,7 @@ def _of_many(kind: FrameKind, frames: Sequence[FrameFields]) -> dict[str, Any]:
 
 
 def _column(values: tuple[AxisValue, ...]) -> tuple[AxisValue, ...] | dict[str, int]:
-    """The values of an axis: where they are evenly spaced, as the first one and the step."""
+    """The values of an axis; evenly spaced ones as the first value and the step."""
     first, second = values[:2]
     if not isinstance(first, int) or not isinstance(second, int):
         return values
@@ -108,7 +107,7 @@ def _column(values: tuple[AxisValue, ...]) -> tuple[AxisValue, ...] | dict[str, 
 
 
 def encode_request(kind: str, **fields: Any) -> bytes:
-    """The header of any other request. Raises ConfigError if it is too large or holds what no message can."""
+    """The header of any other request. Raises ConfigError if it is too large or cannot be encoded."""
     try:
         header = encode_header({"t": kind, **fields}, Encoding.MSGPACK)
     except (ValueError, TypeError, OverflowError) as error:

@@ -41,7 +41,7 @@ PROTOCOL_VERSION = 1
 _CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
-_MAX_NAME_LENGTH = 1000  # as it is sent; `normal_name` allows fewer characters
+_MAX_NAME_LENGTH = 1000  # on the wire; `normal_name` allows fewer characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """From an operator: end the acquisition called `name` now, whoever feeds it."""
+    """From an operator: end the acquisition called `name` now, of any producer."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Mirrors:
-    """How do the mirrors of this dataset stand? Of a running acquisition, or of one that has ended."""
+    """Asks for the states of a dataset's mirrors, of a running acquisition or of one that has ended."""
 
     dataset_id: str
     name: str
@@ -177,7 +177,7 @@ def _parse_frames(fields: Mapping[str, Any]) -> FrameBatch:
 
 
 def _are_integers(values: Sequence[object]) -> bool:
-    """False where one is 64.0 or True: both hash like integers, so they would pass every cache behind this."""
+    """False if one is 64.0 or True, which hash like integers and so would pass every cache after this check."""
     return set(map(type, values)) <= {int}
 
 
@@ -295,7 +295,7 @@ def _parse_tiles(fields: Mapping[str, Any]) -> TileSpec | None:
     shape = frame.get("sh") if isinstance(frame, dict) else None
     _parse_frame_hint(frame)
     if shape is not None and (shape[0] <= tiles.overlap[0] or shape[1] <= tiles.overlap[1]):
-        raise ProtocolError(f"field 'tiles': frames of shape {shape} are no larger than the overlap {tiles.overlap}")
+        raise ProtocolError(f"field 'tiles': frames of shape {shape} must be larger than the overlap {tiles.overlap}")
     return tiles
 
 

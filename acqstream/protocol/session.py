@@ -1,7 +1,7 @@
-"""The session table: one acquisition as the daemon sees it. Pure: time comes in as an argument.
+"""The session table: the state of one acquisition in the daemon. Pure: time is an argument.
 
-What happens to an acquisition is an event; the table says which events are possible in which state and where they
-lead. Frames do not change the state: `judge` says whether one is to be stored.
+Events happen to an acquisition; the table has the events that each state permits, and the state after them. Frames do
+not change the state: `judge` decides if one is stored.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from acqstream.model.state import AcquisitionState as State
 
 
 class Event(enum.Enum):
-    """What can happen to an acquisition."""
+    """Events of an acquisition."""
 
-    OPENED = "its files are there"
+    OPENED = "its files exist"
     LOST = "its producer cannot be reached"
     FOUND = "its producer is back"
     GRACE_OVER = "its producer was away for longer than the grace time"
@@ -50,17 +50,17 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 class Verdict(enum.Enum):
-    """What to do with a frame."""
+    """Decision about a frame."""
 
     STORE = enum.auto()
-    KNOWN = enum.auto()  # stored already: acknowledge again, drop the payload
-    LATE = enum.auto()  # the acquisition is ending: drop it, the receipt tells
+    KNOWN = enum.auto()  # already stored: acknowledge again, drop the payload
+    LATE = enum.auto()  # the acquisition is ending: drop it, the receipt lists it
     REFUSE = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a frame is refused; code and text go to the producer."""
+    """Reason why a frame is refused; code and text go to the producer."""
 
     code: str
     text: str
@@ -82,7 +82,7 @@ class Session:
         self._grace_s = grace_s
 
     def on(self, event: Event, now_s: float, ending: tuple[Status, str] | None = None) -> bool:
-        """Follow the table; False (and no change) where it has no such step.
+        """Follow the table; False, without a change, where it lacks the step.
 
         ending: status and reason, for the events that end the acquisition; the first one stays.
         """
@@ -90,7 +90,7 @@ class Session:
         if target is None:
             return False
         if event is Event.OPENED and self.lost_at_s is not None:
-            target = State.ORPHANED  # lost before the files were there: the grace time runs since then
+            target = State.ORPHANED  # lost before the files existed: the grace time runs since then
         self.state = target
         if event is Event.LOST and self.lost_at_s is None:
             self.lost_at_s = now_s
@@ -113,7 +113,7 @@ class Session:
         return frames.next_number <= self.limit.number and total <= self.limit.payload_bytes
 
     def judge(self, header: FrameHeader, received: int, received_bytes: int) -> tuple[Verdict, Refusal | None]:
-        """Whether a frame is to be stored, given what the log has received so far."""
+        """Decide about a frame. received and received_bytes are the frames and payload bytes in the log so far."""
         number = header.number
         if self.state is State.OPENING:
             return Verdict.REFUSE, Refusal("limit_exceeded", f"frame {number} came before the acquisition was opened")

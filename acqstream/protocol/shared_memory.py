@@ -1,6 +1,6 @@
-"""Handing memory over to the daemon, and where a payload lies in it. docs/protocol.md, "Shared memory".
+"""Messages that hand memory over to the daemon, and places of payloads in it. docs/protocol.md, "Shared memory".
 
-The handing over is one message each way over a local socket of its own (AF_UNIX, SOCK_SEQPACKET), the producer's with
+The handover is one message each way over a local socket of its own (AF_UNIX, SOCK_SEQPACKET), the producer's with
 the descriptor of the memory (SCM_RIGHTS). Everything else stays on ZeroMQ.
 """
 
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class MemoryPlace(NamedTuple):
-    """Where a payload lies: in the memory with this number, from this byte on."""
+    """Place of a payload: the number of the memory, and the byte offset in it."""
 
     generation: int
     offset: int
@@ -30,7 +30,7 @@ class MemoryPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryOffer:
-    """What `open` says of shared memory: the token it was handed over with, or why there is none."""
+    """Field `memory` of `open`: the token with which memory was handed over, or the reason why none was."""
 
     token: str = ""
     why: str = ""
@@ -60,7 +60,7 @@ def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:
 
 
 def encode_handover(token: str) -> bytes:
-    """What goes with the descriptor. token: 32 random hex digits."""
+    """The message that carries the descriptor. token: 32 random hex digits."""
     return encode_header({"t": "memory", "v": 1, "token": token}, Encoding.JSON)
 
 

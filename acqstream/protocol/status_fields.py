@@ -18,7 +18,7 @@ from acqstream.model.status import (
 )
 
 MAX_STATUS_BYTES = 15 * 2**16
-"""Of the lists of a daemon's status, as JSON: all of the status must fit into one header part."""
+"""Limit for the lists of a daemon's status, as JSON; the complete status must fit into one header part."""
 _WIRE_NAMES = {"dataset_id": "ds"}
 _NUMBERS = (int, float)
 
@@ -34,7 +34,7 @@ def acquisition_fields(status: AcquisitionStatus) -> dict[str, Any]:
 
 
 def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
-    """Return the fields of a daemon; what does not fit into one message is left out, and counted in `left_out`.
+    """Return the fields of a daemon; entries that do not fit into one message are left out, and counted in `left_out`.
 
     The first acquisitions, the first mirrors and the latest warnings are kept.
     """

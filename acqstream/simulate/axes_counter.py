@@ -36,11 +36,11 @@ class AxesCounter:
     def at(self, number: int) -> dict[str, AxisValue]:
         """The axes of frame `number`. Raises IndexError after the last position."""
         values: dict[str, AxisValue] = {}
-        rest = number
+        remainder = number
         for axis in reversed(self.axes):
-            rest, index = divmod(rest, axis.size) if axis.size is not None else (0, rest)
+            remainder, index = divmod(remainder, axis.size) if axis.size is not None else (0, remainder)
             values[axis.name] = axis.value(index)
-        if rest:
+        if remainder:
             raise IndexError(f"frame {number} is after the last of {self.count} positions")
         return {axis.name: values[axis.name] for axis in self.axes}
 

@@ -170,7 +170,7 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: CameraProgress
     except AcquisitionFailed as error:
         receipt = run.receipt
         if error.code != "incomplete" or receipt is None:
-            raise  # else the receipt tells what is missing
+            raise  # else the receipt lists the missing frames
     return CameraResult(
         name=run.name,
         receipt=receipt,

@@ -1,4 +1,4 @@
-"""Prepared camera-like frames: what a benchmark sends, at no cost of its own."""
+"""Prepared camera-like frames, which a benchmark sends at no cost of its own."""
 
 from __future__ import annotations
 

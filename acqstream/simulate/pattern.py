@@ -1,7 +1,7 @@
 """Test images whose every pixel follows from the frame number and the position.
 
-A frame is a slice of one fixed noise sequence plus its number, wrapping at the number of significant bits. Whoever
-knows number, shape and dtype can prove each pixel of a stored frame.
+A frame is a slice of one fixed noise sequence plus its number, wrapping at the number of significant bits. Number,
+shape and dtype prove each pixel of a stored frame.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A virtual sample: a picture without end, of which every image is a window. Computed, so stitching can be proved.
+"""An unbounded procedural picture; each frame is a crop of it. Computed, so that stitching can be proved.
 
 Every pixel follows from its place in the picture and the number of the picture; all in integers, the same everywhere.
 """
@@ -25,15 +25,15 @@ def window(
         grey = [window(top, left, shape[:2], dtype, bits=bits, picture=3 * picture + n) for n in range(shape[2])]
         return np.stack(grey, axis=-1)
     kind = np.dtype(dtype)
-    most = 2 ** (bits or 8 * kind.itemsize) - 1
+    max_value = 2 ** (bits or 8 * kind.itemsize) - 1
     y = np.arange(top, top + shape[0], dtype=np.int64)[:, np.newaxis] + picture * _SHIFT_PX
     x = np.arange(left, left + shape[1], dtype=np.int64)[np.newaxis, :]
-    bright = _slope(y, _PERIODS_PX[0]) * (most - most // 8) // _PERIODS_PX[0]
+    bright = _slope(y, _PERIODS_PX[0]) * (max_value - max_value // 8) // _PERIODS_PX[0]
     share = _slope(x, _PERIODS_PX[1]) * 256 // _PERIODS_PX[1]
     plane = bright.astype(np.uint32) * share.astype(np.uint32) >> 8
     noise = (40_503 * y + 2_246_822_519).astype(np.uint32) * x.astype(np.uint32)  # 32 bits of it: faster than 64
     noise += (2_654_435_761 * y).astype(np.uint32)
-    plane += (noise >> 9) & (most // 8)
+    plane += (noise >> 9) & (max_value // 8)
     image: NDArray[Any] = plane.astype(kind)
     return image
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from acqstream.client.completeness import DeclaredGaps, what_is_missing
+from acqstream.client.completeness import DeclaredGaps, describe_missing
 from acqstream.model.receipt import MissingFrames, Receipt
 
 
@@ -42,13 +42,13 @@ def test_a_run_with_many_gaps_is_closed_at_once():
     gaps = [(2 * number, 1) for number in range(20_000)]
     began_s = time.thread_time()
     told = replace(receipt(*gaps[:10_000], stored=20_000), skipped=20_000)  # a receipt lists so many
-    assert what_is_missing(told, declared(*gaps), 40_000) == ""
+    assert describe_missing(told, declared(*gaps), 40_000) == ""
     assert time.thread_time() - began_s < 2  # each range against each took 10
 
 
 def test_nothing_is_missing():
-    assert what_is_missing(receipt(stored=5), declared(), 5) == ""
-    assert what_is_missing(receipt((2, 3), stored=5), declared((2, 3)), 8) == ""
+    assert describe_missing(receipt(stored=5), declared(), 5) == ""
+    assert describe_missing(receipt((2, 3), stored=5), declared((2, 3)), 8) == ""
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_nothing_is_missing():
         (receipt(*((2 * i, 1) for i in range(7)), stored=7), declared(), 14, "and 2 more gaps"),
     ],
 )
-def test_what_is_missing_is_said(entry, gaps, sent, text):
-    assert text in what_is_missing(entry, gaps, sent)
+def test_describe_missing_is_said(entry, gaps, sent, text):
+    assert text in describe_missing(entry, gaps, sent)

@@ -19,7 +19,7 @@ def test_slots_lie_apart_and_inside(steps):
     for size in steps:
         if size is None:
             if held:
-                ring.give_back(sum(held.popleft()))
+                ring.free(sum(held.popleft()))
             continue
         start = ring.place(size)
         if start is None:
@@ -40,7 +40,7 @@ def test_large_frames_start_on_a_page(steps):
     for size in steps:
         if size is None:
             if held:
-                ring.give_back(sum(held.popleft()))
+                ring.free(sum(held.popleft()))
             continue
         start = ring.place(size)
         if start is None:
@@ -65,7 +65,7 @@ def test_a_full_ring_has_room_again_for_what_was_given_back():
         assert ring.place(CAPACITY // 2) == start
         ring.take(start, CAPACITY // 2)
     assert ring.place(1) is None
-    ring.give_back(CAPACITY // 2)
+    ring.free(CAPACITY // 2)
     assert ring.place(CAPACITY // 2) == 0
     assert ring.place(CAPACITY // 2 + 1) is None
 

@@ -66,7 +66,7 @@ def test_a_run_that_was_given_up_is_not_spoken_of(daemon):
 INTERRUPTED = """
 def interrupt(_status):
     raise KeyboardInterrupt
-run._closing._end_in_time = interrupt
+run._closing._wait_for_end = interrupt
 try:
     run.close()
 except KeyboardInterrupt:

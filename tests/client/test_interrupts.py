@@ -61,7 +61,7 @@ def test_an_interrupted_close_goes_on_and_can_be_repeated(daemon, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run._closing, "_end_in_time", interrupt)
+        patch.setattr(run._closing, "_wait_for_end", interrupt)
         run.close()
     with pytest.raises(AcquisitionFailed, match="is closed"):
         run.put(GRAY, time=3)

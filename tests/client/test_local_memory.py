@@ -94,7 +94,7 @@ def test_a_way_that_stays_closed_is_told(daemon, left, transport, text):
 
 def test_a_last_attempt_without_time_does_not_make_a_closed_way_a_daemon_that_is_away(daemon, left, monkeypatch):
     daemon.behavior.memory = left
-    for name in ("_FIRST_ATTEMPT_S", "_LONGEST_ATTEMPT_S"):  # more than the patience leaves to any of them
+    for name in ("_FIRST_ATTEMPT_S", "_MAX_ATTEMPT_S"):  # more than the patience leaves to any of them
         monkeypatch.setattr(connect, name, 60.0)
     stands, attempts = Link.wait_writable, itertools.count()
 

@@ -155,7 +155,7 @@ def test_another_boot_id_and_no_socket_keeps_frames_until_they_are_durable(local
     [
         (OTHER, {}, "the daemon is on another machine"),
         (OURS, {"MEMORY": "1:2:3"}, "the socket there is of another daemon"),
-        (OURS, {"MEMORY": "gone"}, "the socket is not there"),
+        (OURS, {"MEMORY": "gone"}, "the socket is missing"),
     ],
 )
 def test_why_memory_is_not_handed_over(

@@ -57,7 +57,7 @@ def test_tiles_in_all_forms():
 @pytest.mark.parametrize(
     ("tiles", "levels", "text"),
     [
-        (None, 3, "of tiles only"),
+        (None, 3, "only tiles have levels"),
         ({}, "auto", "overlap None"),
         ({"overlap": 3}, "auto", "two numbers"),
         ({"overlap": (3, 4), "levels": 2}, "auto", "unknown key 'levels'"),

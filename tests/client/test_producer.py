@@ -491,7 +491,7 @@ def test_a_run_says_how_far_it_is(daemon):
         run.put(GRAY, time=0)
         with run._state.condition:  # also while others hold its lock, as in a debugger
             run._state.condition.wait_for(lambda: run._state.cursors.published == 1, WAIT_S)
-            assert repr(run) == "<Run 'cells', 1 frames put, 1 published, at work>"
+            assert repr(run) == "<Run 'cells', 1 frames put, 1 published, running>"
     assert repr(run) == "<Run 'cells', 1 frames put, 1 published, completed>"
     run = start(daemon)
     daemon.say(fatal("internal"), Closed(replace(daemon._receipt(daemon_close(daemon)), status="failed")))
@@ -504,7 +504,7 @@ def test_warnings_are_kept(daemon):
     with start(daemon) as run:
         daemon.say(Warn(daemon.dataset_id, "disk_low", "2 GB left"), Error("bad_header", "odd patch"))
         with run._state.condition:
-            assert run._state.condition.wait_for(lambda: len(run._state.warnings) == 2, WAIT_S)
+            assert run._state.condition.wait_for(lambda: len(run._state.report.warnings) == 2, WAIT_S)
         assert [(w.code, w.text) for w in run.warnings] == [("disk_low", "2 GB left"), ("bad_header", "odd patch")]
         assert run.warnings[0].time > 1.6e9
 

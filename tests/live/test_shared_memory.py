@@ -337,13 +337,13 @@ def test_large_frames_outlive_their_daemon(tmp_path: Path) -> None:
 def test_without_a_way_to_the_memory_frames_go_by_socket(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data") as daemon:
         (daemon.runtime / f"{daemon.port}.memory").unlink()
-        with pytest.raises(ConfigError, match=r"transport='shm': .*the socket is not there"):
+        with pytest.raises(ConfigError, match=r"transport='shm': .*the socket is missing"):
             acqstream.create("insisted", endpoint=daemon.endpoint, transport="shm")
         assert not (daemon.data / "insisted").exists()
         with acqstream.create("cells", endpoint=daemon.endpoint) as run:
             run.put(image_of(0, LARGE), time=0)
             assert run.transport == "ipc"
-            assert "the socket is not there" in run.transport_why
+            assert "the socket is missing" in run.transport_why
             (one,) = fetch_status(daemon.endpoint).acquisitions
             assert (one.transport, one.transport_why) == ("messages", run.transport_why)
         assert check_frames(run.path, lambda _: LARGE) == 1

@@ -118,7 +118,7 @@ def test_frames_that_are_no_tiles_end_the_run_by_name(shared_daemon: DaemonProce
 
 
 def test_frames_no_larger_than_the_overlap_are_refused_before_anything_is_made(shared_daemon: DaemonProcess) -> None:
-    with pytest.raises((AcquisitionRefused, acqstream.AcqStreamError), match="no larger than the overlap"):
+    with pytest.raises((AcquisitionRefused, acqstream.AcqStreamError), match="must be larger than the overlap"):
         acqstream.create(
             "small", endpoint=shared_daemon.endpoint, tiles={"overlap": (4, 30)}, frame=((20, 30), "uint16")
         )

@@ -163,7 +163,11 @@ REFUSED = [
     ({**OPEN, "tiles": {"overlap": [4, 4], "levels": "many"}}, "bad_header", "levels 'many'"),
     ({**OPEN, "tiles": {"overlap": [4, 4], "wait_s": float("nan")}}, "bad_header", "wait_s nan"),
     ({**OPEN, "tiles": {"overlap": [4, 4], "wait_s": -1}}, "bad_header", "wait_s -1"),
-    ({**OPEN, "frame": {"dt": "<u2", "sh": [9, 5]}, "tiles": {"overlap": [9, 4]}}, "bad_header", r"\[9, 5\] are no"),
+    (
+        {**OPEN, "frame": {"dt": "<u2", "sh": [9, 5]}, "tiles": {"overlap": [9, 4]}},
+        "bad_header",
+        r"\[9, 5\] must be larger",
+    ),
     ({**FRAME, "ds": None}, "bad_header", "'ds'"),
     ({**FRAME, "n": -1}, "bad_header", "'n'"),
     ({**FRAME, "n": True}, "bad_header", "'n'"),

@@ -68,15 +68,15 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
         options["summary"] = {**_engine_summary(name), **(options.get("summary") or {})}
         self._waiting_ended = InterruptedError("the acquisition was aborted")  # for the engine only, not a failure
         callbacks = {key: self._guarded(options.pop(key)) for key in CALLBACKS if options.get(key) is not None}
-        self._tell = options.pop("on_error", None)
-        # Before anything of the engine: its threads keep the interpreter from ending when its set-up fails.
+        self._on_error = options.pop("on_error", None)
+        # Before the engine: its threads keep the interpreter from ending when its set-up fails.
         self.run: Run = producer.create(name, on_error=self._end_with, **options)
         self._storage = RunStorage(self.run, self._verdict, self._fail)
         self._pending = PendingEvents(self.run)
         try:
             super().__init__(name=name, debug=debug, **callbacks)
         except BaseException as error:
-            self._give_up(error)
+            self._end_setup(error)
             raise
         self._acq.block_unless_aborted = self._wait_for_event
         if self._failure is not None:  # it came before there was an engine to abort
@@ -84,7 +84,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
     @property
     def _dataset(self) -> RunStorage:
-        """The library makes a storage of its own here and then uses what it finds."""
+        """The library sets a storage of its own here and then uses the value that it reads."""
         return self._storage
 
     @_dataset.setter
@@ -93,23 +93,23 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
     @property
     def receipt(self) -> Receipt | None:
-        """What was stored, where, and what is missing; None before the end."""
+        """The receipt: stored frames, path and missing frames; None before the end."""
         return self._storage.receipt
 
     def acquire(self, event_or_events: Any) -> Any:
         """As in Pycro-Manager; raises the acquisition's first error, if there is one.
 
-        With resume=True events whose frames are stored are left out; the future that is returned does not know them.
+        With resume=True events whose frames are stored are left out, also of the future that is returned.
         """
         if self._failure is not None:
             raise self._failure
         if not self.run.stored or event_or_events is None:
             return super().acquire(event_or_events)
-        left = self._pending(event_or_events)
-        if isinstance(left, list) and not left:
-            return AcquisitionFuture(self, left)
+        pending = self._pending(event_or_events)
+        if isinstance(pending, list) and not pending:
+            return AcquisitionFuture(self, pending)
         with self._event_queue.unfiltered():
-            return super().acquire(left)
+            return super().acquire(pending)
 
     @property
     def skipped(self) -> int:
@@ -125,7 +125,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
         if self._acq is None:
             return
         super().abort(exception)
-        self.mark_finished()  # that mark may have been among the events that were thrown away
+        self.mark_finished()  # the discarded events may have included that mark
 
     def await_completion(self) -> None:
         """Wait until everything is stored. Raises the first error."""
@@ -158,7 +158,7 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
             raise cause
 
     def _cause(self) -> BaseException | None:
-        """Why the acquisition fails, if it does."""
+        """The error that ends the acquisition, or None."""
         errors: tuple[BaseException | None, ...] = (self._failure, self._exception, self._acq.abort_exception_)
         for error in errors:
             if error is not None and error is not self._waiting_ended:
@@ -172,10 +172,10 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
         return ("canceled", "aborted at the microscope") if self._acq.is_abort_requested() else ("completed", "")
 
     def _end_with(self, error: AcqStreamError) -> None:
-        """The run failed while no frame was on its way: do not wait for the next one."""
+        """The run failed between two frames: do not wait for the next one."""
         self._fail(error)
-        if self._tell is not None:
-            self._tell(error)
+        if self._on_error is not None:
+            self._on_error(error)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -190,9 +190,9 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
             raise self._cause() or self._waiting_ended
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` such that what it raises ends the acquisition with that error.
+        """`function` such that its errors end the acquisition.
 
-        The library would go on without the thread that called it, end without a word, or wait for ever.
+        The library would continue without the thread that called it, end without an error, or wait for ever.
         """
 
         @functools.wraps(function)
@@ -209,12 +209,12 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 
         return call
 
-    def _give_up(self, error: BaseException) -> None:
+    def _end_setup(self, error: BaseException) -> None:
         """The set-up failed: end what it started."""
         acq = getattr(self, "_acq", None)
         if acq is not None:
             if not acq.is_started():
-                acq.start()  # its threads end only if all of them are there
+                acq.start()  # its threads end only if all of them exist
             self._fail(error)
             self._storage.block_until_finished()
             return
@@ -228,7 +228,9 @@ class Acquisition(PythonBackendAcquisition):  # type: ignore[misc]
 def _engine_summary(name: str) -> dict[str, Any]:
     """Summary metadata as the engine makes it. Raises ConfigError where no acquisition could work."""
     if Engine.get_instance() is None:
-        raise ConfigError("there is no Python back end; call pycromanager.start_headless(..., python_backend=True)")
+        raise ConfigError(
+            "Pycro-Manager has no Python back end; call pycromanager.start_headless(..., python_backend=True)"
+        )
     core = Engine.get_core()
     try:
         summary = plain(AcqEngMetadata.make_summary_metadata(core, None))
@@ -243,7 +245,7 @@ def _engine_summary(name: str) -> dict[str, Any]:
 
 
 def _open_queues(acq: Any) -> None:
-    """Let the engine's threads get rid of their frames: those that took them in have ended, or will."""
+    """Unblock the engine's threads that pass frames on, as the receiving threads have ended, or will."""
     for queue in (acq.first_dequeue_, *acq.processor_output_queues_.values()):
         with queue.mutex:
             queue.maxsize = sys.maxsize

@@ -13,16 +13,16 @@ from acqstream.client.pycromanager.pending_events import PendingEvents
 
 
 class PendingEventQueue(EventQueue):  # type: ignore[misc]
-    """Takes events from `acquire`, which has filtered them (`unfiltered`), and from hooks, which have not."""
+    """Takes events from `acquire`, which filters them first (`unfiltered`), and from hooks."""
 
     def __init__(self, pending: PendingEvents) -> None:
         super().__init__()
         self._pending = pending
-        self._of_thread = threading.local()  # is_filtered: what this thread puts was filtered before
+        self._of_thread = threading.local()  # is_filtered: events of this thread were filtered before
 
     @contextmanager
     def unfiltered(self) -> Iterator[None]:
-        """What this thread puts inside the block goes in as it is."""
+        """Events that this thread puts inside the block are not filtered."""
         self._of_thread.is_filtered = True
         try:
             yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 ABORT_S = 1.0
-"""How long after the hook raised Pycro-Manager has surely emptied its queue of events."""
+"""Delay after which Pycro-Manager has emptied its queue of events when the hook raised."""
 
 ProcessFunction = Callable[[Any, dict[str, Any], Any], "tuple[Any, dict[str, Any]] | None"]
 
@@ -28,8 +28,8 @@ class EventQueue(Protocol):
 def forward(run: Run, *, keep_local: bool = False) -> ProcessFunction:
     """A function for `image_process_fn` of an acquisition, with either back end, that puts every frame into `run`.
 
-    The frames are not stored by Pycro-Manager (the function returns None), unless keep_local asks for both. What `put`
-    raises ends the acquisition; Pycro-Manager raises it again as an `Exception` with its text.
+    The frames are not stored by Pycro-Manager (the function returns None), unless keep_local requests both. An error of
+    `put` ends the acquisition; Pycro-Manager raises it again as an `Exception` with its text.
 
     Frames that were stored before a run with resume=True was opened are dropped; `PendingEvents` leaves their events
     out, so that they are not acquired at all.

@@ -1,4 +1,4 @@
-"""What is stored with a frame: its axes, and its metadata without what Pycro-Manager gets wrong."""
+"""Axes and metadata to store with a frame, with corrections of wrong entries by Pycro-Manager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acqstream.model.pixel_type import SIGNIFICANT_BITS
 
 AXES_KEY = "Axes"
 ELAPSED_KEY = "ElapsedTime-ms"
-# Numbers that the core tells as text in hardware sequences.
+# Numbers that the core gives as text in hardware sequences.
 _NUMBER_KEYS = frozenset({"Binning", "BitDepth", "ImageNumber", "ROI-X-start", "ROI-Y-start"})
 
 
@@ -47,7 +47,7 @@ class FrameRecorder:
         stored = {str(key): plain(value) for key, value in metadata.items() if key != AXES_KEY and value is not None}
         for key in _NUMBER_KEYS & stored.keys():
             stored[key] = _number(stored[key])
-        # Text in hardware sequences and without pixel type when snapped: the array knows better.
+        # Text in hardware sequences, and without pixel type for snaps, so the array decides.
         stored.update(_pixel_keys(pixels))
         stored = {**_viewer_keys(stored), **stored}
         time_ns = self._set_times(stored)
@@ -81,7 +81,7 @@ def _pixel_keys(image: NDArray[Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Text that is an integer as one; the rest ("2x2") as it is."""
+    """An integer for its text; other values ("2x2") unchanged."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 

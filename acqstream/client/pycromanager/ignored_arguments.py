@@ -1,4 +1,4 @@
-"""Arguments of `pycromanager.Acquisition` that have no effect here: users have them in their scripts."""
+"""Arguments of `pycromanager.Acquisition` that have no effect here, but occur in scripts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _CALLER_LEVEL = 3  # of the warning: the script that makes the Acquisition
 
 
 def without_ignored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """options without the arguments that have no effect; one UserWarning names those that ask for something."""
-    given = [name for name in _IGNORED if options.get(name) not in (None, False)]
-    if given:
+    """options without the arguments that have no effect; one UserWarning names those with a value."""
+    effectless = [name for name in _IGNORED if options.get(name) not in (None, False)]
+    if effectless:
         text = (
-            f"{', '.join(given)} has no effect on an acquisition that the acqstream daemon stores; "
+            f"{', '.join(effectless)} has no effect on an acquisition that the acqstream daemon stores; "
             "look at the dataset with `acqstream view` while it grows"
         )
         warnings.warn(text, stacklevel=_CALLER_LEVEL)

@@ -1,4 +1,4 @@
-"""The events of a resumed run that are left to acquire: those whose frames are not stored."""
+"""The events of a resumed run whose frames are not stored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from acqstream.client.run import Run
 
 Event = Mapping[str, Any]
-# What an event without them takes over from the events before it.
+# Settings that an event without them inherits from the events before it.
 _SETTINGS = ("x", "y", "z", "stage_positions", "config_group", "exposure", "slm_pattern")
 
 
 class PendingEvents:
-    """Takes stored events out of what is to be acquired with `run`; call it with the events of every `acquire`.
+    """Removes stored events from those to acquire with `run`; call it with the events of every `acquire`.
 
-    The first event after skipped ones gets the settings that these would have left behind, and start times move
-    forward by what is skipped. skipped counts the events that were taken out.
+    The first event after skipped ones gets the settings that these would have made, and start times move
+    forward by the skipped time. skipped counts the removed events.
     """
 
     def __init__(self, run: Run) -> None:
@@ -34,23 +34,23 @@ class PendingEvents:
         self.skipped = 0
 
     def __call__(self, events: Any) -> Any:
-        """What is left of an event, a list or a generator of events: a list, which may be empty, or a generator."""
+        """Remove stored events from an event, a list or a generator; returns a list (maybe empty) or a generator."""
         if isinstance(events, GeneratorType):
-            return self._left_of(events)
-        return list(self._left_of([events] if isinstance(events, Mapping) else events))
+            return self._pending_of(events)
+        return list(self._pending_of([events] if isinstance(events, Mapping) else events))
 
-    def _left_of(self, events: Any) -> Iterator[Any]:
+    def _pending_of(self, events: Any) -> Iterator[Any]:
         for event in events:
             if isinstance(event, list):  # a generator may give lists
-                if left := self(event):
-                    yield left
-            elif (one := self._pending(event)) is not None:
-                yield one
+                if pending := self(event):
+                    yield pending
+            elif (pending := self._pending(event)) is not None:
+                yield pending
 
     def _pending(self, event: Any) -> Any:
-        """The event with what it takes over; None if its frame is stored."""
+        """The event with its inherited settings; None if its frame is stored."""
         if not self._stored or not isinstance(event, Mapping):
-            return event  # an event that is none is refused where it is acquired
+            return event  # an invalid event is refused where it is acquired
         with self._lock:
             if self._is_stored(event):
                 self._skip(event)
@@ -75,7 +75,7 @@ class PendingEvents:
         try:
             return axes in self._stored
         except ProtocolError:
-            return False  # no frame can have such axes: `put` tells what is wrong with them
+            return False  # no frame can have such axes: `put` raises the error
 
     def _skip(self, event: Event) -> None:
         self.skipped += 1

@@ -1,4 +1,4 @@
-"""Arguments of `pycromanager.Acquisition` that mean nothing here, and an error that says what to do instead."""
+"""Arguments of `pycromanager.Acquisition` without a meaning here, and an error with the replacement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refuse_directory(name: object, others: tuple[object, ...], options: Mapping[
 
 
 def _data_directory(options: Mapping[str, Any]) -> str:
-    """The daemon's data directory as the end of a sentence, empty where no daemon tells it."""
+    """The daemon's data directory as the end of a sentence, empty where no daemon reports it."""
     keys = {key: options[key] for key in ("server_key", "keys") if options.get(key) is not None}
     try:
         endpoint = str(options.get("endpoint") or find_endpoint())

@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 class RunStorage:
-    """What the Python back end's engine asks of a storage; frames come in the engine's saving thread.
+    """The storage of the Python back end's engine; frames come in the engine's saving thread.
 
-    verdict tells status and reason of the end, fail takes what goes wrong and ends the acquisition.
+    verdict returns status and reason of the end, fail takes an error and ends the acquisition.
     """
 
     def __init__(self, run: Run, verdict: Callable[[], tuple[str, str]], fail: Callable[[BaseException], None]) -> None:
@@ -27,15 +27,15 @@ class RunStorage:
         self._verdict = verdict
         self._fail = fail
         self._recorder = FrameRecorder()
-        self._dropped = 0  # frames that came although they are stored
+        self._dropped = 0  # frames that came again
         self._finishing = False
         self._finished = threading.Event()
 
     def initialize(self, summary_metadata: Mapping[str, Any]) -> None:
-        """Nothing is left to do: an error here would leave threads of the engine behind for ever."""
+        """Do nothing: an error here would keep threads of the engine for ever."""
 
     def put_image(self, axes: Mapping[str, Any], pixels: object, metadata: Mapping[str, Any]) -> None:
-        """Send one frame. Waiting here slows the engine down; what is raised comes out of `await_completion`."""
+        """Send one frame. Waiting here slows the engine down; `await_completion` raises the error."""
         try:
             frame = self._recorder.record(pixels, {**metadata, AXES_KEY: axes})
             if frame.axes in self.run.stored:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 AXIS_NAMES = {"t": "time", "p": "position", "c": "channel", "z": "z", "g": "grid", "cam": "camera"}
 COUNTER = "frame"
 AXES_NOTE = "acqstream_axes"
-"""Key in the metadata of an event of a resumed run: its axes, which stored events before it have a part in."""
+"""Key in the metadata of an event of a resumed run: its axes, which depend on the stored events before it."""
 
 
 class AxisTranslator:
-    """Axes of the frames of one run, asked once per frame, in order of arrival.
+    """Axes of the frames of one run; call `translate` once per frame, in order of arrival.
 
     The plan and the first frame fix the set of axes; a frame that lacks one gets 0 there. With `counter` there is the
     axis `frame` besides, the number of earlier frames with the same other axes, so that all frames differ. integers
-    asks for channel numbers where the names are not known before the run.
+    requests channel numbers where the names are not known before the run.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class AxisTranslator:
         self._plan = plan
         self._counter = not plan.is_unique if counter is None else counter
         self._seen: Counter[tuple[AxisValue, ...]] = Counter()
-        self._foreseen: Counter[tuple[AxisValue, ...]] = Counter()
+        self._expected: Counter[tuple[AxisValue, ...]] = Counter()
         self._keys = list(plan.keys)
         if cameras > 1:
             self._keys.append("cam")
@@ -58,11 +58,11 @@ class AxisTranslator:
             return {**note, **camera}
         return self._axes(index, event, self._seen)
 
-    def foresee(self, event: MDAEvent, cameras: int) -> list[dict[str, AxisValue]]:
-        """The axes of the frames that `event` is to make, one per camera; asked once per event, in their order."""
+    def expected_axes(self, event: MDAEvent, cameras: int) -> list[dict[str, AxisValue]]:
+        """The axes of the frames that `event` will make, one per camera; call it once per event, in their order."""
         index = _index_of(event)
         indices = [index] if cameras == 1 else [{**index, "cam": camera} for camera in range(cameras)]
-        return [self._axes(one, event, self._foreseen) for one in indices]
+        return [self._axes(entry, event, self._expected) for entry in indices]
 
     def _axes(
         self, index: Mapping[str, Any], event: MDAEvent, counts: Counter[tuple[AxisValue, ...]]
@@ -119,7 +119,7 @@ class AxisTranslator:
             axes[_axis_name(key)] = str(value or 0) if key in self._text_keys else int(value or 0)
 
     def _add_late(self, axes: dict[str, AxisValue], keys: list[str], index: Mapping[str, Any], event: MDAEvent) -> None:
-        """Keys that no earlier frame had: left out where the counter tells frames apart anyway, else kept."""
+        """Add keys that no earlier frame had, unless the counter already makes the axes of frames unique."""
         if self._counter:
             self.dropped_keys.update(keys)
             return
@@ -134,7 +134,7 @@ def _index_of(event: MDAEvent) -> dict[str, Any]:
 def _axis_name(key: str) -> str:
     name = AXIS_NAMES.get(key, key)
     if name == COUNTER or (key not in AXIS_NAMES and name in AXIS_NAMES.values()):
-        name += "_index"  # a user's own key must not fall together with ours
+        name += "_index"  # a user's own key must not become one of ours
     name = re.sub(r"\W", "_", name, flags=re.ASCII)[:64]
     return name if name and not name[0].isdigit() else f"_{name}"[:64]
 

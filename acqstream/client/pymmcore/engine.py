@@ -1,4 +1,4 @@
-"""An engine around the user's engine, which hands every frame on before anyone else sees it."""
+"""An engine around the user's engine, which sends every frame before other listeners get it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from useq import MDAEvent, MDASequence
 
 logger = logging.getLogger(__name__)
-Payload = Any  # (image, event, metadata), or None for a frame that did not come
+Payload = Any  # (image, event, metadata), or None for a missing frame
 _OWN = frozenset({"_acqstream_inner", "_acqstream_core", "_acqstream_streamer"})
 
 
@@ -41,7 +41,7 @@ class StreamingEngine(PMDAEngine):
         self._acqstream_streamer = streamer
 
     def __getattr__(self, name: str) -> Any:
-        if name in _OWN:  # not set yet: a copy is being made
+        if name in _OWN:  # not set yet, as in a copy
             raise AttributeError(name)
         return getattr(self._acqstream_inner, name)
 
@@ -67,7 +67,7 @@ class StreamingEngine(PMDAEngine):
         make = getattr(self._acqstream_inner, "event_iterator", iter)
         sink = self._acqstream_streamer.sink
         try:
-            yield from make(sink.left_of(events) if sink is not None else events)
+            yield from make(sink.pending_events(events) if sink is not None else events)
             self._acqstream_streamer.complete()
         except Exception as error:
             self._acqstream_streamer.keep(error)
@@ -119,27 +119,27 @@ class StreamingEngine(PMDAEngine):
             self._acqstream_streamer.end(core.mda.status.finish_reason if core is not None else None)
 
     def _forward(self, event: MDAEvent) -> Generator[Payload, str | None, None]:
-        """The payloads of the inner engine, each after it was handed on; what the runner sends goes in."""
+        """The payloads of the inner engine, each sent first; signals of the runner go to the inner engine."""
         expected = _frames_of(event) * self._cameras() if acquires(event) else 0
         depth = self._bit_depth()
-        came = 0
+        count = 0
         is_canceled = False
         stream = _as_generator(self._acqstream_inner.exec_event(event))
         try:
             payload = next(stream, ...)
             while payload is not ...:
-                self._hand_on(payload, depth)
-                came += 1
+                self._send_frame(payload, depth)
+                count += 1
                 signal = yield payload
                 is_canceled = is_canceled or signal == "cancel"
                 payload = _send(stream, signal)
         finally:
             stream.close()
         sink = self._acqstream_streamer.sink
-        if sink is not None and came < expected and not is_canceled:
-            sink.lose(expected - came, reason=f"no image came for the event with index {plain(event.index)}")
+        if sink is not None and count < expected and not is_canceled:
+            sink.lose(expected - count, reason=f"no image came for the event with index {plain(event.index)}")
 
-    def _hand_on(self, payload: Payload, depth: int) -> None:
+    def _send_frame(self, payload: Payload, depth: int) -> None:
         sink = self._acqstream_streamer.sink
         if sink is None:
             return

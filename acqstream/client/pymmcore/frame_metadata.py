@@ -1,4 +1,4 @@
-"""Metadata of one frame: what the engine tells, plain, and the keys that viewers of NDTiff look for."""
+"""Metadata of one frame: the values of the engine, and the keys that viewers of NDTiff read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from useq import MDAEvent
 
 _LEFT_OUT = frozenset({"format", "version", "mda_event"})
-# The sequence is in the summary, once: in every frame it would weigh more than a small image.
+# The summary has the sequence once; in every frame it would be larger than a small image.
 _EVENT_LEFT_OUT = frozenset({"sequence", "slm_image"})
-_NOTES = frozenset({"runner_t0", AXES_NOTE})  # of the runner to its engine, removed again after the frame; and ours
+_NOTES = frozenset({"runner_t0", AXES_NOTE})  # the runner's for its engine, removed after the frame, and ours
 
 
 def frame_metadata(event: MDAEvent, meta: Mapping[str, Any], elapsed_ms: float) -> dict[str, Any]:
-    """Metadata to store with a frame; elapsed_ms since the start of the run is used where `meta` does not tell it."""
+    """Metadata to store with a frame; elapsed_ms since the start of the run is used where `meta` lacks it."""
     stored = {str(key): plain(value) for key, value in meta.items() if key not in _LEFT_OUT}
     stored.setdefault("runner_time_ms", elapsed_ms)
     stored["mda_event"] = _event_fields(event)
@@ -52,7 +52,7 @@ def _viewer_keys(event: MDAEvent, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def capture_time_ns(meta: Mapping[str, Any]) -> int:
-    """When the core received the frame, in ns since 1970; now, where the camera's metadata does not tell."""
+    """Time at which the core received the frame, in ns since 1970; now, where the camera's metadata lack it."""
     camera = meta.get("camera_metadata")
     received_ns = parse_received_ns(camera.get("TimeReceivedByCore")) if camera else None
     return time.time_ns() if received_ns is None else received_ns

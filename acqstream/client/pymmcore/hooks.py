@@ -1,4 +1,4 @@
-"""The two ways to attach: for the runs of a `with` block, and for every run from now on."""
+"""Attaches to a core, for the runs of a `with` block or for every run from now on."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def streaming(
     runs in the block, also where `core.mda.run` could not: leaving without one means that all of them are stored.
     """
 
-    def options_of(begun: int) -> Mapping[str, Any]:
-        numbered = {"on_exists": "number", "resume": False} if begun else {}
+    def options_of(number: int) -> Mapping[str, Any]:
+        numbered = {"on_exists": "number", "resume": False} if number else {}
         return {"endpoint": endpoint, **options, **numbered}
 
-    attachment = Attachment(core, lambda sequence, begun: name, options_of, counter=counter, missing=missing)
+    attachment = Attachment(core, lambda sequence, number: name, options_of, counter=counter, missing=missing)
     try:
         yield attachment.streamer
     except BaseException:
@@ -73,13 +73,13 @@ def install(
     missing: MissingPolicy = "error",
     **options: Any,
 ) -> Installation:
-    """Send the frames of every run from now on to the daemon, whoever starts it, each as a dataset of its own.
+    """Send the frames of every run from now on to the daemon, each run as a dataset of its own.
 
     name is a function of the sequence, or a text in which {time} stands for the start, with a format as in
     "cells_{time:%H%M}"; by default the time alone. Names that are taken get a number. The rest is as in `streaming`.
     """
     chosen = {"on_exists": "number", "endpoint": endpoint, **options}
-    return Installation(Attachment(core, _naming(name), lambda begun: chosen, counter=counter, missing=missing))
+    return Installation(Attachment(core, _naming(name), lambda number: chosen, counter=counter, missing=missing))
 
 
 class Attachment:
@@ -112,17 +112,17 @@ class Attachment:
         return thread is not None and thread is not threading.current_thread() and thread.is_alive()
 
     def finish(self, *, cancel: bool) -> bool:
-        """Wait for the run that is on, after canceling it if so asked, and detach; True if the engine was not ours."""
+        """Wait for the run that is on, first canceled if `cancel`, and detach; True if the engine was not ours."""
         if cancel and self.is_running:
             self._core.mda.cancel()
         self.streamer.wait()
         return self.detach()
 
     def detach(self) -> bool:
-        """Put the former engine back, unless somebody else put theirs there: then True.
+        """Put the former engine back, unless it was replaced by another one: then True.
 
-        A run whose thread is gone without a word (a keyboard interrupt) is closed as failed. The runner then still
-        believes it is running and keeps its engine: ours stays, without effect.
+        A run whose thread has ended without closing it (a keyboard interrupt) is closed as failed. The runner then
+        still counts as running and keeps its engine: ours stays, without effect.
         """
         if self.streamer.sink is not None:
             stop_camera(self._core)
@@ -136,7 +136,7 @@ class Attachment:
 
 
 class Installation:
-    """What `install` gives: `uninstall`, and how the last run went."""
+    """The result of `install`: `uninstall`, and the state of the last run."""
 
     def __init__(self, attachment: Attachment) -> None:
         self._attachment = attachment
@@ -147,12 +147,12 @@ class Installation:
 
     @property
     def last_receipt(self) -> Receipt | None:
-        """None while the last run is on, and when the daemon had no last word."""
+        """None during the last run, and when it ended without a receipt."""
         return self._attachment.streamer.last_receipt
 
     @property
     def last_error(self) -> AcqStreamError | None:
-        """Why the last run is not stored, or not whole."""
+        """The error why the last run is not stored, or incomplete; else None."""
         return self._attachment.streamer.last_error
 
     def uninstall(self) -> None:
@@ -174,7 +174,7 @@ def _attach(core: CMMCorePlus, streamer: Streamer) -> StreamingEngine:
         return attached
     if not engine._acqstream_streamer.is_detached:
         raise ConfigError("this core's frames already go to a daemon; uninstall that, or leave its block, first")
-    engine._acqstream_streamer = streamer  # one that could not be taken out, see `Attachment.detach`
+    engine._acqstream_streamer = streamer  # one that could not be removed, see `Attachment.detach`
     return engine
 
 
@@ -185,6 +185,6 @@ def _engine_of(core: CMMCorePlus) -> PMDAEngine | None:
 
 def _naming(source: NameSource) -> Naming:
     if callable(source):
-        return lambda sequence, begun: source(sequence)
+        return lambda sequence, number: source(sequence)
     template = DEFAULT_NAME if source is None else source
-    return lambda sequence, begun: template.format(time=datetime.now().astimezone())
+    return lambda sequence, number: template.format(time=datetime.now().astimezone())

@@ -1,4 +1,4 @@
-"""The events of a resumed run that are left to acquire: those whose frames are not stored."""
+"""The events of a resumed run whose frames are not stored."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from acqstream.client.pymmcore.sequence_plan import acquires
 if TYPE_CHECKING:
     from useq import MDAEvent
 
-# What an event without them takes over from the events before it.
+# Settings that an event without them inherits from the events before it.
 _SETTINGS = ("x_pos", "y_pos", "z_pos", "channel", "exposure", "roi", "slm_image")
 
 
 class PendingMDAEvents:
-    """Takes stored events out of a run before any hardware is touched.
+    """Removes stored events from a run before any hardware is touched.
 
     stored are the axes of stored frames; every event makes one frame per camera. An event of which only some frames
-    are stored is left in. skipped counts the events that were taken out.
+    are stored is kept. skipped counts the removed events.
 
-    The first event after skipped ones gets the settings that these would have left behind. An action that stands
-    before a stored frame was carried out and is not repeated, except the last autofocus of a position: its result
-    died with the engine.
+    The first event after skipped ones gets the settings that these would have made. An action before a
+    stored frame was carried out and is not repeated, except the last autofocus of a position, whose result ended with
+    the engine.
     """
 
     def __init__(self, stored: Collection[Mapping[str, Any]], translator: AxisTranslator, *, cameras: int = 1) -> None:
@@ -41,13 +41,13 @@ class PendingMDAEvents:
         self.skipped = 0
 
     def filter(self, events: Iterable[MDAEvent]) -> Iterator[MDAEvent]:
-        """The events to carry out, in order; one event is looked ahead."""
+        """The events to carry out, in order; looks one event ahead."""
         due: MDAEvent | None = None
         for event in events:
             if not acquires(event):
                 self._actions.append(event)
                 continue
-            axes = self._translator.foresee(event, self._cameras)
+            axes = self._translator.expected_axes(event, self._cameras)
             if all(key in self._stored for key in axes):
                 self._skip(event)
                 if due is not None and due.keep_shutter_open:  # for this event, which does not come
@@ -56,28 +56,28 @@ class PendingMDAEvents:
             if due is not None:
                 yield due
             yield from self._actions_before(event)
-            due = self._timed(self.with_settings(_noted(event, axes[0])))
+            due = self._timed(self.with_settings(_with_axes(event, axes[0])))
         if due is not None:
             yield due
         yield from map(self._timed, self._actions)
 
     def is_stored(self, event: MDAEvent) -> bool:
-        """The same for one event that comes by itself, as from a queue: True if it is to be left out.
+        """The same for a single event, as from a queue: True if it is to be left out.
 
-        Otherwise `event` knows its axes from now on, and may still need `with_settings`.
+        Otherwise `event` carries its axes from now on, and may still need `with_settings`.
         """
         parts = getattr(event, "events", None) or (event,)
-        foreseen = [(part, self._translator.foresee(part, self._cameras)) for part in parts if acquires(part)]
-        if foreseen and all(key in self._stored for _, axes in foreseen for key in axes):
-            for part, _ in foreseen:
+        expected = [(part, self._translator.expected_axes(part, self._cameras)) for part in parts if acquires(part)]
+        if expected and all(key in self._stored for _, axes in expected for key in axes):
+            for part, _ in expected:
                 self._skip(part)
             return True
-        for part, axes in foreseen:
+        for part, axes in expected:
             part.metadata[AXES_NOTE] = axes[0]
         return False
 
     def with_settings(self, event: MDAEvent) -> MDAEvent:
-        """`event` with the settings that it would have taken over from skipped ones."""
+        """`event` with the settings that it would have inherited from skipped ones."""
         update = {name: value for name, value in self._settings.items() if getattr(event, name) is None}
         if self._properties:
             own = {(device, name): value for device, name, value in event.properties or ()}
@@ -101,7 +101,7 @@ class PendingMDAEvents:
 
     def _actions_before(self, event: MDAEvent) -> Iterator[MDAEvent]:
         autofocus = self._autofocus.pop(event.index.get("p"), None)
-        if autofocus is not None and not any(isinstance(one.action, HardwareAutofocus) for one in self._actions):
+        if autofocus is not None and not any(isinstance(action.action, HardwareAutofocus) for action in self._actions):
             yield autofocus.model_copy(update={"min_start_time": None, "reset_event_timer": False})
         yield from map(self._timed, self._actions)
         self._actions.clear()
@@ -113,6 +113,6 @@ class PendingMDAEvents:
         return event.model_copy(update={"min_start_time": start_s, "reset_event_timer": resets})
 
 
-def _noted(event: MDAEvent, axes: Mapping[str, Any]) -> MDAEvent:
-    """A copy that knows its axes: the same event may stand in a list more than once."""
+def _with_axes(event: MDAEvent, axes: Mapping[str, Any]) -> MDAEvent:
+    """A copy with its axes, as a list may contain the same event more than once."""
     return event.model_copy(update={"metadata": {**event.metadata, AXES_NOTE: axes}})

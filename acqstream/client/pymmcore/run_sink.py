@@ -32,10 +32,10 @@ MissingPolicy = Literal["error", "warn"]
 
 
 class RunSink:
-    """Takes the frames of one run, in the acquisition thread; `put` waiting there is what slows the camera down.
+    """Takes the frames of one run, in the acquisition thread, where a waiting `put` slows the camera down.
 
-    options go to `acqstream.create`; what they say of summary, axes, frame, expect and tiles goes before what sequence
-    and camera tell. has_plain_engine: every event makes one image per camera.
+    options go to `acqstream.create`; their summary, axes, frame, expect and tiles take precedence over the values from
+    sequence and camera. has_plain_engine: every event makes one image per camera.
     """
 
     def __init__(
@@ -57,13 +57,15 @@ class RunSink:
         self._checked: tuple[str, tuple[int, ...]] | None = None  # dtype and shape of the last frame, known to fit
         self._lost: list[str] = []
         self._stored: Collection[Mapping[str, Any]] = ()  # axes of frames of an earlier run, which this one resumes
-        self.pending: PendingMDAEvents | None = None  # takes stored events out; None where there are none, or cannot be
+        self.pending: PendingMDAEvents | None = (
+            None  # removes stored events; None where none are stored, or the engine forbids it
+        )
         self._is_filtered = False
         self.run: Run
         self.receipt: Receipt | None = None
         self.delivered = 0
         self.skipped = 0
-        self.dropped = 0  # frames that came although they are stored
+        self.dropped = 0  # frames that came again
 
     def setup(self, sequence: MDASequence, meta: Mapping[str, Any] | None) -> None:
         """Open the acquisition. meta is the inner engine's summary.
@@ -89,14 +91,14 @@ class RunSink:
         if options.get("resume"):
             self._resume(cameras)
 
-    def left_of(self, events: Iterable[MDAEvent]) -> Iterable[MDAEvent]:
-        """The events whose frames are not stored; asked for before the engine combines events."""
+    def pending_events(self, events: Iterable[MDAEvent]) -> Iterable[MDAEvent]:
+        """The events whose frames are not stored; called before the engine combines events."""
         self._is_filtered = True
         return events if self.pending is None else self.pending.filter(events)
 
     @property
     def unfiltered(self) -> PendingMDAEvents | None:
-        """What knows the stored events, where they are not taken out yet."""
+        """The filter of stored events, where they are not removed yet."""
         return None if self._is_filtered else self.pending
 
     def append(
@@ -122,13 +124,13 @@ class RunSink:
         self.delivered += 1
 
     def skip(self, frames: int = 1, *, reason: str = "skipped by the engine") -> None:
-        """Tell that the next `frames` frames will never come, as the engine decided."""
+        """Declare that the next `frames` frames will never come, as the engine decided."""
         if frames > 0:
             self.run.skip(frames, reason=reason)
             self.skipped += frames
 
     def lose(self, frames: int, *, reason: str) -> None:
-        """As `skip`, for frames that should have come: the run does not count as whole."""
+        """As `skip`, for frames that should have come, which make the run incomplete."""
         self.skip(frames, reason=reason)
         self._lost.append(f"{frames}: {reason}")
         logger.warning("%s: %d frames are missing: %s", self.name, frames, reason)
@@ -169,7 +171,7 @@ class RunSink:
             logger.warning("%s: nothing was acquired: all frames are stored already", self.name)
 
     def _set_tiles(self, options: dict[str, Any], tiles: TilePlan | None) -> None:
-        """Tiles as the sequence tells, unless the caller knows better; `levels` are for runs with tiles only."""
+        """Set the tiles of the sequence, unless the caller gives others; `levels` are for runs with tiles only."""
         options.setdefault("tiles", None if tiles is None else {"overlap": tiles.overlap})
         if options["tiles"] is None:
             options.pop("levels", None)
@@ -180,7 +182,7 @@ class RunSink:
         return ", ".join(sorted(self._translator.dropped_keys))
 
     def _missing(self, text: str) -> AcquisitionFailed:
-        return AcquisitionFailed(f"acquisition {self.name!r} is not whole: {text}", code="frames_missing")
+        return AcquisitionFailed(f"acquisition {self.name!r} is incomplete: {text}", code="frames_missing")
 
     def _check_frame(self, image: NDArray[Any]) -> None:
         try:
@@ -192,14 +194,14 @@ class RunSink:
 
 
 def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
-    """Shape and dtype of the camera's images, if it tells. Raises ConfigError if they cannot be stored."""
+    """Shape and dtype of the camera's images, None if unknown. Raises ConfigError if they cannot be stored."""
     name, shape = info.get("dtype"), info.get("plane_shape")
     if name is None or shape is None:
         return None
     try:
         dtype = np.dtype(name)
     except TypeError:
-        return None  # a camera that never took an image may tell nonsense; the first frame shows
+        return None  # a camera without any image yet may report nonsense; the first frame decides
     try:
         pixel_type_of(dtype.str, tuple(shape))
     except ValueError as error:
@@ -212,6 +214,6 @@ def _frame_kind(info: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, in one line, for the receipt."""
+    """Type and first line of the error, for the receipt."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Summary metadata of a run: the engine's summary, the sequence once, and the keys that viewers of NDTiff look for."""
+"""Summary metadata of a run: the engine's summary, the sequence once, and the keys that viewers of NDTiff read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SEQUENCE_BYTES = 512 * 1024  # a message's header, which holds the summary, 
 
 
 def run_summary(name: str, sequence: MDASequence, meta: Mapping[str, Any], plan: SequencePlan) -> dict[str, Any]:
-    """The summary to store. meta is what the inner engine's `setup_sequence` gave."""
+    """The summary to store. meta is the result of the inner engine's `setup_sequence`."""
     summary = {str(key): plain(value) for key, value in meta.items() if key != "mda_sequence"}
     summary["Prefix"] = name
     summary["StartTime"] = summary.get("datetime") or datetime.now().astimezone().isoformat()

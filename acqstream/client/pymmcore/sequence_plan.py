@@ -1,4 +1,4 @@
-"""What a sequence tells before it runs: its axes, channel names, grid cells, number of frames."""
+"""Properties of a sequence before it runs: axes, channel names, grid cells, number of frames."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class GridCells:
 
 @dataclass(frozen=True, slots=True)
 class SequencePlan:
-    """What is known before the run.
+    """Properties of a sequence that are known before the run.
 
     keys are the index keys that occur, slowest first, empty when unknown. is_known is False for lists, generators and
-    queues of events. is_unique tells that no two events share an index. names_as_values tells that channel names can
-    stand for the channels. frames counts the images of one camera, None when unknown.
+    queues of events. is_unique: no two events share an index. names_as_values: channel names can be the
+    values of the axis. frames counts the images of one camera, None when unknown.
     """
 
     keys: tuple[str, ...] = ()
@@ -104,8 +104,8 @@ def _count(sequence: MDASequence, *, has_parts: bool) -> tuple[int | None, bool]
         return None, not has_parts
     indices: set[tuple[tuple[str, int], ...]] = set()
     count = 0
-    for seen, event in enumerate(islice(sequence, MAX_COUNTED_EVENTS + 1)):
-        if seen == MAX_COUNTED_EVENTS:
+    for position, event in enumerate(islice(sequence, MAX_COUNTED_EVENTS + 1)):
+        if position == MAX_COUNTED_EVENTS:
             return None, not has_parts
         if acquires(event):
             count += 1
@@ -134,14 +134,14 @@ def is_axis_text(name: str) -> bool:
 
 
 def _grid_cells(sequence: MDASequence) -> GridCells | None:
-    """Cells of all grid plans, or None if one of them does not tell them (random points)."""
+    """Cells of all grid plans, or None if one of them has none (random points)."""
     main = () if sequence.grid_plan is None else _cells(sequence.grid_plan)
     by_position: dict[int, tuple[Cell, ...]] = {}
     for number, position in enumerate(sequence.stage_positions):
         if position.sequence is None:
             continue
         if any(part.grid_plan is not None for part in islice(sequence_parts(position.sequence), 1, None)):
-            return None  # grids within grids: which one an index means is not told
+            return None  # grids within grids: an index does not identify one
         if position.sequence.grid_plan is not None:
             cells = _cells(position.sequence.grid_plan)
             if cells is None:

@@ -1,4 +1,4 @@
-"""The runs of one engine, one after another: which one is on, how it ended, what went wrong."""
+"""The runs of one engine, one after another, with the result and error of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Options = Callable[[int], Mapping[str, Any]]  # the number of earlier runs -> op
 class Streamer:
     """Makes an acquisition of every run; created by `streaming` and `install`.
 
-    last_run, last_receipt and last_error are those of the run that began last. first_error is the first of all runs.
+    last_run, last_receipt and last_error are those of the run that started last. first_error is the first of all runs.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class Streamer:
         self._stop = stop  # ends the engine's run from any thread
         self._counter = counter
         self._missing: MissingPolicy = missing
-        self._begun = 0
+        self._n_runs = 0
         self._sink: RunSink | None = None
         self._last: RunSink | None = None
-        self._cause: BaseException | None = None  # why the engine's run fails, where it told
+        self._cause: BaseException | None = None  # the error of the engine's run, if known
         self._ended = threading.Event()
         self._ended.set()
-        self.thread: threading.Thread | None = None  # in which the run goes on
+        self.thread: threading.Thread | None = None  # of the present run
         self.is_detached = False
         self.first_error: AcqStreamError | None = None
         self.last_error: AcqStreamError | None = None
 
     @property
     def sink(self) -> RunSink | None:
-        """Of the run that is on."""
+        """The sink of the present run."""
         return self._sink
 
     @property
@@ -64,7 +64,7 @@ class Streamer:
 
     @property
     def last_receipt(self) -> Receipt | None:
-        """None while the last run is on, and when it ended without a word of the daemon."""
+        """None during the last run, and when it ended without a receipt."""
         return None if self._last is None else self._last.receipt
 
     @property
@@ -74,7 +74,7 @@ class Streamer:
         return pending.skipped if pending is not None else 0
 
     def prepare(self) -> None:
-        """A run starts in this thread; one that was left without an end is closed first."""
+        """A run starts in this thread; an earlier one without an end is closed first."""
         self.abandon("the acquisition thread was interrupted")
         self.thread = threading.current_thread()
         self._ended.clear()
@@ -84,9 +84,9 @@ class Streamer:
         """Open the acquisition of this run; raises if that is not possible. has_plain_engine: see `RunSink`."""
         if self.is_detached:
             return
-        options = dict(self._options(self._begun))
+        options = dict(self._options(self._n_runs))
         sink: RunSink = RunSink(
-            self._naming(sequence, self._begun),
+            self._naming(sequence, self._n_runs),
             {**options, "on_error": lambda error: self._fail(sink, error, options.get("on_error"))},
             counter=self._counter,
             missing=self._missing,
@@ -98,7 +98,7 @@ class Streamer:
         except AcqStreamError as error:
             self.keep(error)
             raise
-        self._begun += 1
+        self._n_runs += 1
         self._sink = sink
 
     def keep(self, error: BaseException) -> None:
@@ -109,7 +109,7 @@ class Streamer:
             self.first_error = self.first_error or error
 
     def complete(self) -> None:
-        """All events are done: close the acquisition while `core.mda.run` can still raise what goes wrong."""
+        """All events are done: close the acquisition while `core.mda.run` can still raise its error."""
         sink, self._sink = self._sink, None
         if sink is None:
             return
@@ -120,7 +120,7 @@ class Streamer:
             raise
 
     def end(self, reason: FinishReason | None) -> None:
-        """The run is over. Never raises: what goes wrong is kept, and logged."""
+        """The run is over. Never raises; errors are kept and logged."""
         sink, self._sink = self._sink, None
         try:
             if sink is not None:
@@ -133,13 +133,13 @@ class Streamer:
             self._ended.set()
 
     def abandon(self, why: str) -> None:
-        """Close what a run left behind that ended without a word, as a keyboard interrupt makes it."""
+        """Close a run whose thread ended without closing it, as by a keyboard interrupt."""
         if self._sink is not None:
             self._cause = self._cause or InterruptedError(why)
         self.end(FinishReason.ERRORED)
 
     def wait(self) -> None:
-        """Until the run that is on is over, or its thread gone."""
+        """Wait until the present run is over, or its thread has ended."""
         thread = self.thread
         if thread is None or thread is threading.current_thread():
             return
@@ -153,11 +153,11 @@ class Streamer:
             return "canceled", "canceled at the microscope"
         return "error", first_line(self._cause) if self._cause else "the acquisition engine failed"
 
-    def _fail(self, sink: RunSink, error: AcqStreamError, tell: Callable[[AcqStreamError], None] | None) -> None:
-        """The acquisition failed while no frame was on its way: end the engine's run now, not with its next frame."""
+    def _fail(self, sink: RunSink, error: AcqStreamError, on_error: Callable[[AcqStreamError], None] | None) -> None:
+        """The acquisition failed between two frames: end the engine's run now, not with its next frame."""
         if self._sink is sink:
             self.keep(error)
             logger.error("%s: %s; the run is canceled", sink.name, error)
             self._stop()
-        if tell is not None:
-            tell(error)
+        if on_error is not None:
+            on_error(error)

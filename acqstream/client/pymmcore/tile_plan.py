@@ -1,4 +1,4 @@
-"""Tiles of a sequence with grids: by how much they overlap, and where each lies."""
+"""Overlap and places of the tiles of a sequence with grids."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """overlap is (y, x) in whole pixels; step, (y, x) in pixels, is how far the stage goes from tile to tile."""
+    """overlap is (y, x) in whole pixels; step, (y, x) in pixels, is the way of the stage from tile to tile."""
 
     overlap: tuple[int, int]
     step: tuple[float, float]
 
     def place(self, axes: Mapping[str, Any]) -> dict[str, int]:
-        """Metadata keys: the first pixel of a tile in its grid. Rounded here, so that what is rounded does not add up.
+        """Metadata keys: the first pixel of a tile in its grid. Rounded here, so that errors do not add up.
 
         Source: NDTiff metadata keys; viewers use them where all tiles have them.
         """
@@ -34,10 +34,10 @@ class TilePlan:
 
 
 def plan_tiles(sequence: MDASequence, plan: SequencePlan, shape: Sequence[int] | None) -> TilePlan | None:
-    """The tiles of `sequence` for images of this shape; None where its frames are none.
+    """The tiles of `sequence` for images of this shape; None where its frames are not tiles.
 
-    That is without a grid, with random points, with images of unknown size, and with grids that overlap differently: a
-    dataset has one overlap.
+    That is without a grid, with random points, with images of unknown size, and with grids that overlap differently,
+    as a dataset has one overlap.
     """
     if plan.cells is None or shape is None:
         return None
