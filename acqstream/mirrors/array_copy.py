@@ -1,7 +1,7 @@
-"""Copies an array of a chunk format into another chunk format: N5 to WKW, say.
+"""Copies an array of a chunk format into another chunk format, for example N5 to WKW.
 
-Level 0 is copied; lower levels are computed anew, by the rule of mirrors. Space, names and values of the axes, and
-attributes stay. A copy that was interrupted starts again; until it is complete, its note says that it is none.
+Level 0 is copied; lower levels are recomputed by the rule of mirrors. Space, names and values of the axes, and
+attributes stay. A copy that was interrupted restarts; its note has no plan until it is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL_S = 0.002
 _SOURCE_SHARE = 0.25  # of the memory: for chunks of the source
 
 Progress = Callable[[int, int], None]
-"""Gets how much is done, and of how much."""
+"""Gets the number of finished pieces and their total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def copy_array(
 def compare_copy(
     source: Path, found: ChunkFormat[Any], target: ChunkFormat[Any], container: Path, on_progress: Progress
 ) -> tuple[int, int]:
-    """Read every plane of both again: how many there are, and how many differ. What is not stored counts as zeros."""
+    """Read every plane of both. Return the numbers of planes and of different ones; missing chunks are zeros."""
     with _opened(found, source) as sources, _opened(target, container) as copies:
         spec = copies[0].spec
         planes = [ArrayPlanes(level, spec, 2**28) for level in (sources[0], copies[0])]
@@ -128,7 +128,7 @@ def _store(
     n_threads: int,
     on_progress: Progress,
 ) -> int:
-    """All chunks of all levels; how many."""
+    """Store all chunks of all levels. Return their number."""
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
@@ -139,7 +139,7 @@ def _store(
         assembly.extents.frame_extent = sizes
         slabs = [range(-(-size // step)) for size, step in zip(sizes, grid.step, strict=True)]
         keys = tuple((0, key) for key in np.ndindex(*map(len, slabs)))
-        # Every slab of level 0 counts as one that an earlier process had in memory: it is made of the planes.
+        # Every slab of level 0 counts as one that an earlier process had in memory, so it is built from the planes.
         assembly.restore(SavedMirror(unstored=keys))
         while not assembly.settle():
             workers.check()
@@ -155,7 +155,7 @@ def _store(
 
 
 def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: MirrorNote, *, is_remade: bool) -> bool:
-    """Whether the container is a complete copy; False for one that may be removed. Raises DatasetError for others."""
+    """Return whether the container is a complete copy; False if it may be removed. Raises DatasetError for others."""
     note = read_note(folder)
     if note is None or not note.is_of(container):
         raise DatasetError(f"{container} already exists and is not a mirror made by acqstream")

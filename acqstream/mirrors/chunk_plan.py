@@ -1,4 +1,4 @@
-"""How an array is cut into chunks, and the memory that takes: before anything is created. Pure."""
+"""Cuts an array into chunks and computes the memory for it, before anything is created. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
-MAX_THREADS = 4  # of a mirror: one of them waits for the disk
+MAX_THREADS = 4  # of a mirror; one of them waits for the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """plan has the levels of the array; grids those of their slabs."""
+    """plan has the levels of the array; grids are those of their slabs; need is the memory."""
 
     plan: Plan
     grids: tuple[SlabGrid, ...]
@@ -80,10 +80,10 @@ def plan_spec_chunks(found: ChunkFormat[Any], options: Any, spec: ArraySpec, bud
 
 
 def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
-    """The array of an acquisition that has no frame yet, as far as its request tells; None if the kind of its frames is
-    not known. Axes that nobody declared take no memory here: what follows is the least.
+    """Plan the array of an acquisition without frames from its request; None if the kind of its frames is unknown.
 
-    request is as in acqstream.json. Raises DatasetError for frames that make up no array.
+    request is as in acqstream.json. Undeclared axes have no size here, so memory computed from it is a minimum. Raises
+    DatasetError for frames that make up no array.
     """
     frame, declared, expect = request.get("frame"), request.get("axes"), request.get("expect")
     if not isinstance(frame, Mapping):

@@ -1,4 +1,4 @@
-"""Whether a mirror has every frame of its dataset: each is read back from both."""
+"""Compares a mirror with its dataset: reads every frame from both."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TASKS_PER_PROCESS = 8  # for each process
 POLL_S = 0.1
 
 Rows = dict[Position, dict[int, int]]
-"""By slab and plane: the latest row that goes there."""
+"""The latest row at each place, by slab and plane."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """How many frames were compared, how many were different, and which: the first ones."""
+    """Numbers of frames compared and different, and the names of the first different ones."""
 
     frames: int = 0
     different: int = 0
@@ -50,7 +50,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTask:
-    """What one process compares: these rows."""
+    """Rows that one process compares."""
 
     dataset: str
     note: MirrorNote
@@ -66,8 +66,8 @@ def compare(
 ) -> Comparison:
     """Compare the first `count` frames of a dataset, the latest of each place, with its mirror.
 
-    folder is the view's own, with the note. on_progress gets how many were compared, of how many. runner: of processes
-    that do it. Raises DatasetError and StorageError where either cannot be read.
+    folder is the view's own, with the note. on_progress gets the number of frames compared and their total. runner: of
+    processes that do it. Raises DatasetError and StorageError where either cannot be read.
     """
     note = read_note(folder)
     if note is None or note.plan is None:
@@ -98,7 +98,7 @@ def compare_rows(part: ComparisonTask, on_progress: Callable[[int], None] = lamb
 
 @contextmanager
 def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, ChunkArrayReader, LogFrames]]:
-    """The dataset, level 0 of the mirror, and how frames lie in it."""
+    """Open the dataset, level 0 of the mirror, and the places of frames in it."""
     assert note.plan is not None
     reader = open_dataset(dataset)
     try:

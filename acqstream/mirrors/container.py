@@ -76,7 +76,7 @@ def read_own_note(folder: Path, dataset_id: str, container: Path, *, is_ours: bo
     """Read the note as `read_note`; a damaged one is replaced by a note without a plan if the container is surely ours.
 
     is_ours: the checkpoint in `folder` belongs to this view and dataset. The folder's name must name the container too,
-    because the damaged note can no longer do so. None if there is no note that permits to remove the container.
+    because the damaged note can no longer do so. None without a note that permits to remove the container.
     """
     try:
         return read_note(folder)
@@ -124,14 +124,14 @@ def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, containe
 
 
 def is_nonempty(folder: Path) -> bool:
-    """Whether the place has anything but an empty folder."""
+    """Return whether the place has anything but an empty folder."""
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def existing_shapes(
     open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
 ) -> list[tuple[int, ...]]:
-    """The shapes that the container announces: an earlier process may have announced more than its checkpoint says."""
+    """Return the announced shapes of all levels: an earlier process may have announced more than its checkpoint has."""
     readers = open_readers(container)
     try:
         found = [reader.spec.shape for reader in readers]

@@ -1,4 +1,4 @@
-"""A Dask cluster that makes parts of a mirror."""
+"""A Dask cluster that runs tasks of a mirror."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TIMEOUT_S = 10
 
 
 class DaskCluster:
-    """The workers of a scheduler. Parts of a worker that is lost are given to others, by Dask."""
+    """The workers of a scheduler. Dask gives the tasks of a lost worker to others."""
 
     def __init__(self, scheduler: str) -> None:
-        """Raises ConfigError without Dask, DatasetError if nobody answers."""
+        """Raises ConfigError without Dask, DatasetError if no scheduler answers."""
         try:
             distributed: Any = import_module("distributed")
         except ImportError as error:
@@ -28,11 +28,11 @@ class DaskCluster:
 
     @property
     def width(self) -> int:
-        """How many parts can be made at once now."""
+        """Number of tasks that can run at once now."""
         threads: dict[str, int] = self._client.nthreads()
         return max(1, sum(threads.values()))
 
     def close(self) -> None:
-        """Have the parts dropped that have not been begun."""
+        """Drop the tasks that have not started."""
         self.executor.shutdown(wait=False)
         self._client.close()

@@ -32,13 +32,13 @@ Outcome = Literal["running", "ended", "interrupted", "abandoned", "timeout"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetEnd:
-    """How a dataset stands, or has ended.
+    """The state of a dataset and of its mirrors, or their end.
 
     outcome: "running" while it is being written or mirrored; "ended" when acquisition and mirrors have;
-    "interrupted" when the acquisition was, and nobody has resumed it; "abandoned" when something has not ended and no
-    process goes on with it; "timeout" when the time was over before. state and reason are those of the acquisition.
+    "interrupted" when the acquisition was interrupted and not resumed; "abandoned" when something has not ended and no
+    process continues it; "timeout" when the time was over before. state and reason are those of the acquisition.
     complete: it was closed in order, and every frame is stored or was declared as skipped. stored counts frames,
-    missing those without pixels that nobody declared.
+    missing counts undeclared frames without pixels.
     """
 
     path: str
@@ -67,10 +67,10 @@ def wait_for_end(
     patience_s: float = DEFAULT_PATIENCE_S,
     on_look: Callable[[DatasetEnd], None] = lambda _: None,
 ) -> DatasetEnd:
-    """Wait until acquisition and mirrors of the dataset at `path` have ended; how they have.
+    """Wait until acquisition and mirrors of the dataset at `path` have ended, and return their end.
 
-    Gives up after timeout_s (None: never), and when for patience_s no process was at work on what has not ended: a
-    daemon may be just being restarted. on_look gets every state that was seen.
+    Returns early after timeout_s (None: never), or when no process was working on unfinished ones for patience_s: the
+    daemon may be restarting meanwhile. on_look gets every state that was seen.
 
     Raises DatasetError if acqstream has not written the dataset, CorruptDataset or StorageError if its files cannot be
     read.
@@ -96,7 +96,7 @@ def wait_for_end(
 
 
 class _DatasetWatch:
-    """One dataset, looked at again and again; its files are read again when they have changed."""
+    """Looks at one dataset repeatedly; rereads its files when they have changed."""
 
     def __init__(self, path: Path) -> None:
         # The daemon's lock and the mirrors lie beside the folder itself, not beside a link to it.
@@ -105,7 +105,7 @@ class _DatasetWatch:
         self._state: DatasetState | None = None
 
     def look(self) -> DatasetEnd:
-        """How it stands now; the outcome is anything but "timeout"."""
+        """Return the state now; its outcome is never "timeout"."""
         state = self._read_state()
         is_over = state.state.final
         mirrors = mirror_results(self.folder, state)
@@ -131,7 +131,7 @@ class _DatasetWatch:
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
-            text = f"{self.folder} was not written by acqstream: it has no {STATE_NAME}, so nothing tells its end"
+            text = f"{self.folder} was not written by acqstream: it has no {STATE_NAME}, so its end is unknown"
             raise DatasetError(text) from error
         except OSError as error:
             raise StorageError.wrap(error, str(path), "look at") from error
@@ -146,7 +146,7 @@ class _DatasetWatch:
         return read_receipt(path) if path.exists() else None
 
     def _has_writer(self) -> bool:
-        """A daemon, or a program that records without one."""
+        """Return whether a daemon, or a program that records without one, has it open."""
         if is_held(self.folder.parent):
             return True
         try:
@@ -154,7 +154,7 @@ class _DatasetWatch:
         except FileNotFoundError:
             return False
         except OSError:
-            return True  # it cannot be told
+            return True  # unknown: as if it had one
 
 
 def _undeclared(receipt: Receipt) -> int:

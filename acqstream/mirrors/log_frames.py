@@ -1,4 +1,4 @@
-"""The frames of a dataset as planes of the array, and checked to be alike."""
+"""Reads the frames of a dataset as planes of its array, and checks that they are alike."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class LogFrames:
         self._order = tuple(PICTURE.index(name) for name in spec.axes if name in PICTURE)
 
     def place(self, row: int) -> tuple[int, ...]:
-        """Where a frame lies along the outer axes of the levels. Raises DatasetError if there is no place for it."""
+        """Return the place of a frame along the outer axes of the levels. Raises DatasetError if it has none."""
         found = self.places.take(self._reader.key(row))
         return tuple(0 if at is None else found[at] for at in self._to_level)
 
     def place_first(self, count: int) -> None:
-        """Give the first `count` frames their places, one frame at least: what our note says of values then holds."""
+        """Place the first `count` frames, at least one, so that our note has the values of their places."""
         for row in range(min(max(count, 1), len(self._reader))):
             self.place(row)
 
     def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
-        """A frame with its axes in the order of the level's: no copy."""
+        """Return a frame with its axes in the level's order, without a copy."""
         return pixels.transpose(self._order)
 
     def check(self, row: int) -> None:
@@ -53,17 +53,17 @@ class LogFrames:
         shape, dtype = self._reader.frame_shape(row), self._reader.frame_dtype(row).str
         if (shape, dtype) != (self._plan.frame_shape, self._plan.dtype):
             raise DatasetError(
-                f"frame {row} has shape {shape} and dtype {dtype}, those before have {self._plan.frame_shape} and "
-                f"{self._plan.dtype}: the frames of an array are alike"
+                f"frame {row} has shape {shape} and dtype {dtype}, expected {self._plan.frame_shape} and "
+                f"{self._plan.dtype} as of the frames before: the frames of an array are alike"
             )
 
     def read(self, place: Sequence[int]) -> NDArray[Any] | None:
-        """See assembly.Frames."""
+        """See assembly.PlaneSource."""
         row = self.row([place[at] for at in self._to_plan])
         return None if row is None else self.plane(self._reader.read_pixels(row))
 
     def row(self, position: Sequence[int]) -> int | None:
-        """The row of the latest frame taken that lies at this position along the axes of the plan."""
+        """Return the row of the latest frame taken at this position along the axes of the plan."""
         keys: list[Axes] = list(self.places.keys_at(position))
         rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
         return max(rows, default=None)

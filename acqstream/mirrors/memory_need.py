@@ -1,4 +1,4 @@
-"""How much memory a mirror takes: known before anything is created."""
+"""Computes the memory of a mirror before anything is created."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from acqstream.errors import ConfigError
 from acqstream.mirrors.slab_grid import SlabGrid
 
 MIN_SLABS = 1  # of each level; with two or more, one is filled while another is written
-_MEAN_FRAMES = 4  # what reducing takes besides, in planes of the level, as numbers of 32 bits
+_MEAN_FRAMES = 4  # for reducing, in planes of the level, as numbers of 32 bits
 MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """slabs: how many of each level may be in memory at once; slab_bytes: of one of each level, all levels together;
-    spare_bytes: for making a slab again from the frames; worker_bytes: for encoding and reducing, all threads."""
+    spare_bytes: for rebuilding a slab from the frames; worker_bytes: for encoding and reducing, all threads."""
 
     slabs: int
     slab_bytes: int
@@ -33,7 +33,7 @@ class MemoryNeed:
 def memory_need(
     grids: Sequence[SlabGrid], max_encode_memory: Callable[[ArraySpec], int], *, threads: int, budget_bytes: int
 ) -> MemoryNeed:
-    """What these levels take with so many threads, with as many slabs as fit into the budget.
+    """Compute the memory of these levels with as many slabs as fit into the budget.
 
     Raises ConfigError (no_memory) with the numbers if too few do.
     """
@@ -41,20 +41,21 @@ def memory_need(
     spare_bytes = sum(grid.slab_bytes for grid in grids[:-1])
     full = grids[0]
     plane_items = math.prod(full.plane_shape)
-    a_worker = max(
+    worker_need = max(
         *(max_encode_memory(grid.spec) for grid in grids), _MEAN_FRAMES * 4 * plane_items if len(grids) > 1 else 0
     )
-    worker_bytes = threads * a_worker
+    worker_bytes = threads * worker_need
     slabs = (budget_bytes - spare_bytes - worker_bytes) // slab_bytes
-    there_are = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
-    most = min(slabs, there_are) if there_are else slabs  # 0: an axis grows
-    need = MemoryNeed(max(MIN_SLABS, most), slab_bytes, spare_bytes, worker_bytes)
+    slab_count = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
+    max_slabs = min(slabs, slab_count) if slab_count else slabs  # 0: an axis grows
+    need = MemoryNeed(max(MIN_SLABS, max_slabs), slab_bytes, spare_bytes, worker_bytes)
     if slabs < MIN_SLABS:
-        least, chunk = need.max_bytes, "x".join(map(str, full.spec.chunk_shape))
+        min_bytes, chunk = need.max_bytes, "x".join(map(str, full.spec.chunk_shape))
         raise ConfigError(
-            f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) need at least {least / MIB:.0f} MiB: "
+            f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) "
+            f"need at least {min_bytes / MIB:.0f} MiB: "
             f"{slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "
-            f"{spare_bytes / MIB:.0f} for making them again, {worker_bytes / MIB:.0f} for {threads} threads; "
+            f"{spare_bytes / MIB:.0f} for rebuilding them, {worker_bytes / MIB:.0f} for {threads} threads; "
             f"mirror_memory_mb allows {budget_bytes / MIB:.0f}. Take smaller blocks, or allow more",
             code="no_memory",
         )

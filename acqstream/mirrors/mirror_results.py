@@ -1,4 +1,4 @@
-"""How all mirrors and levels of a dataset stand: what its folder records, joined with their own checkpoints."""
+"""Reads the states of all mirrors and levels of a dataset: the records in its folder, joined with checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ABANDONED = "no process makes it: start the daemon on this data directory, or r
 
 
 def mirror_results(dataset: Path, state: DatasetState | None = None) -> tuple[MirrorResult, ...]:
-    """Of the mirrors that were asked for, in that order, then of others that were made.
+    """Return the results of the requested mirrors, in that order, then of others that exist.
 
     state is that of the dataset, if the caller has it. A mirror that has not ended is "running" while its lock is held,
     or while a daemon has the data directory; else "unfinished". Raises StorageError, CorruptDataset.
@@ -54,7 +54,7 @@ def mirror_results(dataset: Path, state: DatasetState | None = None) -> tuple[Mi
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process has the lock of this folder. True where that cannot be told."""
+    """Return whether a process has the lock of this folder; True if that is unknown."""
     try:
         return is_locked(os.fspath(folder / LOCK_NAME))
     except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +64,7 @@ def is_held(folder: Path) -> bool:
 
 
 def _requested(state: DatasetState) -> tuple[ViewSpec, ...]:
-    """The requested views; none where the request is damaged: the records tell of those that were made."""
+    """Return the requested views; none if the request is damaged, as the records have those that were made."""
     try:
         return state.views
     except ValueError:
@@ -72,12 +72,12 @@ def _requested(state: DatasetState) -> tuple[ViewSpec, ...]:
 
 
 def _is_copied_without(dataset: Path, folder: Path, records: Mapping[str, MirrorResult]) -> bool:
-    """Levels of which nobody says how far they are count as complete, see docs/views.md."""
+    """Return whether the levels have no record and no checkpoint: they count as complete (docs/views.md)."""
     return not folder.exists() and bool(level_folders(dataset)) and record_key(dataset, folder) not in records
 
 
 def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetState) -> MirrorResult:
-    """A record that says "running", or may be out of date, with what the view's own checkpoint says."""
+    """Return a record that is "running" or may be out of date, updated from the view's own checkpoint."""
     is_past = recorded.state == "interrupted" and state.state is not AcquisitionState.INTERRUPTED
     if recorded.ended and not is_past:
         return recorded
@@ -98,14 +98,14 @@ def _joined(recorded: MirrorResult, dataset: Path, folder: Path, state: DatasetS
 
 
 def _checked(result: MirrorResult, folder: Path, *, has_daemon: Callable[[], bool]) -> MirrorResult:
-    """Whether a process makes what has not ended."""
+    """Return the result, as "unfinished" if no process continues it."""
     if result.ended or is_held(folder) or has_daemon():
         return result
     return replace(result, state="unfinished", reason=result.reason or _ABANDONED)
 
 
 def _view_folder(dataset: Path, recorded: MirrorResult) -> Path:
-    """Of a mirror that was not asked for, by the path in its record."""
+    """Return the view's folder of a mirror that was not requested, from the path in its record."""
     container = Path(os.path.normpath(dataset / recorded.path))
     beside = container.with_name(container.name + VIEW_SUFFIX) if container.name else container
     if recorded.path == ".":

@@ -36,7 +36,7 @@ class MirrorSpace:
     def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
 
-        is_final: no frame is waited for. All frames are read again: of those that came twice the last one counts.
+        is_final: no frame will come. All frames are read again, as the last one of each place counts.
         """
         began_s = time.monotonic()
         if is_final:

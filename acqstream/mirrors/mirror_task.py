@@ -34,11 +34,11 @@ _POLL_S = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorJob:
-    """What is the same for all parts. All processes see both folders by these paths.
+    """Facts shared by all tasks of a mirror. All processes see both folders by these paths.
 
-    plan is the one that is noted, known the same with all values so far; kinds are the sets of axes that frames have;
-    shown_axes and axis_values are as in ArraySpec;
-    extents are those of level 0 along its outer axes; rows before `rows` count.
+    plan is the one in mirror.json; known is the same with all values so far. kinds are the sets of axes that frames
+    have. shown_axes and axis_values are as in ArraySpec. extents are those of level 0 along its outer axes. Rows before
+    `rows` count.
     """
 
     dataset: str
@@ -56,7 +56,7 @@ class MirrorJob:
 
 @dataclass(frozen=True, slots=True)
 class MirrorTask:
-    """keys are the slabs of level 0 that have frames, of whole units."""
+    """keys are the slabs of level 0 that have frames, of complete units."""
 
     job: MirrorJob
     keys: tuple[Position, ...]
@@ -72,7 +72,7 @@ class TaskResult:
 
 
 def run_task(part: MirrorTask) -> TaskResult:
-    """Make a part of a mirror whose container is there. What was stored survives a power cut when this returns.
+    """Run a task of a mirror whose container exists. Its chunks survive a power cut when this returns.
 
     Raises DatasetError, StorageError.
     """
@@ -86,7 +86,7 @@ def run_task(part: MirrorTask) -> TaskResult:
 
 
 def find_format(settings: Mapping[str, Any]) -> ChunkFormat[Any]:
-    """Raises DatasetError where this process does not know it."""
+    """Return the format of a mirror. Raises DatasetError if this process does not know it."""
     try:
         return chunk_format(str(settings["format"]))
     except KeyError as error:
@@ -95,9 +95,9 @@ def find_format(settings: Mapping[str, Any]) -> ChunkFormat[Any]:
 
 
 def open_dataset(path: str) -> NDTiffReader:
-    """Its full resolution. Raises DatasetError."""
+    """Open the full resolution of a dataset. Raises DatasetError."""
     if not Path(path).exists():
-        raise DatasetError(f"{path} is not there on {platform.node()}: all processes need the data by the same path")
+        raise DatasetError(f"{path} does not exist on {platform.node()}: all processes need the data by the same path")
     readers = open_readers(Path(path))
     for lower in readers[1:]:
         lower.close()

@@ -97,7 +97,7 @@ def begin_tasks(
     new_frames: dict[Position, int] = defaultdict(int)
     pending, provisional = assembly.unstored()
     for level, key, *_ in (*pending, *provisional):
-        new_frames[unit_of(grids, depth, level, tuple(key))] += 0  # made again, without new frames
+        new_frames[unit_of(grids, depth, level, tuple(key))] += 0  # rebuilt, without new frames
     for row in rows:
         frames.check(row)
         place = frames.place(row)

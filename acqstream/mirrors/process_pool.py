@@ -1,4 +1,4 @@
-"""Processes of this machine that make parts of a mirror."""
+"""Processes of this machine that run tasks of a mirror."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _stop: Event | None = None
 
 
 def is_stopped() -> bool:
-    """In such a process: whether it is to give up what it does."""
+    """Return, in such a process, whether it is to abandon its task."""
     return _stop is not None and _stop.is_set()
 
 
 class ProcessPool:
-    """So many processes. They end with this one, however it ends."""
+    """A number of processes. They end with this one, however it ends."""
 
     def __init__(self, count: int) -> None:
         self.width = count
@@ -27,14 +27,14 @@ class ProcessPool:
         self.executor: Executor = ProcessPoolExecutor(count, context, _begin, (self._stop,))
 
     def close(self) -> None:
-        """Have all processes give up what they do, and wait for them."""
+        """Have all processes abandon their tasks, and wait for them."""
         self._stop.set()
         self.executor.shutdown(cancel_futures=True)
 
 
 def _begin(stop: Event) -> None:
-    """In the new process. Ctrl-C goes to the whole group: the first process says when to end."""
-    global _stop  # noqa: PLW0603 - there is no other way into a process of a pool
+    """Prepare the new process. Ctrl-C goes to the process group, but the first process decides when to end."""
+    global _stop  # noqa: PLW0603 - a pool passes nothing else to its processes
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()

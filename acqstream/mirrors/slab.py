@@ -1,6 +1,6 @@
-"""A slab in memory: its chunks, each whole and one behind the other, in the byte order of the files.
+"""A slab in memory: its chunks one after the other, in the byte order of the files.
 
-Frames are scattered to where their items lie in the blocks of the files: no byte of them is moved again.
+Frames are scattered to the places of their items in the blocks of the files, so no byte is moved again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SlabKey = tuple[int, Position]
 
 
 class _Part(NamedTuple):
-    """Along one axis: chunks, blocks in them and items of these, the same as items of a plane, and how many of each."""
+    """A range along one axis, as slices of chunks, blocks and items, as items of a plane, and the number of each."""
 
     within: tuple[slice, slice, slice]
     items: slice
@@ -32,7 +32,7 @@ class _Part(NamedTuple):
 
 
 class SlabBuffer:
-    """Memory for a slab of one level, zeroed and touched once. What lies beyond the edges of the array stays zeros.
+    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
 
     Rows are along the first axis of a plane.
     """
@@ -49,7 +49,7 @@ class SlabBuffer:
         self._columns = [list(self._parts(axis, 0, spec.shape[axis])) for axis in grid.picture[1:]]
 
     def chunk(self, local: Position) -> NDArray[Any]:
-        """A chunk by its position in the slab, of shape `memory_shape`: no copy."""
+        """Return a chunk by its position in the slab, of shape `memory_shape`, without a copy."""
         found: NDArray[Any] = self._items[local].reshape(self.grid.spec.memory_shape)
         return found
 
@@ -61,7 +61,7 @@ class SlabBuffer:
             ours[...] = theirs
 
     def get(self, plane: int, rows: slice | None = None) -> NDArray[Any]:
-        """Rows of a plane, or all, as a new array, in the byte order of this machine."""
+        """Return rows of a plane, or all, as a new array in the byte order of this machine."""
         height, *others = self.grid.plane_shape
         row, end, _ = (rows or slice(None)).indices(height)
         pixels = np.empty((end - row, *others), self.grid.spec.dtype)
@@ -70,12 +70,12 @@ class SlabBuffer:
         return pixels
 
     def clear(self, planes: int) -> None:
-        """Zeros in these planes (bits)."""
+        """Zero these planes, given as bits."""
         for plane in _bits(planes):
             self._plane(plane)[...] = 0
 
     def _plane(self, plane: int) -> NDArray[Any]:
-        """Along the picture axes: (counts of chunks, of blocks in them, extents of a block): no copy."""
+        """Return a plane without a copy. Its axes are chunks, blocks in them and items, each along all picture axes."""
         grid = self.grid
         index: list[list[int | slice]] = [[slice(None)] * len(grid.counts) for _ in range(3)]
         chunks, blocks, inside = index
@@ -86,7 +86,7 @@ class SlabBuffer:
         return found
 
     def _regions(self, plane: int, pixels: NDArray[Any], row: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """The same items in the blocks and in rows of a plane, as arrays of one shape: what is whole, then edges."""
+        """Yield pairs of arrays of one shape: items in the blocks, and the same items in rows of a plane."""
         place, ndim = self._plane(plane), pixels.ndim
         order = [at for first in range(3) for at in range(first, 3 * ndim, 3)]
         rows = self._parts(self.grid.picture[0], row, row + len(pixels))
@@ -96,7 +96,7 @@ class SlabBuffer:
             yield ours, pixels[tuple(part.items for part in parts)].reshape(split).transpose(order)
 
     def _parts(self, axis: int, first: int, end: int) -> Iterator[_Part]:
-        """The items from `first` to `end` along an axis: as many whole chunks at once as there are, else blocks."""
+        """Split the items from `first` to `end` along an axis into complete chunks, else blocks, else items."""
         chunk, block = self.grid.spec.chunk_shape[axis], self._block_shape[axis]
         at = first
         while at < end:

@@ -1,4 +1,4 @@
-"""Slabs as they are in the files, compared with the frames that went there."""
+"""Compares slabs in the files with their frames."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MAX_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """local is its position in the slab, region its place in the picture. items: None where there is no file, and none
-    at all where it cannot be decoded."""
+    """local is its position in the slab, region its place in the picture. items is None for a missing file, and empty
+    for a chunk that cannot be decoded."""
 
     local: Position
     region: tuple[slice, ...]
@@ -42,7 +42,7 @@ class StoredSlab:
     chunks: Sequence[StoredChunk]
 
     def has(self, plane: int, frame: NDArray[Any]) -> bool:
-        """Whether this frame, its axes in the order of the level's, is in that plane."""
+        """Return whether that plane has this frame, whose axes are in the level's order."""
         grid = self.grid
         if (frame.shape, frame.dtype.newbyteorder("=")) != (grid.plane_shape, grid.spec.dtype):
             return False
@@ -55,7 +55,7 @@ class StoredSlab:
                 continue
             part = frame[chunk.region]
             if chunk.items is None:
-                if part.any():  # what is not there is zeros
+                if part.any():  # a missing chunk reads as zeros
                     return False
             elif any(inside[axis] >= chunk.items.shape[axis] for axis in grid.outer):
                 return False  # the array ends before
@@ -67,10 +67,10 @@ class StoredSlab:
 def compared_rows(
     reader: NDTiffReader, array: ChunkArrayReader, frames: LogFrames, slabs: Mapping[Position, Mapping[int, int]]
 ) -> Iterator[tuple[int, bool]]:
-    """Rows of the dataset, and whether each is in the mirror. slabs: by key and plane, the row that is compared.
+    """Yield rows of the dataset, and whether the mirror has each. slabs: the rows to compare, by key and plane.
 
     Chunks are read and frames compared by several threads; one slab is in memory. Raises DatasetError and StorageError
-    where frames or files cannot be read; a chunk that cannot be decoded is none that is equal.
+    where frames or files cannot be read; a chunk that cannot be decoded counts as different.
     """
     (grid,) = slab_grids([array.spec])
     rows = np.array([row for planes in slabs.values() for row in planes.values()], np.int64)
@@ -101,5 +101,5 @@ def _read(array: ChunkArrayReader, chunk: tuple[Position, Position, int]) -> Sto
         return StoredChunk(local, region, None)
     try:
         return StoredChunk(local, region, array.read_chunk(position))
-    except CorruptDataset:  # its frames are counted as different; `verify` says more
+    except CorruptDataset:  # its frames count as different; `verify` reports the cause
         return StoredChunk(local, region, np.empty((0,) * len(spec.axes), spec.dtype))

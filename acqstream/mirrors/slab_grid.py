@@ -1,7 +1,7 @@
-"""How a level is cut into slabs: the chunks that the same frames go to. Pure geometry.
+"""Cuts a level into slabs: the chunks that share their frames. Pure geometry.
 
-A slab is whole in y, x and c, and as deep along the other axes as a chunk; deeper where the next level takes more
-positions together than a chunk has. So it can be reduced by itself. A plane is what of it one frame fills.
+A slab has all of y, x and c, and is as deep along the other axes as a chunk; deeper if the next level averages more
+positions than a chunk has. So it can be reduced by itself. A plane is the part of a slab that one frame fills.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TRIMMED = frozenset({"time", "z"})  # a run that ended early has less of these;
 
 @dataclass(frozen=True, slots=True)
 class SlabGrid:
-    """Of one level. outer and picture are the places of the axes in the level's; step is the depth of a slab along the
-    outer ones, ratios how many items of this level go into one of the next, per axis of the level (1 on the last one).
+    """The slabs of one level. outer and picture are indices of its axes; step is the depth of a slab along the outer
+    axes; ratios are the numbers of items that are averaged into one of the next level, per axis (1 on the last level).
     """
 
     spec: ArraySpec
@@ -34,7 +34,7 @@ class SlabGrid:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many chunks a slab has along each axis."""
+        """Number of chunks of a slab along each axis."""
         found = list(self.spec.grid_shape)
         for axis, step in zip(self.outer, self.step, strict=True):
             found[axis] = step // self.spec.chunk_shape[axis]
@@ -46,12 +46,12 @@ class SlabGrid:
 
     @property
     def planes(self) -> int:
-        """How many planes a slab has."""
+        """Number of planes of a slab."""
         return math.prod(self.step)
 
     @property
     def plane_shape(self) -> tuple[int, ...]:
-        """Of a plane, its axes in the order of the level's."""
+        """Shape of a plane, its axes in the level's order."""
         return tuple(self.spec.shape[axis] for axis in self.picture)
 
     @property
@@ -109,7 +109,7 @@ class SlabGrid:
 
 
 def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
-    """Of all levels of an array, level 0 first."""
+    """Cut all levels of an array, level 0 first."""
     axes = levels[0].axes
     outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE)
     picture = tuple(n for n, name in enumerate(axes) if name in PICTURE)
@@ -120,7 +120,7 @@ def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
         if number + 1 < len(levels):
             ratios = tuple(below // here for below, here in zip(levels[number + 1].factors, level.factors, strict=True))
         step = tuple(
-            math.lcm(level.chunk_shape[axis], ratios[axis], least) for axis, least in zip(outer, before, strict=True)
+            math.lcm(level.chunk_shape[axis], ratios[axis], depth) for axis, depth in zip(outer, before, strict=True)
         )
         grids.append(SlabGrid(level, outer, picture, step, ratios))
         before = tuple(depth // ratios[axis] for axis, depth in zip(outer, step, strict=True))
@@ -128,7 +128,7 @@ def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
 
 
 def level_sizes(grids: Sequence[SlabGrid], level: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Of a level along the outer axes, where the full resolution has these."""
+    """Return the sizes of a level along the outer axes for these sizes of level 0."""
     full, here = grids[0], grids[level].spec
     return tuple(
         here.shape[axis] if size == full.spec.shape[axis] else reduced_size(size, here.factors[axis])
@@ -137,7 +137,7 @@ def level_sizes(grids: Sequence[SlabGrid], level: int, sizes: Sequence[int]) -> 
 
 
 def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The whole shapes of all levels, where the full resolution has these sizes along the outer axes."""
+    """Return the shapes of all levels for these sizes of level 0 along the outer axes."""
     shapes = []
     for level, grid in enumerate(grids):
         shape = list(grid.spec.shape)
@@ -148,7 +148,7 @@ def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int]) -> list[tuple[
 
 
 def final_sizes(grid: SlabGrid, planned: Sequence[int], extents: Sequence[int]) -> list[int]:
-    """Of level 0 along the outer axes when the run has ended; extents: as far as frames have come."""
+    """Return the sizes of level 0 along the outer axes after the run. extents: the sizes that frames have reached."""
     return [
         come if grid.spec.axes[axis] in _TRIMMED else size
         for axis, size, come in zip(grid.outer, planned, extents, strict=True)

@@ -32,7 +32,7 @@ class SlabTasks:
         self._reduction = reduction
         # For `stored_chunks`, the two collections below, and `waiting`, `arriving` and `filled` of slabs in tasks.
         self._lock = threading.Lock()
-        self._idle: list[Slab] = []  # all their tasks are done
+        self._idle: list[Slab] = []  # slabs whose tasks are all done
         self._fed: set[SlabKey] = set()  # slabs that tasks have written planes into
 
     def submit(self, slab: Slab, planes: Sequence[tuple[int, Sequence[int]]], target: Slab | None) -> None:

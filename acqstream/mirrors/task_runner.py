@@ -1,4 +1,4 @@
-"""Makes calls in other processes, a few at a time; a call whose process died is made again."""
+"""Runs calls in other processes, a few at a time; repeats a call whose process died."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from acqstream.errors import DatasetError, DiskFull
 
-MAX_BREAKS = 5  # of the processes, without a call getting done
-_AHEAD = 2  # calls given to each process: the next one is there when one is done
+MAX_BREAKS = 5  # losses of the processes without a finished call between
+_AHEAD = 2  # calls submitted for each process, so that none is idle between two
 
 
 class ProcessGroup(Protocol):
-    """Processes, and how many calls they can make at once: ProcessPool, DaskCluster."""
+    """Processes, and the number of calls that they run at once: ProcessPool, DaskCluster."""
 
     @property
     def executor(self) -> Executor: ...
@@ -25,7 +25,7 @@ class ProcessGroup(Protocol):
 
 
 class TaskRunner:
-    """gather gets the processes, again whenever all are lost; threads is how many each call may use."""
+    """gather gets the processes, again whenever all are lost; threads is the number that each call may use."""
 
     def __init__(self, gather: Callable[[], ProcessGroup], threads: int) -> None:
         self.threads = threads
@@ -39,11 +39,11 @@ class TaskRunner:
 
     @property
     def width(self) -> int:
-        """How many calls are made at once now."""
+        """Number of calls that run at once now."""
         return self._processes().width
 
     def begin(self, call: Callable[[Any], Any], arguments: Sequence[Any]) -> None:
-        """Have a call made with each of these, in any order; nothing else may be under way."""
+        """Begin a call with each of these arguments, in any order. No other calls may be running."""
         self._call, self._arguments = call, arguments
         self._due, self._running = deque(range(len(arguments))), {}
 
@@ -51,10 +51,10 @@ class TaskRunner:
         return not self._due and not self._running
 
     def poll(self, timeout_s: float) -> list[tuple[int, Any]]:
-        """The calls that have got done: the numbers of their arguments, and what they returned.
+        """Wait for calls, and return the numbers of their arguments and their results.
 
-        Raises what a call raised; after DiskFull it is made again by the next `poll`. DatasetError if the processes die
-        again and again.
+        Raises the error of a call; after DiskFull the next `poll` repeats it. Raises DatasetError if the processes die
+        repeatedly.
         """
         done: list[tuple[int, Any]] = []
         try:
@@ -62,20 +62,20 @@ class TaskRunner:
             ended, _ = wait(self._running, timeout_s, FIRST_COMPLETED)
             for future in ended:
                 number = self._running.pop(future)
-                self._due.append(number)  # unless it is well
+                self._due.append(number)  # to repeat it, unless it has a result
                 done.append((number, future.result()))
                 self._due.pop()
         except (BrokenExecutor, CancelledError) as error:
             self._abandon_group(error)
         except DiskFull:
             if not done:
-                raise  # else the others are told first: the next poll finds the disk as full
+                raise  # else return the others first: the next poll finds the disk full again
         if done:
             self._breaks = 0
         return done
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all calls."""
         self._due.clear()
         self._running.clear()
         if self._group is not None:
@@ -83,7 +83,7 @@ class TaskRunner:
             self._group = None
 
     def __enter__(self) -> TaskRunner:
-        """Raises what `gather` raises."""
+        """Gather the processes. Raises the errors of `gather`."""
         self._processes()
         return self
 

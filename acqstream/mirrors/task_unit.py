@@ -1,6 +1,6 @@
-"""Units: the smallest pieces of an array that can be mirrored each by itself, with all lower levels. Pure geometry.
+"""Units: the smallest pieces of an array that can be mirrored by themselves, with all lower levels. Pure geometry.
 
-Their slabs, of all levels, and their files, are those of no other unit. So each can be made by another process.
+Two units share no slab of any level, and no file. So different processes can make them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.slab_grid import SlabGrid
 
 UnitRun = tuple[int, int]
-"""The first of a run of numbers, and the one behind its last."""
+"""The first number of a run, and one after its last."""
 
 
 def unit_depth(grids: Sequence[SlabGrid]) -> tuple[int, ...]:
-    """The depth of a unit along the outer axes, in items of level 0."""
+    """Return the depth of a unit along the outer axes, in items of level 0."""
     full = grids[0]
     depths = []
     for outer, axis in enumerate(full.outer):
@@ -26,7 +26,7 @@ def unit_depth(grids: Sequence[SlabGrid]) -> tuple[int, ...]:
 
 
 def unit_of(grids: Sequence[SlabGrid], depth: Sequence[int], level: int, key: Position) -> Position:
-    """The unit that a slab belongs to."""
+    """Return the unit of a slab."""
     grid = grids[level]
     factors = (grid.spec.factors[axis] for axis in grid.outer)
     starts = (at * step * factor for at, step, factor in zip(key, grid.step, factors, strict=True))
@@ -46,7 +46,7 @@ def runs_of(weights: Sequence[int], least: int) -> list[UnitRun]:
 
 
 def subtract_runs(runs: Sequence[UnitRun], done: Sequence[UnitRun]) -> list[UnitRun]:
-    """Those parts of the runs that are in none of `done`."""
+    """Return the parts of the runs that are outside of `done`."""
     left = list(runs)
     for begin, end in done:
         kept: list[UnitRun] = []
@@ -57,7 +57,7 @@ def subtract_runs(runs: Sequence[UnitRun], done: Sequence[UnitRun]) -> list[Unit
 
 
 def joined_runs(runs: Sequence[UnitRun]) -> list[UnitRun]:
-    """The same numbers in as few runs as can be, in order."""
+    """Return the same numbers in as few runs as possible, in order."""
     found: list[UnitRun] = []
     for first, stop in sorted(runs):
         if found and first <= found[-1][1]:

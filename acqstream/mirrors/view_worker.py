@@ -46,7 +46,7 @@ from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewProgress, ViewState
 
 THREADS = 4
-MAX_CATCHING_UP = 8  # datasets that nobody writes, at once: the index of each takes memory
+MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 NICENESS = 10
@@ -255,7 +255,7 @@ def _lower_priority() -> None:
 
 
 def main() -> None:
-    """The process. Ctrl-C and a service manager's SIGTERM go to the whole group: the daemon says when to end."""
+    """Run the process. Ctrl-C and SIGTERM go to the whole process group, but the daemon decides when to end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()

@@ -1,7 +1,7 @@
 """The life of a container whose chunks become readable a row at a time, up to a watermark.
 
 Order of what is written: the document of a new part; chunks, forced; the progress and listing documents of each member
-with more rows; the note of the container. So each document speaks only of what is there. The listing is the watermark
+with more rows; the note of the container. So each document names only stored data. The listing is the watermark
 of other software, the progress document that of our readers.
 """
 
@@ -95,7 +95,7 @@ class WatermarkPublisher:
                 return
             layout, listed = self._layout.with_levels(spaced), dict(self._listed)
             known = tuple(own.with_values(new) for own, new in zip(before, spaced, strict=True))
-            if tuple(spaced) != known:  # values of places alone are no part of the listings
+            if tuple(spaced) != known:  # listings have no values of places
                 self._listed.clear()
                 for member, depths in listed.items():
                     self._put_listing(layout, member, depths)

@@ -1,7 +1,7 @@
-"""How many rows of each member are stored: the watermark below which readers may read while more is written.
+"""Counts the stored rows of each member: the watermark below which readers may read while more is written.
 
-Chunks written in place may be half old and half new while their row is in progress. Rows that were never begun are
-zeros: where planes arrive in another order than theirs, such rows do not keep the mark down.
+Chunks written in place may be half old and half new while their row is in progress. Rows that were never started are
+zeros, so they do not keep the watermark down if planes arrive in another order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_MEMBERS = 1000  # kept in memory, if none of their rows is in progress
 
 @dataclass(slots=True)
 class _Progress:
-    """Rows of one part at one level. top: one after the last complete row; begun: columns stored in the other rows."""
+    """Rows of one part at one level. top: one after the last complete row; begun: columns of rows in progress."""
 
     announced: int
     top: int

@@ -13,10 +13,10 @@ QUEUED_TASKS = 4  # for each thread: more keep no thread busier
 
 
 class Workers:
-    """Runs tasks, the oldest first, in named threads. What they are given is bounded by who gives it.
+    """Runs tasks, the oldest first, in named threads. The caller bounds their number.
 
-    A full disk makes them pause: `check` raises DiskFull once, and the task is tried again after. The first other
-    error ends them: `check` raises it from then on. may_use_disk: whether the disk may be used now.
+    They pause when the disk is full: `check` raises DiskFull once, then the task is tried again. The first other error
+    ends them, and `check` raises it from then on. may_use_disk returns whether the disk may be used now.
     """
 
     def __init__(self, count: int, name: str, may_use_disk: Callable[[], bool]) -> None:
@@ -37,11 +37,11 @@ class Workers:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is as much to do as keeps all threads busy, and nothing keeps them from doing it."""
+        """True while enough tasks wait to keep all threads busy and the disk may be used."""
         return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of a task."""
         with self._changed:
             if self._error is not None:
                 raise self._error
@@ -51,7 +51,7 @@ class Workers:
                 raise error
 
     def wait_for_disk(self) -> bool:
-        """In a task: until the disk may be used. False if the mirror was closed meanwhile."""
+        """Wait, in a task, until the disk may be used. False if the mirror was closed meanwhile."""
         while not self._may_use_disk():
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, HELD_POLL_S):
@@ -59,7 +59,7 @@ class Workers:
         return not self._is_closed
 
     def close(self) -> None:
-        """End all threads after what they do now; the other tasks are dropped."""
+        """End all threads after their current tasks; drop the other tasks."""
         with self._changed:
             self._is_closed = True
             self._tasks.clear()
