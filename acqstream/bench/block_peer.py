@@ -15,9 +15,8 @@ import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.bench.measurement import Measurement, latency_of
+from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
 from acqstream.bench.peers import force
-from acqstream.bench.usage import UsageMeter, reset_peak_memory
 from acqstream.bench.workload import Workload
 
 ROLE = "peer"
@@ -69,7 +68,7 @@ def write_blocks(
 
 
 def compress_blocks(workload: Workload) -> Measurement:
-    """As many bytes as the workload has, in whole blocks of its frames."""
+    """Compress the bytes of the workload with LZ4, in complete blocks of its frames, on all processors."""
     memory = _stacked(workload, LZ4_SIDE)
     sides = [size // LZ4_SIDE for size in memory.shape]
     cut = memory[tuple(slice(0, side * LZ4_SIDE) for side in sides)]
@@ -89,7 +88,7 @@ def compress_blocks(workload: Workload) -> Measurement:
 
 
 def _stacked(workload: Workload, depth: int) -> NDArray[Any]:
-    """The frames that are sent in turn, (z, y, x): as many as there are, in whole runs of `depth`."""
+    """The distinct frames of the workload as one array (z, y, x), cut to a multiple of `depth`."""
     pool = workload.pool()
     count = max(len(pool) // depth, 1) * depth
     return np.stack([pool[number % len(pool)] for number in range(count)])

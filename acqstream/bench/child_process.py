@@ -53,9 +53,9 @@ class Child:
             self.result()
 
     def go(self) -> None:
-        """Let a process that holds go on."""
+        """Let a process continue that waits in `hold`."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: `result` says why
+        with suppress(BrokenPipeError):  # it has ended; `result` raises the reason
             self._process.stdin.write("go\n")
             self._process.stdin.flush()
 
@@ -107,7 +107,7 @@ def started_process(name: str, command: Sequence[str], *, timeout_s: float) -> I
 
 
 def hold() -> None:
-    """Of the process itself: say that everything is prepared, and wait until the other side lets it go on.
+    """Report that this process is prepared, and wait until `Child.go` is called.
 
     Ends the process if the other side is gone.
     """
@@ -118,4 +118,4 @@ def hold() -> None:
 
 def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -16,7 +16,7 @@ from acqstream.bench.child_process import run_measured
 from acqstream.bench.daemon import TRANSPORTS, serving, transport_absent
 from acqstream.bench.interruption import temporary_folder
 from acqstream.bench.limit import measure_limit
-from acqstream.bench.measurement import Measurement
+from acqstream.bench.measurement import Measurement, UsageMeter
 from acqstream.bench.peers import PEERS
 from acqstream.bench.report import (
     LIMIT,
@@ -31,7 +31,6 @@ from acqstream.bench.report import (
     measured_row,
     versions,
 )
-from acqstream.bench.usage import UsageMeter
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
@@ -42,9 +41,9 @@ DATASET = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of writing. run writes a workload into an empty directory; absent says why it cannot, or is empty.
+    """One way of writing. run writes a workload into an empty directory; absent is the reason why it cannot, or empty.
 
-    is_extra: only measured when it is asked for.
+    is_extra: measured only on request.
     """
 
     name: str
@@ -93,7 +92,7 @@ USUAL_ROWS = tuple(row.name for row in ROWS.values() if not row.is_extra)
 
 
 SITUATIONS = (((2048, 2048), "uint16"), ((256, 256), "uint16"), ((64, 64), "uint16"))
-MOST_FRAMES = 250_000  # of one run: the rate of tiny frames is one of frames, and the slow writers take 300 us each
+MAX_FRAMES = 250_000  # of one run: the rate of tiny frames is one of frames, and the slow writers take 300 us each
 _SPARE_BYTES = 10**9  # what the benchmark leaves free at the least
 _MARGIN = 1.1  # files are larger than their pixels
 
@@ -103,7 +102,7 @@ Observer = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """Settings of a benchmark. payload_bytes are pixels of one run, less if it had more than most_frames.
+    """Settings of a benchmark. payload_bytes are pixels of one run, less if it had more than max_frames.
 
     daemon_memory_mb None is the daemon's own default.
     """
@@ -114,7 +113,7 @@ class BenchSettings:
     rows: tuple[str, ...] = USUAL_ROWS
     situations: tuple[tuple[tuple[int, ...], str], ...] = SITUATIONS
     daemon_memory_mb: int | None = None
-    most_frames: int = MOST_FRAMES
+    max_frames: int = MAX_FRAMES
 
 
 def run_benchmark(settings: BenchSettings, observe: Observer) -> BenchReport:
@@ -144,7 +143,7 @@ def bench_folder(settings: BenchSettings, payload_bytes: int | None = None) -> I
 
 @contextmanager
 def run_folder(folder: Path, name: str) -> Iterator[Path]:
-    """A new folder in that of the benchmark, for one run; it is deleted behind it, not at the next one's expense."""
+    """A new folder for one run. It is deleted after the run, so that the next run does not pay for that."""
     place = folder / name
     place.mkdir()
     try:
@@ -176,7 +175,7 @@ def bench_report(
 def check_space(directory: Path, payload_bytes: int) -> None:
     """Raise ConfigError unless so many bytes of pixels fit there and leave a gigabyte."""
     if not directory.is_dir():
-        raise ConfigError(f"{directory} is no directory; name an existing one with --dir")
+        raise ConfigError(f"{directory} is not a directory; name an existing one with --dir")
     needed = int(payload_bytes * _MARGIN) + _SPARE_BYTES
     free = shutil.disk_usage(directory).free
     if free < needed:
@@ -187,7 +186,7 @@ def check_space(directory: Path, payload_bytes: int) -> None:
 
 
 class _Run:
-    """One benchmark under way."""
+    """One running benchmark."""
 
     def __init__(self, settings: BenchSettings, folder: Path, observe: Observer) -> None:
         self._settings = settings
@@ -201,7 +200,7 @@ class _Run:
         self._done = 0
 
     def situation(self, shape: tuple[int, ...], dtype: str) -> SituationReport:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.most_frames)
+        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.max_frames)
         pairs: dict[str, list[Pair]] = {row.name: [] for row in self._present}
         for _ in range(self._settings.pairs):
             for row in self._present:

@@ -105,7 +105,7 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
         except DaemonUnavailable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_RETRY_S)  # a refused connection is told at once
+            time.sleep(_RETRY_S)  # a refused connection is reported at once
         else:
             return
 
@@ -114,7 +114,7 @@ def _stop(daemon: subprocess.Popen[bytes]) -> None:
     if os.name == "posix":
         daemon.terminate()
     else:
-        daemon.kill()  # no signal that asks politely; every frame is durable by now
+        daemon.kill()  # Windows has no signal that ends it gently; every frame is durable here
     try:
         daemon.wait(_STOP_S)
     except subprocess.TimeoutExpired:

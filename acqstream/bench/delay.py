@@ -1,4 +1,4 @@
-"""How long after `put` a frame can be read by another process: `acqstream bench --latency`."""
+"""Delay from `put` until another process can read the frame: `acqstream bench --latency`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How cost grows with the number of frames, their size, and the number of producers: `acqstream bench --growth`."""
+"""Growth of cost with the number of frames, their size, and the number of producers: `acqstream bench --growth`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import psutil
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
-from acqstream.bench.measurement import Measurement, measurement_from
+from acqstream.bench.measurement import Measurement, UsageMeter, measurement_from
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.usage import UsageMeter
 from acqstream.bench.workload import POOL_BYTES, Workload, workload_of
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.log.journal import JOURNAL_NAME
@@ -49,7 +48,7 @@ class GrowthPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Of one run: all its producers together. grown_bytes is by how much the daemon's resident memory grew."""
+    """Cost of one run, all its producers together. grown_bytes is the growth of the daemon's resident memory."""
 
     frames: int
     payload_bytes: int
@@ -77,14 +76,14 @@ def run_growth_benchmark(settings: BenchSettings, observe: Observer, *, plan: Gr
         run = _Growth(settings, folder, observe, transport, steps)
         tables = [
             run.by_count([Workload(plan.small, "uint16", count) for count in small]),
-            run.by_size([workload_of(shape, "uint16", part_bytes, settings.most_frames) for shape in plan.shapes]),
+            run.by_size([workload_of(shape, "uint16", part_bytes, settings.max_frames) for shape in plan.shapes]),
             run.by_producers(plan),
         ]
     return bench_report(settings, tables=tables)
 
 
 class _Growth:
-    """One benchmark under way."""
+    """One running benchmark."""
 
     def __init__(self, settings: BenchSettings, folder: Path, observe: Observer, transport: str, steps: int) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""An interrupted benchmark: its processes end at once, and what it has written goes."""
+"""Cleaning up an interrupted benchmark: its processes are killed, its files deleted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GONE_S = 10.0  # longer than a disk takes to let a killed process go
 
 @contextmanager
 def cleaned_up_if_interrupted() -> Iterator[None]:
-    """SystemExit, with 128 and the signal's number, for each of SIGNALS; in the main thread only.
+    """Turn each of SIGNALS into SystemExit, with 128 and the signal's number; in the main thread only.
 
-    All processes that this one has started are killed first: nobody writes into a folder that is being deleted. (Also
-    one that is just being started, of which nobody knows yet.) A further signal cannot cut short what then follows.
+    All child processes are killed first, also one that is just starting, so none writes into a folder that is being
+    deleted. Further signals are ignored from then on.
     """
     before = {number: signal.signal(number, _end) for number in SIGNALS}
     try:

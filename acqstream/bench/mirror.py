@@ -14,17 +14,16 @@ from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.daemon import Served, serving, transport_absent, transports_of
 from acqstream.bench.limit import measure_limit
-from acqstream.bench.measurement import GIGA, spread_of
+from acqstream.bench.measurement import GIGA, children_cpu_seconds, cpu_seconds, spread_of, watched_children
 from acqstream.bench.mirror_alone import ALONE_ROWS, AloneBench, AloneRow
 from acqstream.bench.producers import MirroredRun
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.usage import children_cpu_seconds, cpu_seconds, watched_children
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 
 POOL_BYTES = 64 * 2**20  # of prepared frames
 Z = 128  # frames of a stack, or all of them
-DIM_BITS = 10  # of frames to compress: nobody does that with brighter ones, whose noise has no high byte that repeats
+DIM_BITS = 10  # of frames to compress; the noise of brighter frames has no high byte that repeats
 LIVE_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "n5": ({"format": "n5"},),
     "wkw": ({"format": "wkw"},),
@@ -36,7 +35,7 @@ PACED_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "wkw, one level": ({"format": "wkw", "levels": 1},),
 }
 _WITHOUT = "without"
-_MOST_COPIES = 5  # the log, two mirrors with their levels, and what is reserved
+_MAX_COPIES = 5  # the log, two mirrors with their levels, and what is reserved
 
 Figures = dict[str, str | float | None]
 
@@ -56,7 +55,7 @@ class MirrorPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """One recording. views_peak_bytes: memory of the views' process that it shares with nobody."""
+    """One recording. views_peak_bytes: private memory of the views' process."""
 
     run: MirroredRun
     daemon_cpu_s: float
@@ -73,7 +72,7 @@ def run_mirror_benchmark(settings: BenchSettings, observe: Observer, *, plan: Mi
     there = [one for one in transports_of(settings.rows, "--mirror") if not transport_absent(one)]
     if not there:
         raise ConfigError("--mirror needs a transport that this platform has")
-    with bench_folder(settings, _MOST_COPIES * settings.payload_bytes) as folder:
+    with bench_folder(settings, _MAX_COPIES * settings.payload_bytes) as folder:
         bench = _Bench(settings, folder, observe, there[0], plan)
         tables = [bench.full_speed(), bench.paced(), bench.alone()]
     return bench_report(settings, tables=tables)
@@ -93,7 +92,7 @@ class _Bench:
         self._steps = 2 * settings.pairs * (len(plan.live) + len(plan.alone)) + 2 * len(plan.paced) + 1
 
     def full_speed(self) -> Table:
-        """Pairs of runs without and with mirrors, in turn; whoever is first may find a rested disk."""
+        """Pairs of runs without and with mirrors, in turn, because the first one may find an idle disk."""
         pairs: dict[str, list[tuple[_Live, _Live]]] = {name: [] for name in self._plan.live}
         for turn in range(self._settings.pairs):
             for name in self._plan.live:
@@ -154,7 +153,7 @@ class _Bench:
         return Table(title=title, rows=tuple(rows), note=note)
 
     def alone(self) -> Table:
-        """Mirrors of a dataset that is there, in turn with what stands beside."""
+        """Mirrors of a finished dataset, in turn with the baselines."""
         workload = replace(stacks_of(self._plan.alone_shape, self._settings.payload_bytes), bits=DIM_BITS)
         self._tell("a dataset to mirror")
         with self._daemon("source") as daemon:
@@ -179,7 +178,7 @@ class _Bench:
     ) -> MirroredRun:
         with started_child(
             "mirrored producer",
-            timeout_s=timeout_for(_MOST_COPIES * workload.payload_bytes),
+            timeout_s=timeout_for(_MAX_COPIES * workload.payload_bytes),
             endpoint=endpoint,
             name=DATASET,
             workload=workload,

@@ -18,9 +18,17 @@ from acqstream.bench.block_peer import ROLE
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import run_folder
 from acqstream.bench.limit import forget, measure_copy
-from acqstream.bench.measurement import GIGA, Measurement, ProcessCost, latency_of, measurement_from, spread_of
+from acqstream.bench.measurement import (
+    GIGA,
+    Measurement,
+    ProcessCost,
+    UsageMeter,
+    latency_of,
+    measurement_from,
+    reset_peak_memory,
+    spread_of,
+)
 from acqstream.bench.report import Table
-from acqstream.bench.usage import UsageMeter, reset_peak_memory
 from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.reader import open_readers

@@ -33,7 +33,7 @@ class PeerWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerPackage:
     """package is what pip installs, module what Python imports; open writes below an existing folder."""
 
     package: str
@@ -41,12 +41,12 @@ class Peer:
     open: Callable[[Path, Workload], PeerWriter]
 
     def absent(self) -> str:
-        """Why it cannot be measured here; empty if it can."""
+        """The reason why it cannot be measured here; empty if it can."""
         return "" if importlib.util.find_spec(self.module) else f"not measured: pip install {self.package}"
 
 
 def frames_per_chunk(workload: Workload) -> int:
-    """How many frames a chunk of tensorstore's holds."""
+    """Frames in a chunk of tensorstore's."""
     return max(1, min(workload.frames, _CHUNK_BYTES // workload.frame_bytes))
 
 
@@ -113,7 +113,7 @@ def _open_acquire_zarr(folder: Path, workload: Workload) -> PeerWriter:
 
 
 def _open_tensorstore(folder: Path, workload: Workload) -> PeerWriter:
-    """Zarr version 3, not compressed, whole chunks of 8 MiB or of one frame, four at a time."""
+    """Zarr version 3, uncompressed, complete chunks of 8 MiB or of one frame, four at a time."""
     import tensorstore
 
     together = frames_per_chunk(workload)
@@ -151,10 +151,10 @@ def _open_tensorstore(folder: Path, workload: Workload) -> PeerWriter:
 
 
 PEERS = {
-    "ndstorage": Peer("ndstorage", "ndstorage", _open_ndstorage),
-    "tifffile": Peer("tifffile", "tifffile", _open_tifffile),
-    "acquire-zarr": Peer("acquire-zarr", "acquire_zarr", _open_acquire_zarr),
-    "tensorstore": Peer("tensorstore", "tensorstore", _open_tensorstore),
+    "ndstorage": PeerPackage("ndstorage", "ndstorage", _open_ndstorage),
+    "tifffile": PeerPackage("tifffile", "tifffile", _open_tifffile),
+    "acquire-zarr": PeerPackage("acquire-zarr", "acquire_zarr", _open_acquire_zarr),
+    "tensorstore": PeerPackage("tensorstore", "tensorstore", _open_tensorstore),
 }
 """By the name of their row."""
 

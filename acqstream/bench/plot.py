@@ -19,7 +19,15 @@ PLOTTED_SITUATIONS = tuple(
     for shape in ((64, 64), (128, 128), (256, 256), (512, 512), (1024, 1024), (2048, 2048), (4096, 8192))
 )
 SUFFIXES = (".svg", ".png")
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")  # told apart by everybody
+_COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#F0E442",
+)  # distinct for colour-blind readers too
 
 
 def run_plotted_benchmark(
@@ -41,13 +49,13 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--plot {path}: the name must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.parent}")
+        raise ConfigError(f"--plot {path}: folder {path.parent} does not exist")
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("--plot needs matplotlib: pip install matplotlib")
 
 
 def rates_by_size(report: BenchReport) -> dict[str, dict[int, Spread]]:
-    """Of each row that was measured: bytes of a frame -> bytes per second."""
+    """Bytes per second by bytes of a frame, for each row that was measured."""
     rates: dict[str, dict[int, Spread]] = {}
     for situation in report.situations:
         frame_bytes = math.prod(situation.shape) * np.dtype(situation.dtype).itemsize

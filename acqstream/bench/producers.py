@@ -210,7 +210,7 @@ def send_mirrored(
 
 
 def _frames_behind(endpoint: str, name: str, sent: int) -> int:
-    """How many of the frames sent the slowest mirror has not taken; as the daemon knows it, a tenth of a second old."""
+    """Number of sent frames that the slowest mirror has not taken; from the daemon, a tenth of a second old."""
     for acquisition in fetch_status(endpoint).acquisitions:
         if acquisition.name == name:
             return max((sent - mirror.cursor for mirror in acquisition.mirrors.values()), default=0)

@@ -11,15 +11,14 @@ from pathlib import Path
 from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import DATASET, BenchSettings, Observer, bench_folder, bench_report, run_folder
 from acqstream.bench.daemon import serving, transport_absent, transports_of
-from acqstream.bench.measurement import GIGA, measurement_from
+from acqstream.bench.measurement import GIGA, children_cpu_seconds, cpu_seconds, measurement_from
 from acqstream.bench.report import BenchReport, Table
-from acqstream.bench.usage import children_cpu_seconds, cpu_seconds
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import ConfigError
 
 _LEVELS_SHARE = 1.5  # at most, of the bytes on the disk
-_LEAST_REGION = 256
+_MIN_REGION = 256
 _READS = 5  # of each region
 WITHOUT, WITH = "0", "auto"
 
@@ -58,7 +57,7 @@ def run_pyramid_benchmark(
     with bench_folder(settings, int(_LEVELS_SHARE * workload.payload_bytes)) as folder:
         runs: dict[str, list[_Run]] = {WITHOUT: [], WITH: []}
         for number in range(2 * settings.pairs):
-            levels = (WITHOUT, WITH, WITH, WITHOUT)[number % 4]  # whoever is first may find a rested disk
+            levels = (WITHOUT, WITH, WITH, WITHOUT)[number % 4]  # in turn, because the first one may find an idle disk
             observe(f"{there[0]}, levels {levels}", number, steps)
             with run_folder(folder, "pyramid") as place:
                 runs[levels].append(_measure(place, there[0], workload, plan, (levels, settings.daemon_memory_mb)))
@@ -112,13 +111,13 @@ def _writing_table(runs: dict[str, list[_Run]], workload: Workload, plan: Pyrami
 
 
 def _stitched_reads(path: Path) -> Table:
-    """Squares in the middle of the first scan, from 256 on, doubled each time, and the whole: from the page cache."""
+    """Reads of squares in the middle of the first scan, from 256 on, doubled each time, and of all; page cache."""
     rows: list[dict[str, str | float | None]] = []
     with open_dataset(path) as dataset:
         level = dataset.levels[0]
         height, width = level.shape[-2:]
-        doublings = max(0, math.floor(math.log2(min(height, width) / _LEAST_REGION))) if min(height, width) else 0
-        sizes = [(_LEAST_REGION << n, _LEAST_REGION << n) for n in range(doublings + 1)]
+        doublings = max(0, math.floor(math.log2(min(height, width) / _MIN_REGION))) if min(height, width) else 0
+        sizes = [(_MIN_REGION << n, _MIN_REGION << n) for n in range(doublings + 1)]
         sizes = [size for size in sizes if size[0] < height and size[1] < width]
         for region in [*sizes, (height, width)]:
             spans = [

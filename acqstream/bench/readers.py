@@ -14,8 +14,7 @@ import psutil
 
 from acqstream.bench.child_process import hold
 from acqstream.bench.limit import forget, measure_direct_reads
-from acqstream.bench.measurement import Measurement, latency_of
-from acqstream.bench.usage import UsageMeter
+from acqstream.bench.measurement import Measurement, UsageMeter, latency_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.index import INDEX_NAME
@@ -23,7 +22,7 @@ from acqstream.formats.ndtiff.reader import open_readers
 
 ROLE = "reader"
 FIRST_AXES: dict[str, Any] = {"time": 0, "channel": "DAPI", "z": 0}
-"""Of the dataset to open."""
+"""Axes of the first frame of the dataset to open."""
 
 _WARM_BYTES = 200 * 2**20  # frames of so many bytes, from the page cache, in random order
 _ROUNDS = 5

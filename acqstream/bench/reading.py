@@ -36,7 +36,7 @@ _WRITER = "tcp"  # on every platform
 
 
 def run_reading_benchmark(settings: BenchSettings, observe: Observer, *, frames: int = OPENED_FRAMES) -> BenchReport:
-    """As `run_benchmark`, for reading; `frames` is rounded to whole stacks of `_SLICES` slices and four channels."""
+    """As `run_benchmark`, for reading; `frames` is rounded to complete stacks of `_SLICES` slices and four channels."""
     with bench_folder(settings) as folder:
         run = _Reading(settings, folder, observe)
         situations = [run.opening(frames)]
@@ -46,7 +46,7 @@ def run_reading_benchmark(settings: BenchSettings, observe: Observer, *, frames:
 
 
 class _Reading:
-    """One benchmark of reading under way."""
+    """One running benchmark of reading."""
 
     def __init__(self, settings: BenchSettings, folder: Path, observe: Observer) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class _Reading:
         return _situation(title, rows, runs["open"][0], ((_FRAME_SIDE, _FRAME_SIDE), "uint8"))
 
     def frames(self, shape: tuple[int, ...], dtype: str) -> list[SituationReport]:
-        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.most_frames)
+        workload = workload_of(shape, dtype, self._settings.payload_bytes, self._settings.max_frames)
         kind = f"{' x '.join(str(side) for side in shape)} {dtype}"
         with run_folder(self._folder, "written") as place:
             self._tell(f"{kind}: writing")
@@ -90,7 +90,7 @@ class _Reading:
         runs: dict[str, list[Measurement]] = {what: [] for what in measures}
         size = sum(file.stat().st_size for file in path.iterdir())
         for turn in range(self._settings.pairs):
-            for what in measures if turn % 2 == 0 else measures[::-1]:  # whoever is first may find a rested disk
+            for what in measures if turn % 2 == 0 else measures[::-1]:  # the first may find an idle disk
                 self._tell(f"{title}: {what}")
                 runs[what].append(run_measured("reader", size, what=what, dataset=path))
         return runs

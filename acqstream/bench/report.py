@@ -32,14 +32,14 @@ def machine_of(directory: Path) -> dict[str, Any]:
 
 
 def file_system_of(directory: Path) -> str:
-    """Type of the file system that holds `directory`, "unknown" where the system does not tell."""
+    """Type of the file system that holds `directory`, "unknown" where the system does not report it."""
     place = directory.resolve()
     mounts = [part for part in psutil.disk_partitions(all=True) if place.is_relative_to(part.mountpoint)]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that have a part in the figures; "not installed" for those that are not."""
+    """Versions of the packages that affect the figures; "not installed" for missing ones."""
     return {name: _version(name) for name in _PACKAGES}
 
 
@@ -72,7 +72,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport:
-    """One line of the table. absent: why there are no numbers.
+    """One line of the table. absent: the reason why it has no numbers.
 
     to_peers are ratios by the name of another row; the other dictionaries are by role: "daemon", "producer".
     """
@@ -104,7 +104,7 @@ class SituationReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Figures that are no comparison of rows. The keys of a row are its headings, with the unit at the end."""
+    """Figures without a comparison of rows. The keys of a row are its headings, with the unit at the end."""
 
     title: str
     rows: tuple[dict[str, str | float | None], ...]
@@ -150,7 +150,7 @@ def measured_row(name: str, pairs: Sequence[Pair], peers: Mapping[str, Sequence[
 
 
 def rate_ratio(runs: Sequence[Measurement], others: Sequence[Measurement]) -> Spread:
-    """How many times faster than the other one of the same round."""
+    """Ratio of the rates of two runs of the same round, over all rounds."""
     return spread_of([own.bytes_per_s / other.bytes_per_s for own, other in zip(runs, others, strict=True)])
 
 

@@ -69,7 +69,7 @@ def run_steady_benchmark(settings: BenchSettings, observe: Observer, *, plan: St
 
 
 class _Steady:
-    """One benchmark under way."""
+    """One running benchmark."""
 
     def __init__(self, settings: BenchSettings, plan: SteadyPlan, folder: Path, observe: Observer, steps: int) -> None:
         self._settings = settings
@@ -169,7 +169,7 @@ def roll_over_figures(times: PacedTimes, stacks: NDArray[Any]) -> dict[str, floa
 
 
 def _slowest_ms(durations_ns: NDArray[Any], began: NDArray[Any], starts: Any) -> list[float]:
-    """The longest of those that began within a second of each start; none where nothing is known."""
+    """The longest call that began within a second after each start; starts without a call are left out."""
     windows = (durations_ns[(began >= start) & (began < start + _WINDOW_NS)] for start in starts)
     return [float(np.nanmax(window)) / 1e6 for window in windows if not np.isnan(window).all()]
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.bench.measurement import Measurement, latency_of
-from acqstream.bench.usage import UsageMeter, reset_peak_memory
+from acqstream.bench.measurement import Measurement, UsageMeter, latency_of, reset_peak_memory
 from acqstream.simulate.camera_frames import camera_frames
 
 POOL_BYTES = 128 * 2**20  # more than a processor's cache holds
@@ -54,10 +53,10 @@ class Workload:
         return camera_frames(count, self.shape, self.dtype, self.bits)
 
 
-def workload_of(shape: tuple[int, ...], dtype: str, payload_bytes: int, most_frames: int | None = None) -> Workload:
-    """As many frames as hold `payload_bytes`, at least one, at most `most_frames`."""
+def workload_of(shape: tuple[int, ...], dtype: str, payload_bytes: int, max_frames: int | None = None) -> Workload:
+    """As many frames as hold `payload_bytes`, at least one, at most `max_frames`."""
     frames = max(1, payload_bytes // Workload(shape, dtype, 1).frame_bytes)
-    return Workload(shape, dtype, frames if most_frames is None else min(frames, most_frames))
+    return Workload(shape, dtype, frames if max_frames is None else min(frames, max_frames))
 
 
 def run_workload(
@@ -70,7 +69,7 @@ def run_workload(
 ) -> Measurement:
     """Put all frames and `finish`, which returns when they are durable; measures this process as `role`.
 
-    prepared is called when the frames are there, before the time runs.
+    prepared is called when the frames exist, before the time runs.
     """
     pool = workload.pool()
     durations_ns = array("q", bytes(8 * workload.frames))

@@ -59,7 +59,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
 
     Each row runs in turn with the limit of the disk; the time goes from the first frame until all are durable.
     """
-    from acqstream.bench.comparison import MOST_FRAMES, ROWS, USUAL_ROWS, BenchSettings
+    from acqstream.bench.comparison import MAX_FRAMES, ROWS, USUAL_ROWS, BenchSettings
     from acqstream.bench.interruption import cleaned_up_if_interrupted
 
     names = "--reading, --latency, --steady, --growth, --pyramid, --mirror and --plot"
@@ -72,7 +72,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
         pairs=pairs or (_QUICK_PAIRS if quick or mirror else _SUSTAINED_PAIRS),
         rows=_rows(rows, tuple(ROWS)) or (_QUICK_ROWS if quick else USUAL_ROWS),
         daemon_memory_mb=memory_mb,
-        most_frames=_QUICK_FRAMES if quick else MOST_FRAMES,
+        max_frames=_QUICK_FRAMES if quick else MAX_FRAMES,
     )
     wanted = seconds or (10.0 if quick else None)
     chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}

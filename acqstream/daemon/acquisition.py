@@ -35,7 +35,46 @@ class Peer:
 
 
 @dataclass(slots=True, eq=False)
-class Acquisition:
+class SpaceReports:
+    """Rate of one acquisition, and the warnings and pauses for lack of space that were reported. Loop only."""
+
+    log: Log
+    bytes_per_s: float = 0.0
+    is_low_reported: bool = False
+    is_pause_reported: bool = False
+    _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
+
+    def measure_rate(self, now_s: float) -> None:
+        """Update bytes_per_s; called about once a second."""
+        then, bytes_then = self._rate
+        self.bytes_per_s = (self.log.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
+        self._rate = (now_s, self.log.payload_bytes)
+
+    def note(self, space: DiskSpace) -> bool:
+        """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
+        if space.level is not SpaceLevel.ENOUGH and not self.is_low_reported:
+            seconds = space.seconds_left(self.bytes_per_s)
+            lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
+            self.log.notes.warn("disk_low", space.text() + lasts)
+        self.is_low_reported = space.level is not SpaceLevel.ENOUGH
+        self.log.hold(space.text() if space.level is SpaceLevel.FULL else "")
+        was_paused, self.is_pause_reported = self.is_pause_reported, bool(self.log.paused_why)
+        return was_paused != self.is_pause_reported
+
+    def fields(self, space: DiskSpace) -> dict[str, Any]:
+        """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
+        seconds = space.seconds_left(self.bytes_per_s)
+        frames = self.log.cursors().published - self.log.skipped
+        return {
+            "free_bytes": space.free_bytes,
+            "seconds_left": round(seconds) if seconds is not None else None,
+            "frames_left": space.frames_left(self.log.payload_bytes / max(1, frames)),
+            "paused": self.log.paused_why,
+        }
+
+
+@dataclass(slots=True, eq=False)
+class ActiveAcquisition:
     """State of one acquisition in the daemon. Used by the loop only."""
 
     session: Session
@@ -48,18 +87,17 @@ class Acquisition:
     memory: ProducerMemory | None = None
     memory_why: str = ""  # why frames come as messages
     is_resumed: bool = False
-    last_progress: tuple[Cursors, Limit] = (Cursors(), Limit(0, 0))
-    progress_at_s: float = 0.0
+    last_ack: tuple[Cursors, Limit, float] = (Cursors(), Limit(0, 0), 0.0)  # and when it was sent, in s
     n_warnings_sent: int = 0
     is_error_reported: bool = False
     stop_requesters: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
     shape: tuple[int, ...] | None = None  # of the first frame
     is_shape_change_reported: bool = False
-    is_low_reported: bool = False
-    is_pause_reported: bool = False
     key_request: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read
-    _rate: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), 0))
-    bytes_per_s: float = 0.0
+    space_reports: SpaceReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.space_reports = SpaceReports(self.log)
 
     @property
     def dataset_id(self) -> str:
@@ -120,14 +158,13 @@ class Acquisition:
         """Return an acknowledgement; None if nothing changed, or too little since the last one (ACK_INTERVAL_S)."""
         cursors = self.log.cursors()
         limit = self.session.limit = self.log.limit()
-        last_cursors, _ = self.last_progress
-        if (cursors, limit) == self.last_progress and not force:
+        last_cursors, last_limit, last_at_s = self.last_ack
+        if cursors == last_cursors and limit == last_limit and not force:
             return None
         is_progress = cursors.published != last_cursors.published or cursors.durable != last_cursors.durable
-        if not force and not is_progress and now_s - self.progress_at_s < ACK_INTERVAL_S:
+        if not force and not is_progress and now_s - last_at_s < ACK_INTERVAL_S:
             return None
-        self.last_progress = (cursors, limit)
-        self.progress_at_s = now_s
+        self.last_ack = (cursors, limit, now_s)
         return Ack(self.dataset_id, cursors, limit)
 
     def request_keys(self, at: int) -> None:
@@ -151,7 +188,7 @@ class Acquisition:
 
     def is_ack_pending(self) -> bool:
         """Return True if changed cursors were not sent yet, to save messages."""
-        return self.log.cursors() != self.last_progress[0]
+        return self.log.cursors() != self.last_ack[0]
 
     @property
     def has_backlog(self) -> bool:
@@ -160,37 +197,13 @@ class Acquisition:
             return False
         return self.log.queued()[1] > min(BATCH_BYTES, self.share.length // 4)
 
-    def measure_rate(self, now_s: float) -> None:
-        """Update bytes_per_s; called about once a second."""
-        then, bytes_then = self._rate
-        self.bytes_per_s = (self.log.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
-        self._rate = (now_s, self.log.payload_bytes)
+    @property
+    def bytes_per_s(self) -> float:
+        return self.space_reports.bytes_per_s
 
     @property
     def reserved_bytes(self) -> int:
         return self.log.reserved_bytes
-
-    def note_space(self, space: DiskSpace) -> bool:
-        """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
-        if space.level is not SpaceLevel.ENOUGH and not self.is_low_reported:
-            seconds = space.seconds_left(self.bytes_per_s)
-            lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
-            self.log.notes.warn("disk_low", space.text() + lasts)
-        self.is_low_reported = space.level is not SpaceLevel.ENOUGH
-        self.log.hold(space.text() if space.level is SpaceLevel.FULL else "")
-        was_paused, self.is_pause_reported = self.is_pause_reported, bool(self.log.paused_why)
-        return was_paused != self.is_pause_reported
-
-    def space_fields(self, space: DiskSpace) -> dict[str, Any]:
-        """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
-        seconds = space.seconds_left(self.bytes_per_s)
-        frames = self.log.cursors().published - self.log.skipped
-        return {
-            "free_bytes": space.free_bytes,
-            "seconds_left": round(seconds) if seconds is not None else None,
-            "frames_left": space.frames_left(self.log.payload_bytes / max(1, frames)),
-            "paused": self.log.paused_why,
-        }
 
     def status(self, space: DiskSpace) -> AcquisitionStatus:
         cursors = self.log.cursors()
@@ -207,8 +220,8 @@ class Acquisition:
             payload_bytes=self.log.payload_bytes,
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,
-            bytes_per_s=round(self.bytes_per_s),
-            **self.space_fields(space),
+            bytes_per_s=round(self.space_reports.bytes_per_s),
+            **self.space_reports.fields(space),
             stall=self.log.stall,
             io=self.log.io,
             transport="messages" if self.memory is None else "shm",

@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import AcqStreamError
 from acqstream.protocol.encoding import encode_header
@@ -43,15 +43,15 @@ class Announcer:
             raise
         return True
 
-    def notify(self, acquisition: Acquisition, reply: Reply) -> None:
+    def notify(self, acquisition: ActiveAcquisition, reply: Reply) -> None:
         """Send to the acquisition's producer; note the loss if it is unreachable."""
         if not self.send(acquisition.peer, reply) and acquisition.session.lost_at_s is None:
             logger.warning("%s: its producer is lost; waiting %g s for it", acquisition.name, self._grace_s)
             acquisition.session.on(Event.LOST, time.monotonic())
 
-    def notify_cursors(self, acquisition: Acquisition, now_s: float, *, force: bool = False) -> None:
+    def notify_cursors(self, acquisition: ActiveAcquisition, now_s: float, *, force: bool = False) -> None:
         """Send the cursors to producer and readers if they changed (force: in any case)."""
-        published = acquisition.last_progress[0].published
+        published = acquisition.last_ack[0].published
         ack = acquisition.ack(now_s, force=force)
         if ack is None:
             return
@@ -59,11 +59,11 @@ class Announcer:
         if ack.cursors.published != published:
             self.publish(acquisition, {"t": "published", "published": ack.cursors.published})
 
-    def acknowledge(self, acquisition: Acquisition) -> None:
+    def acknowledge(self, acquisition: ActiveAcquisition) -> None:
         """Send the cursors again, whether they changed or not."""
         self.notify_cursors(acquisition, time.monotonic(), force=True)
 
-    def notify_warnings(self, acquisition: Acquisition) -> None:
+    def notify_warnings(self, acquisition: ActiveAcquisition) -> None:
         """Send the warnings that the log and its views have noted since the last call."""
         for text in acquisition.views.take_warnings():
             acquisition.log.notes.warn("uncalibrated", text)
@@ -72,17 +72,17 @@ class Announcer:
             logger.warning("%s: %s: %s", acquisition.name, code, text)
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
-    def notify_warnings_again(self, acquisition: Acquisition) -> None:
+    def notify_warnings_again(self, acquisition: ActiveAcquisition) -> None:
         """Send the latest warnings again to a producer that is back; it recognizes those it has by their time."""
         for code, text, noted_at in acquisition.log.warnings[: acquisition.n_warnings_sent][-MAX_REPEATED_WARNINGS:]:
             self.notify(acquisition, Warn(acquisition.dataset_id, code, text, noted_at))
 
-    def notify_unreadable_keys(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+    def notify_unreadable_keys(self, acquisition: ActiveAcquisition, error: AcqStreamError) -> None:
         """Report that the axes of stored frames cannot be read."""
         logger.warning("%s: cannot read the axes of its stored frames: %s", acquisition.name, error)
         self.notify(acquisition, Error("io_error", str(error), acquisition.dataset_id))
 
-    def notify_failure(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+    def notify_failure(self, acquisition: ActiveAcquisition, error: AcqStreamError) -> None:
         """Report a failed log to its producer, with the number of the first frame that is not stored."""
         acquisition.is_error_reported = True
         acquisition.session.on(Event.FAILED, time.monotonic(), ("failed", str(error)))
@@ -93,7 +93,7 @@ class Announcer:
         """Answer a refused request."""
         self.send(peer, _error(error, dataset_id, fatal=False))
 
-    def publish(self, acquisition: Acquisition, event: dict[str, Any]) -> None:
+    def publish(self, acquisition: ActiveAcquisition, event: dict[str, Any]) -> None:
         """Publish an event to readers."""
         topic = acquisition.dataset_id.encode()
         body = json.dumps({**event, "ds": acquisition.dataset_id}).encode()

@@ -71,7 +71,7 @@ class DiskReads:
                 one.answer(result)
 
     def close(self) -> None:
-        """End the thread; a stalled read is left behind, without an answer."""
+        """End the thread. A stalled read is abandoned without an answer."""
         self._orders.put(None)
         if self._thread is not None and self._n_run == self._n_submitted:
             self._thread.join()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from acqstream.daemon.acquisition import Acquisition
+from acqstream.daemon.acquisition import ActiveAcquisition
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import CorruptDataset, ProtocolError
@@ -19,7 +19,7 @@ from acqstream.protocol.requests import Mirrors
 MAX_REASON_CHARACTERS = 1000  # in a message, which has to hold all of them
 
 
-def mirrors_of_running(acquisition: Acquisition, views: ViewProcess) -> MirrorsReply:
+def mirrors_of_running(acquisition: ActiveAcquisition, views: ViewProcess) -> MirrorsReply:
     """Return the mirrors of a running acquisition, as the view process reports them."""
     in_progress = _short(views.results(acquisition.log.folder).values())
     return MirrorsReply(acquisition.dataset_id, acquisition.session.state, in_progress)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
@@ -51,7 +51,9 @@ class OpenRequests:
         self._directory = directory
         self._resources = resources
 
-    def open(self, peer: Peer, spec: AcquisitionSpec, running: Collection[Acquisition]) -> Acquisition | Receipt:
+    def open(
+        self, peer: Peer, spec: AcquisitionSpec, running: Collection[ActiveAcquisition]
+    ) -> ActiveAcquisition | Receipt:
         """Create an acquisition, or resume an interrupted one if `spec.resume` is set.
 
         Returns the receipt if a producer returns to its own finished acquisition. Raises AcquisitionRefused,
@@ -147,7 +149,7 @@ class OpenRequests:
         state: DatasetState,
         *,
         left_out: LeftOut,
-    ) -> Acquisition:
+    ) -> ActiveAcquisition:
         if not _is_resumable(state, spec):
             text = f"{folder} is {state.state.lower()} and cannot be resumed"
             raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
@@ -183,7 +185,7 @@ class OpenRequests:
         *,
         warnings: Sequence[str] = (),
         left_out: LeftOut,
-    ) -> Acquisition:
+    ) -> ActiveAcquisition:
         with ExitStack() as undo:
             share = self._resources.budget.lend(spec.frame_bytes)
             undo.callback(share.close)  # if no thread can be started, later acquisitions need the memory
@@ -214,7 +216,7 @@ class OpenRequests:
             log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
         session = Session(grace_s=self._config.grace_s)
         is_resumed = resume is not None
-        return Acquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
+        return ActiveAcquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
 
     def _check_space(self, spec: AcquisitionSpec) -> None:
         free = self._resources.space.free_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import zmq
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.errors import AcqStreamError, FrameRefused, ProtocolError
@@ -43,7 +43,9 @@ class Reception:
         acquisition = self._registry.of_producer(peer, request.dataset_id)
         if has_payload == (request.place is not None):
             number = request.header.number if isinstance(request, Frame) else request.first
-            text = "a frame has two parts, header and pixels, or one that says where in shared memory its pixels are"
+            text = (
+                "a frame has two parts, header and pixels, or one that names the place of its pixels in shared memory"
+            )
             raise FrameRefused(text, code="payload_size", number=number)
         try:
             if isinstance(request, Frame):
@@ -65,7 +67,7 @@ class Reception:
             self._socket.recv_into(self._scrap)  # what is too long for the scrap is cut off
         return False
 
-    def _receive_one(self, acquisition: Acquisition, frame: Frame) -> None:
+    def _receive_one(self, acquisition: ActiveAcquisition, frame: Frame) -> None:
         header = frame.header
         if not self._is_due(acquisition, header):
             self.drain()
@@ -76,7 +78,7 @@ class Reception:
             self._take(acquisition.log.reserve(header), header)
         acquisition.note_frame(header)
 
-    def _receive_many(self, acquisition: Acquisition, batch: FrameBatch) -> None:
+    def _receive_many(self, acquisition: ActiveAcquisition, batch: FrameBatch) -> None:
         """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
         log = acquisition.log
         if batch.payload_bytes > self._max_payload_bytes:
@@ -108,13 +110,13 @@ class Reception:
         if batch.refused is not None:
             raise batch.refused
 
-    def _shared_payload(self, acquisition: Acquisition, batch: FrameBatch) -> memoryview | None:
+    def _shared_payload(self, acquisition: ActiveAcquisition, batch: FrameBatch) -> memoryview | None:
         """The pixels of a batch that lie in shared memory; None if they come as a message part."""
         if batch.place is None:
             return None
         return self._part(acquisition, batch.place, batch.payload_bytes, batch.first)
 
-    def _part(self, acquisition: Acquisition, place: MemoryPlace, length: int, number: int) -> memoryview:
+    def _part(self, acquisition: ActiveAcquisition, place: MemoryPlace, length: int, number: int) -> memoryview:
         if length > self._max_payload_bytes:
             text = f"frame {number} has {length} bytes; at most {self._max_payload_bytes} are taken"
             raise FrameRefused(text, code="payload_size", number=number)
@@ -126,7 +128,7 @@ class Reception:
         except ProtocolError as error:
             raise FrameRefused(f"frame {number}: {error}", code=error.code, number=number) from error
 
-    def _is_due(self, acquisition: Acquisition, header: FrameHeader) -> bool:
+    def _is_due(self, acquisition: ActiveAcquisition, header: FrameHeader) -> bool:
         """False for frames to be dropped. Raises FrameRefused."""
         log = acquisition.log
         verdict, refusal = acquisition.session.judge(header, log.received, log.received_payload_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.config import DaemonConfig
@@ -31,7 +31,7 @@ logger = logging.getLogger("acqstream.daemon")
 
 
 class RequestHandler:
-    """Answers one request at a time. daemon_status returns that of the whole daemon."""
+    """Answers one request at a time. daemon_status returns the status of the daemon."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class RequestHandler:
         else:
             self._announcer.send_error(peer, dataset_id, fault)
 
-    def _sender(self, peer: Peer, fields: Mapping[str, Any]) -> tuple[str | None, Acquisition | None]:
+    def _sender(self, peer: Peer, fields: Mapping[str, Any]) -> tuple[str | None, ActiveAcquisition | None]:
         """Return the dataset id that an unchecked message names, and its acquisition if that is the peer's own."""
         dataset_id = fields.get("ds")
         if not isinstance(dataset_id, str):
@@ -106,7 +106,7 @@ class RequestHandler:
         is_own = acquisition is not None and acquisition.peer.identity == peer.identity
         return dataset_id, acquisition if is_own else None
 
-    def _end_refused(self, acquisition: Acquisition, error: AcqStreamError) -> None:
+    def _end_refused(self, acquisition: ActiveAcquisition, error: AcqStreamError) -> None:
         """End an acquisition whose producer sent a bad message; drop what follows, report the first error.
 
         The dataset can be resumed: a mistake of a program must not be the end of a day's data.
@@ -139,7 +139,7 @@ class RequestHandler:
         self._registry.add(opened)  # first: whatever fails from here on can be ended
         opened.take_memory(*offered_memory(self._endpoints.memory_server, request.memory))
 
-    def _reopen(self, peer: Peer, acquisition: Acquisition, request: requests.Open) -> None:
+    def _reopen(self, peer: Peer, acquisition: ActiveAcquisition, request: requests.Open) -> None:
         """Give a running acquisition to a producer that lost its connection or was restarted; fence the old one."""
         spec = request.spec
         if not spec.resume:
@@ -160,7 +160,7 @@ class RequestHandler:
             self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
             self._announcer.notify_warnings_again(acquisition)
 
-    def _check_takeover(self, acquisition: Acquisition) -> None:
+    def _check_takeover(self, acquisition: ActiveAcquisition) -> None:
         """Raise AcquisitionRefused unless a new producer may take the acquisition over."""
         self._announcer.acknowledge(acquisition)  # notes the loss if the other producer is unreachable
         if acquisition.session.lost_at_s is None:

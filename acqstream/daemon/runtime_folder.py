@@ -16,7 +16,7 @@ _REMEDY = "remove it, or set `runtime` to a folder of your own (mode 0700, or 07
 def make_runtime_folder(folder: Path) -> None:
     """Create the folder where it is missing.
 
-    Raises ConfigError unless it is a real directory that belongs to this user, and that nobody else may write to. The
+    Raises ConfigError unless it is a real directory that belongs to this user, and that no other user may write to. The
     temporary directory is open to all users: another one may have created the folder first.
     """
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from acqstream.daemon.acquisition import Acquisition
+from acqstream.daemon.acquisition import ActiveAcquisition
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.exit_status import ExitStatus, exit_status_of
@@ -67,7 +67,7 @@ class Supervisor:
             logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)
             self.exit_status = max(self.exit_status, ExitStatus.STORAGE)
 
-    def _look_after(self, acquisition: Acquisition, now_s: float, *, is_status_due: bool) -> None:
+    def _look_after(self, acquisition: ActiveAcquisition, now_s: float, *, is_status_due: bool) -> None:
         session, log = acquisition.session, acquisition.log
         is_finished = log.is_finished  # asked first: an error at the very end is reported before the end
         is_log_open = log.state is not AcquisitionState.OPENING and log.error is None
@@ -77,14 +77,14 @@ class Supervisor:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
             self._announcer.notify_cursors(acquisition, now_s)
-        has_pause_changed = acquisition.note_space(self._space)
+        has_pause_changed = acquisition.space_reports.note(self._space)
         if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):
-            self._announcer.publish(acquisition, {"t": "space", **acquisition.space_fields(self._space)})
+            self._announcer.publish(acquisition, {"t": "space", **acquisition.space_reports.fields(self._space)})
         if session.state is not AcquisitionState.OPENING:  # a producer gets `opened` before anything else
             self._announcer.notify_warnings(acquisition)
             self._read_keys(acquisition)
         if is_status_due or has_pause_changed:
-            acquisition.measure_rate(now_s)
+            acquisition.space_reports.measure_rate(now_s)
             status = StatusReply(acquisition.status(self._space))
             self._announcer.notify(acquisition, status)
         if session.is_grace_over(now_s):
@@ -94,7 +94,7 @@ class Supervisor:
         if is_finished:
             self._finish(acquisition)
 
-    def _read_keys(self, acquisition: Acquisition) -> None:
+    def _read_keys(self, acquisition: ActiveAcquisition) -> None:
         """Read and send a page of stored axes if the producer waits for one."""
         at = acquisition.take_key_request()
         if at is None:
@@ -111,7 +111,7 @@ class Supervisor:
         except StorageError as error:
             refuse(error)
 
-    def _report_opened(self, acquisition: Acquisition, now_s: float) -> None:
+    def _report_opened(self, acquisition: ActiveAcquisition, now_s: float) -> None:
         folder = acquisition.log.folder
         acquisition.session.on(Event.OPENED, now_s)
         acquisition.views.begin(folder)
@@ -119,7 +119,7 @@ class Supervisor:
         self._announcer.notify(acquisition, acquisition.opened())
         self._announcer.publish(acquisition, {"t": "opened", "name": acquisition.name, "path": folder})
 
-    def _finish(self, acquisition: Acquisition) -> None:
+    def _finish(self, acquisition: ActiveAcquisition) -> None:
         """Send the last acknowledgement and the receipt of an ended log; take the memory back."""
         receipt = acquisition.log.receipt
         assert receipt is not None

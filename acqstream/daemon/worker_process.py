@@ -70,7 +70,7 @@ class WorkerProcess:
 
     def send(self) -> None:
         """Send the queued orders, as far as the socket takes them now."""
-        with contextlib.suppress(OSError):  # the worker is dying: `exit_code` tells
+        with contextlib.suppress(OSError):  # the worker is dying; `exit_code` reports it
             self._orders.send()
 
     def reports(self) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a producer asks for when it opens an acquisition."""
+"""The request of a producer that opens an acquisition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AxisSpec:
 
 @dataclass(frozen=True, slots=True)
 class FrameHint:
-    """What the frames to come are like. dtype is a numpy type string, shape is (Y, X), or (Y, X, 3) for RGB."""
+    """Kind of the expected frames. dtype is a numpy type string, shape is (Y, X), or (Y, X, 3) for RGB."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -44,9 +44,9 @@ class FrameHint:
 class TileSpec:
     """Frames are tiles of larger images, placed by their axes `row` and `column`.
 
-    overlap is (y, x): by how many pixels a tile overlaps the next one. levels counts the lower resolution levels to
-    make, None: as many as are needed. wait_s says how long a tile of a lower level waits for what is missing of it,
-    None: until the end.
+    overlap is (y, x), the pixels that a tile shares with the next one. levels counts the lower resolution levels to
+    make; None until one tile shows all. wait_s is the max time that a tile of a lower level waits for its missing
+    parts, None until the end.
     """
 
     overlap: tuple[int, int]
@@ -55,7 +55,7 @@ class TileSpec:
 
     @property
     def is_one_way(self) -> bool:
-        """They overlap in one direction only."""
+        """True if they overlap in one direction only."""
         return (self.overlap[0] == 0) != (self.overlap[1] == 0)
 
     @staticmethod
@@ -87,11 +87,10 @@ class AcquisitionSpec:
     """One acquisition as requested.
 
     dataset_id is the uuid (32 hex digits) that the producer chose. summary is the NDTiff summary metadata. frame
-    tells the kind of the frames to come, expect their number, where known. durability says when journal and index are
-    forced: "close", every so many seconds, or with every "batch". resume goes on with an interrupted dataset;
-    epoch counts the connections of a producer to its acquisition, 0 being the first. views are to be made;
-    default_mirrors: the request names no mirrors, the daemon's configuration does.
-    tiles is None for a flat dataset.
+    is the kind of the expected frames and expect their number, if known. durability is the time when journal and index
+    are forced: at "close", after so many seconds, or with every "batch". resume continues an interrupted dataset.
+    epoch counts the connections of a producer to its acquisition, from 0. views are to be made. default_mirrors: the
+    daemon's configuration names the mirrors, not the request. tiles is None for a flat dataset.
     """
 
     dataset_id: str

@@ -51,9 +51,9 @@ class Receipt:
 
     sent is the producer's own count at `close` (None if it reported none); stored counts frames in the dataset; skipped
     counts frame numbers declared as never coming; missing lists all numbers without pixels. payload_bytes are pixel
-    bytes stored. status is how it ended and reason why, where there is one.
+    bytes stored. status is the kind of its end, and reason its cause, if it has one.
 
-    root_sha256 stands for the whole list of frames: SHA-256, in hex digits, of all journal records in their order,
+    root_sha256 identifies the complete list of frames: SHA-256, in hex digits, of all journal records in their order,
     each of which has the checksum of a frame's pixels. Empty where the journal could not be kept. stalls are the times
     when the disk stalled. settings: how it was written; versions: the software that wrote it.
     """

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class SpaceLevel(StrEnum):
-    """How much space is left on the disk of the data directory."""
+    """Free space on the disk of the data directory, in three steps."""
 
     ENOUGH = "enough"
     LOW = "low"  # reported, without further effect
@@ -24,7 +24,7 @@ class ViewStatus:
     """Progress of one view. cursor, behind, from_memory, from_stack, overtaken: counts of frames.
 
     waiting: pieces of its result that are not written yet; restarts: of the view process since the view was requested.
-    state is a ViewState; reason says why it has failed, waits or is throttled.
+    state is a ViewState; reason explains why it has failed, waits or is throttled.
     """
 
     cursor: int = 0
@@ -63,11 +63,11 @@ class ViewProcessStatus:
 class AcquisitionStatus:
     """One acquisition. received, published, durable, skipped and queue_frames count frames.
 
-    bytes_per_s is the rate of the last seconds; seconds_left and frames_left say how long the free space lasts (None:
-    unknown). paused says why no frames are taken for want of space, stall which disk call stalls; both are empty
-    while all is well. io says how files are written; transport how frames come ("shm" or "messages"), transport_why why
-    not by shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
-    mirrors has the progress of its views, by name.
+    bytes_per_s is the rate of the last seconds. seconds_left and frames_left are the time and the frames until the disk
+    is full (None: unknown). paused is the reason why no frames are taken for lack of space, stall the disk call that
+    stalls; both are empty while all is well. io is the way files are written, transport the way frames come ("shm" or
+    "messages"), transport_why the reason for not using shared memory. memory_bytes is its share of the daemon's memory.
+    warnings are (code, text, time in ISO 8601). mirrors has the progress of its views, by name.
     """
 
     name: str = ""

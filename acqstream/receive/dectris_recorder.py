@@ -87,7 +87,7 @@ class DectrisRecorder(Recorder):
         except (ProtocolError, FrameRefused) as error:
             text = f"image {message.image}, channel {channel}: {error}"
             self._count_refused(text)
-            self._run.skip(1, reason=text)  # raises, if it was the whole run that failed
+            self._run.skip(1, reason=text)  # raises if the run itself has failed
             return
         self.tally.frames += 1
 

@@ -50,7 +50,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], settings: StreamSettings) -
     socket.rcvhwm = settings.queue
     socket.setsockopt(zmq.MAXMSGSIZE, _MAX_PART_BYTES)
     if settings.pattern == "sub":
-        socket.subscribe(b"")  # the header is the first part: there is no topic
+        socket.subscribe(b"")  # all messages: the first part is the header, not a topic
     try:
         if settings.bind:
             socket.bind(settings.stream)

@@ -91,7 +91,7 @@ class Recorder:
         try:
             run.put(image, time=run.next, meta={"Stream": stream} if stream else None)
         except (ProtocolError, FrameRefused) as error:
-            self._refuse(header.frame, str(error))  # raises, if it was the whole run that failed
+            self._refuse(header.frame, str(error))  # raises if the run itself has failed
             return
         self.tally.frames += 1
         self._counter.advance(header.frame)

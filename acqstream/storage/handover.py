@@ -4,7 +4,7 @@ A memory file has no name and exists as long as any process has it open or mappe
 shrinks nor grows nor loses pages, so that no access can fail (memfd_create(2), "File sealing"). Its descriptor travels
 over an AF_UNIX socket (unix(7), SCM_RIGHTS), whose peer the kernel identifies (SO_PEERCRED).
 
-Elsewhere this module imports, `unavailable_reason` says what is missing, and functions raise OSError.
+Elsewhere this module imports, `unavailable_reason` names the missing function, and functions raise OSError.
 """
 
 from __future__ import annotations

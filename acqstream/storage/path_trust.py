@@ -18,7 +18,7 @@ def distrust(path: Path) -> str:
     """The reason why a stranger could control `path`, naming the file or folder; empty if no stranger can.
 
     Strangers are all users but root and the present one. A folder that is writable for its owner or group only vouches
-    for its entries, whoever owns them: root made /run/acqstream for the account of the service. In a folder where all
+    for its entries of any owner: root made /run/acqstream for the account of the service. In a folder where all
     users may write, which must have the sticky bit (/tmp), entries of root and of the present user count only. Also
     empty where nothing exists at the path, and on systems without user ids (Windows).
     """

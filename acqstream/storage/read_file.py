@@ -163,7 +163,7 @@ class RemoteFile(ReadFile):
         return self._known_size >= end or self.size() >= end
 
     def is_in_place(self) -> bool:
-        """Always true: a server does not say which file it reads."""
+        """Always true, because a server does not report which file it reads."""
         return True
 
     def modified_s(self) -> float:

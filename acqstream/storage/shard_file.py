@@ -1,6 +1,6 @@
 """Many chunks in one object of a store, appended in the order in which they arrive.
 
-Docs: docs/decisions/030-shards.md says what readers see at each step, and why.
+docs/decisions/030-shards.md explains the state that readers see at each step.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ShardFile:
     def _check(self) -> None:
         if self._error is not None:
             text = "an earlier sync failed; chunks stored since the last one may be lost"
-            raise StorageError.wrap(OSError(text), f"{self._store.url}/{self._key}", "cannot go on")
+            raise StorageError.wrap(OSError(text), f"{self._store.url}/{self._key}", "cannot continue")
 
     def _reopen(self) -> None:
         note = find_published(self._store, self._key, self._index)

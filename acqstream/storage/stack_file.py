@@ -76,7 +76,7 @@ class StackFile:
 
     def sync(self) -> None:
         """Force all written bytes to the disk. After an error the file must not be used again."""
-        # After a failed fsync Linux drops the dirty pages and reports success next time: there is no second try.
+        # After a failed fsync Linux drops the dirty pages and reports success next time: a second try would hide it.
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:

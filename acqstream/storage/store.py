@@ -1,7 +1,7 @@
 """Store: objects by key, the only interface through which formats and mirrors read and write.
 
 A key is a relative path with "/" between its parts. A store that can only put complete objects serves most formats; the
-word in `capabilities` says what else it can do.
+words in `capabilities` name further abilities.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store can do besides reading; empty for a store that only reads."""
+        """The abilities of the store besides reading; empty for a store that only reads."""
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
         """`length` bytes of an object from byte `start` on, fewer at its end; None if no such object exists.
@@ -78,7 +78,7 @@ class Store(Protocol):
     def append(self, key: str, content: Content) -> int:
         """Add `content` to the end of an object, which is made if it does not exist; the offset where it begins.
 
-        Readers may see a part. Without an error all of it is there; after one, nothing or unused bytes. One writer
+        Readers may see a part. Without an error all of it is stored; after one, nothing or unused bytes. One writer
         appends to a key at a time.
         """
 

@@ -13,7 +13,7 @@ import pytest
 
 from acqstream.bench.child import RUNS
 from acqstream.bench.child_process import Child, run_measured, started_process
-from acqstream.bench.usage import UsageMeter, children_cpu_seconds, cpu_seconds, peak_memory_bytes
+from acqstream.bench.measurement import UsageMeter, children_cpu_seconds, cpu_seconds, peak_memory_bytes
 from acqstream.bench.workload import Workload
 from acqstream.errors import AcquisitionFailed
 

@@ -106,7 +106,7 @@ def test_deletes_its_files_when_a_row_fails(tmp_path: Path, rows: Rows) -> None:
     ("changes", "complaint"),
     [
         ({"payload_bytes": 10**18}, "are free"),
-        ({"directory": Path("/nowhere")}, "no directory"),
+        ({"directory": Path("/nowhere")}, "not a directory"),
         ({"rows": ("ipc", "zip")}, "zip"),
     ],
 )

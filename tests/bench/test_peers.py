@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from acqstream.bench import peers
-from acqstream.bench.peers import PEERS, Peer, frames_per_chunk
+from acqstream.bench.peers import PEERS, PeerPackage, frames_per_chunk
 from acqstream.bench.workload import Workload
 
 FRAMES = 70
@@ -71,5 +71,5 @@ def test_small_frames_share_chunks() -> None:
 
 
 def test_one_that_is_not_installed_says_so() -> None:
-    reason = Peer("some-package", "no_such_module", PEERS["tifffile"].open).absent()
+    reason = PeerPackage("some-package", "no_such_module", PEERS["tifffile"].open).absent()
     assert reason == "not measured: pip install some-package"

@@ -79,7 +79,7 @@ def test_measures_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_refuses_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"\.svg or \.png"):
         check_plot(tmp_path / "rates.gif")
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         check_plot(tmp_path / "nowhere" / "rates.svg")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install matplotlib"):

@@ -145,7 +145,7 @@ def test_quick_says_what_it_flatters(benchmark: Benchmark, capsys: pytest.Captur
     assert "flatter" in capsys.readouterr().out
     assert benchmark.settings is not None
     assert set(benchmark.settings.rows) == {"ndstorage", "acquire-zarr", "shm", "ipc", "tcp"}
-    assert benchmark.settings.most_frames == 50_000
+    assert benchmark.settings.max_frames == 50_000
 
 
 class OtherBenchmark(Benchmark):

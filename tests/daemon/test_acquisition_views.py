@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.log import Log
@@ -68,7 +68,7 @@ def test_more_than_a_batch_in_the_queue_is_a_backlog(tmp_path: Path) -> None:
     log = Log(tmp_path / "cells", spec_of(), memory=share.view, disk=disk)
     log.wait_until_open()
     views = AcquisitionViews(ViewProcess(budget.memory), (), share)
-    acquisition = Acquisition(Session(grace_s=1.0), log, share, views, Peer(b"", Encoding.JSON), "cells")
+    acquisition = ActiveAcquisition(Session(grace_s=1.0), log, share, views, Peer(b"", Encoding.JSON), "cells")
     try:
         assert not acquisition.has_backlog
         sent = 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.daemon.acquisition import Acquisition, Peer
+from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
 from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
@@ -44,17 +44,17 @@ class Desk:
         resources.space.look()
         self.budget = resources.budget
         self._openings = OpenRequests(config, self._directory, resources)
-        self.running: list[Acquisition] = []
+        self.running: list[ActiveAcquisition] = []
 
-    def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition:
+    def open(self, name: str = "cells", ds: str = OWN, **more: Any) -> ActiveAcquisition:
         opened = self.answer(name, ds, **more)
-        assert isinstance(opened, Acquisition)
+        assert isinstance(opened, ActiveAcquisition)
         opened.log.wait_until_open()
         return opened
 
-    def answer(self, name: str = "cells", ds: str = OWN, **more: Any) -> Acquisition | Receipt:
+    def answer(self, name: str = "cells", ds: str = OWN, **more: Any) -> ActiveAcquisition | Receipt:
         opened = self._openings.open(PEER, AcquisitionSpec(dataset_id=ds, name=name, **more), self.running)
-        if isinstance(opened, Acquisition):
+        if isinstance(opened, ActiveAcquisition):
             self.running.append(opened)
         return opened
 
