@@ -137,3 +137,20 @@ def test_without_requests_there_is_no_thread(desk: Desk) -> None:
     until(lambda: desk.reads._n_run == 1, "the thread waits again")
     desk.reads.close()
     assert "disk-reads" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("is_corrupt", [False, True])
+def test_a_read_that_ends_after_its_error_keeps_the_error(is_corrupt: bool) -> None:
+    """The thread and the loop may set the outcome at the same moment: it is never half of each."""
+
+    def read() -> str:
+        assert one.is_answerable(time.monotonic() + READ_S), "overdue while it is being read"
+        if is_corrupt:
+            corrupt()
+        return "late"
+
+    one = disk_reads._Read(b"one", read, lambda _result: None, lambda _error: None)
+    one.run()
+    assert one.outcome is not None
+    result, error = one.outcome
+    assert (result, type(error)) == (None, StorageError)
