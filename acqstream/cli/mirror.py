@@ -40,7 +40,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         bool, typer.Option("--rebuild", help="Make a mirror, or a pyramid, again from the start.")
     ] = False,
     compression: Annotated[
-        str | None, typer.Option(help="Of the chunks: a name, or a JSON object.", show_default=False)
+        str | None, typer.Option(help="Codec of the chunks: a name, or a JSON object.", show_default=False)
     ] = None,
     blocks: Annotated[str | None, typer.Option(metavar="Z,Y,X", help="Extents of a chunk.", show_default=False)] = None,
     option: Annotated[

@@ -27,7 +27,7 @@ IMAGE = "image"
 """Name of the variable that holds the pixels."""
 
 _OWN_FILES = frozenset({"attributes.json", "header.wkw", "datasource-properties.json"})
-"""Files that mark a dataset, and that no other engine reads; besides those that end in .index."""
+"""Files that mark a dataset and that no other engine reads, besides *.index."""
 
 
 class AcqStreamBackend(BackendEntrypoint):
