@@ -9,7 +9,6 @@ tiles share pixels, those of the tile that arrived last.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,17 +17,15 @@ from numpy.typing import NDArray
 
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
-from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES, NDTiffLayout, stack_header_bytes
-from acqstream.formats.ndtiff.stack_header import parse_stack_header
-from acqstream.grid.reduction import Halving, inner_tile
-from acqstream.model.axes import check_axes
-from acqstream.model.frame_header import FrameHeader
+from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.views.base import DigestingView, ViewSource
 from acqstream.views.feed import Lease
+from acqstream.views.full_resolution import FullResolution
 from acqstream.views.pyramid_levels import PyramidLevels, level_folders
 from acqstream.views.pyramid_state import PyramidState
-from acqstream.views.pyramid_tiles import MEMORY_BYTES, SpareImages, TileKey, TileMemory, TileShape, leaf_key
+from acqstream.views.pyramid_tiles import MEMORY_BYTES, TileKey, TileMemory, leaf_key
 from acqstream.views.pyramid_tree import PyramidTree
+from acqstream.views.tile_grid import TileGrid
 
 PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
@@ -63,9 +60,9 @@ class PyramidView(DigestingView):
         self._limit_bytes = stack_limit_bytes
         self._is_remade = is_remade
         self._is_finished = False
-        self._asked_levels: int | None = None
+        self._requested_levels: int | None = None
         self._wait_s: float | None = None
-        self._shape: TileShape | None = None
+        self._full: FullResolution | None = None  # None before the first frame
         self._is_closed = False
         self._summary: dict[str, Any] = {}
         self._published_s = 0.0
@@ -82,11 +79,11 @@ class PyramidView(DigestingView):
                 f"{source.dataset} has {level_name(1)}, made by another program, or copied without "
                 f"{source.folder.name}: `acqstream mirror PATH --to pyramid --rebuild` replaces its levels"
             )
-        asked = source.request.get("tiles") or {}
-        self._asked_levels, self._wait_s = asked.get("levels"), asked.get("wait_s")
-        if not isinstance(self._asked_levels, int):
-            self._asked_levels = None
-        self._grid = _grid(source.request)
+        tiles = source.request.get("tiles") or {}
+        self._requested_levels, self._wait_s = tiles.get("levels"), tiles.get("wait_s")
+        if not isinstance(self._requested_levels, int):
+            self._requested_levels = None
+        self._grid_size = _grid_size(source.request)
         self._levels = PyramidLevels(source.disk, source.dataset, source.folder, is_remade=self._is_remade)
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
@@ -97,12 +94,12 @@ class PyramidView(DigestingView):
             if cursor or self._levels.found():
                 raise CannotResume("its frames are missing")
             return
-        self._set_up(0)
+        self._full = self._set_up(0)
         self._open_levels(max(self._levels.found(), len(saved.index_bytes)))
         for expected, found in zip(saved.index_bytes, self._levels.index_bytes(), strict=False):
             if expected > found:
                 raise CannotResume(f"an index of {expected} bytes has {found} now")
-        leaves = [leaf_key(self._reader.key(row), row) for row in range(cursor)]
+        leaves = list(map(self._leaf, range(cursor)))
         for leaf in leaves:
             self._tree.foresee(leaf)
         for row, leaf in enumerate(leaves):
@@ -121,83 +118,83 @@ class PyramidView(DigestingView):
         self._levels.clear()
 
     def is_ready(self, row: int) -> bool:
-        if self._shape is None:
+        if self._full is None:
             return False
         try:
-            self._check(row)
-            return self._tree.is_ready(leaf_key(self._reader.key(row), row))
+            self._full.check(row)
+            return self._tree.is_ready(self._leaf(row))
         except DatasetError:
             return False  # make_ready says so
 
     def is_nearly_ready(self, row: int) -> bool:
         """Before the first frame, and where a few levels are to be added: that is little, and it stops all else."""
-        if self._shape is None:
+        if self._full is None:
             return True
-        leaf = leaf_key(self._reader.key(row), row)
+        leaf = self._leaf(row)
         return self._tree.grows_lightly(leaf) and (bool(self._tree.level_count) or row <= _FEW_FRAMES)
 
     def make_ready(self, row: int) -> bool:
-        if self._shape is None:
-            self._set_up(row)
-        self._check(row)
-        leaf = leaf_key(self._reader.key(row), row)
-        self._levels.open(self._tree.levels_with(leaf))
-        if not self._tree.level_count and self._tree.levels_with(leaf):
+        if self._full is None:
+            self._full = self._set_up(row)
+        self._full.check(row)
+        leaf = self._leaf(row)
+        self._levels.open(self._tree.grid.levels_with(leaf))
+        if not self._tree.level_count and self._tree.grid.levels_with(leaf):
             self._tree.grow(leaf)
-            self._begin_levels(row)
+            self._begin_levels(self._full, row)
         self._tree.make_ready(leaf)
         return True
 
-    def _begin_levels(self, end: int) -> None:
+    def _begin_levels(self, full: FullResolution, end: int) -> None:
         """The frames so far were in one place, and no level was made of them."""
         for row in range(end):
-            leaf = leaf_key(self._reader.key(row), row)
+            leaf = self._leaf(row)
             self._tree.make_ready(leaf)
-            self._tree.add(leaf, row, partial(self._halve, self._reader.read_pixels(row)))
+            self._tree.add(leaf, row, partial(full.halve, full.read(row)))
 
     @property
     def max_digests(self) -> int:
         """In three quarters of the memory, less what tiles have taken: four of them become one tile and a third."""
-        if self._shape is None:
+        if self._full is None:
             return 0
-        tile_bytes = self._shape.payload_bytes
+        tile_bytes = self._full.shape.payload_bytes
         free_bytes = 3 * self._memory_bytes // 4 - self._tree.memory.used * tile_bytes
         return max(_FEWEST_DIGESTS, 4 * free_bytes // tile_bytes)
 
     def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
         """The image halved."""
-        if self._shape is None or not self._shape.fits(pixels):
+        if self._full is None or not self._full.shape.fits(pixels):
             return None
         if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
             return None  # all in one place: no levels
-        image = self._spare.take()
-        self._halve(pixels, image)
-        return image
+        return self._full.new_halved(pixels)
 
     def take(self, lease: Lease) -> _Taken:
-        leaf = leaf_key(self._reader.key(lease.row), lease.row)
+        assert self._full is not None
+        leaf = self._leaf(lease.row)
         if lease.digest is not None:
             return _Taken(lease.row, leaf, lease.digest)
         if not lease.is_from_memory:
             return _Taken(lease.row, leaf, None, lease.pixels)
-        return _Taken(lease.row, leaf, self._halved(lease.pixels) if self._tree.level_count else self._quarter)
+        image = self._full.halved(lease.pixels) if self._tree.level_count else self._full.scratch
+        return _Taken(lease.row, leaf, image)
 
     def keep(self, taken: _Taken) -> None:
+        assert self._full is not None
         if taken.pixels is not None:
-            self._tree.add(taken.leaf, taken.row, partial(self._halve, taken.pixels))
+            self._tree.add(taken.leaf, taken.row, partial(self._full.halve, taken.pixels))
             return
         assert taken.image is not None
         self._tree.add(taken.leaf, taken.row, partial(_copy, taken.image))
-        if taken.image is not self._quarter:
-            self._spare.give_back(taken.image)
+        self._full.give_back(taken.image)
 
     @property
     def waiting(self) -> int:
         """Tiles that are not complete, or not published yet."""
-        return self._tree.waiting if self._shape is not None else 0
+        return self._tree.waiting if self._full is not None else 0
 
     def work(self, now_s: float, *, is_idle: bool) -> None:
-        if self._shape is None:
+        if self._full is None:
             return
         self._tree.now_s = now_s
         if is_idle:
@@ -212,7 +209,7 @@ class PyramidView(DigestingView):
             self._tree.write_complete(PUBLISH_BYTES)
 
     def finish(self) -> bool:
-        if self._shape is not None:
+        if self._full is not None:
             self._tree.settle(float("inf"))
             self._levels.finish()
         self._is_finished = True
@@ -221,7 +218,7 @@ class PyramidView(DigestingView):
     def save(self) -> dict[str, Any]:
         is_remaking = self._is_remade and not self._is_finished
         state: dict[str, Any] = {"is_remaking": is_remaking, "index_bytes": [], "tiles": [], "open": []}
-        if self._shape is None:
+        if self._full is None:
             return state
         self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state names what does
         self._tree.publish()
@@ -231,7 +228,7 @@ class PyramidView(DigestingView):
 
     def summary(self) -> dict[str, Any]:
         """Tiles published by level, repeated ones included, and the most that were in memory at once."""
-        if self._shape is not None and not self._is_closed:
+        if self._full is not None and not self._is_closed:
             counts = {level_name(level): count for level, count in enumerate(self._levels.counts(), 1)}
             self._summary = {**counts, "peak_tiles": self._tree.memory.peak}
         return self._summary
@@ -239,106 +236,31 @@ class PyramidView(DigestingView):
     def close(self) -> None:
         self.summary()
         self._is_closed = True
-        if self._shape is not None:
-            self._spare.close()
+        if self._full is not None:
+            self._full.close()
             self._tree.memory.close()
         if hasattr(self, "_levels"):
             self._levels.close()
 
-    def read_level_0(self, leaf: TileKey) -> tuple[int, NDArray[Any]]:
-        """The latest frame with these axes, and its image halved. Raises FrameNotFound."""
-        assert self._shape is not None
-        row = self._reader.row(leaf.axes())
-        self._check(row)
-        return row, self._halved(self._reader.read_pixels(row))
+    def _leaf(self, row: int) -> TileKey:
+        """Return the key of the frame in this row. Raises DatasetError if it is not a tile."""
+        return leaf_key(self._reader.key(row), row)
 
-    def header_of(self, key: TileKey, first: int) -> FrameHeader:
-        """Of a tile of a lower level; first is the row of the first frame below it, whose metadata it has."""
-        assert self._shape is not None
-        axes = check_axes({**self._reader.key(first), "row": key.row, "column": key.column})
-        height, width = self._shape.inner
-        return FrameHeader(0, self._shape.pixel_type, height, width, axes, self._reader.metadata_bytes(first))
-
-    def _halved(self, pixels: NDArray[Any]) -> NDArray[Any]:
-        """In memory that is used again."""
-        self._halve(pixels, self._quarter)
-        return self._quarter
-
-    def _halve(self, pixels: NDArray[Any], out: NDArray[Any]) -> None:
-        assert self._shape is not None
-        self._halving.halve(inner_tile(pixels, self._shape.overlap), out)
-
-    def _set_up(self, row: int) -> None:
-        """Learn from the first frame what all have in common. Raises DatasetError if it cannot be reduced."""
-        name, frame = self._reader.stored_frame(row)
-        file, _ = self._reader.stack_file(name)
-        header = parse_stack_header(file.read, file.size(), str(file.path))
-        if header.major != 3:
-            raise DatasetError(
-                f"{self._source.dataset} is NDTiff version {header.major}; levels are added to version 3"
-            )
-        summary = {name: _finite(value) for name, value in header.summary_metadata.items()}
-        overlap = (_overlap(summary, "GridPixelOverlapY"), _overlap(summary, "GridPixelOverlapX"))
-        if overlap[0] >= frame.height or overlap[1] >= frame.width:
-            raise DatasetError(f"tiles of {frame.height} x {frame.width} pixels do not overlap by {overlap}")
-        shape = TileShape(frame.height, frame.width, overlap, frame.pixel_type)
-        summary |= {"TiledImageStorage": True, "GridPixelOverlapX": overlap[1], "GridPixelOverlapY": overlap[0]}
-        prefix = name.rpartition("_NDTiffStack")[0]
-        layout = NDTiffLayout(prefix, summary, stack_limit_bytes=self._limit_bytes)
-        try:
-            stack_header = stack_header_bytes(summary)
-        except ValueError as error:  # text that no reader of another language could take
-            raise DatasetError(f"{file.path}: the summary cannot be written into the levels: {error}") from error
-        self._levels.begin(layout, stack_header, limit_bytes=self._limit_bytes)
-        self._halving = Halving(shape.pixel_type.numpy_dtype)
-        height, width = shape.inner
-        quarter = shape.pixel_type.shape((height + 1) // 2, (width + 1) // 2)
-        self._spare = SpareImages(quarter, shape.pixel_type.numpy_dtype)
-        self._quarter = self._spare.take()
-        memory = TileMemory(shape, self._memory_bytes)
-        self._tree = PyramidTree(
-            self._levels, self, memory, self._halving, asked_levels=self._asked_levels, grid=self._grid
-        )
-        self._shape = shape
-
-    def _check(self, row: int) -> None:
-        """Raises DatasetError if the frame is unlike the first one."""
-        assert self._shape is not None
-        _, frame = self._reader.stored_frame(row)
-        expected = (self._shape.height, self._shape.width, self._shape.pixel_type)
-        if (frame.height, frame.width, frame.pixel_type) != expected:
-            raise DatasetError(
-                f"frame {row} is {_words(frame.height, frame.width, frame.pixel_type)}, those before are "
-                f"{_words(*expected)}: tiles of one pyramid are alike"
-            )
+    def _set_up(self, row: int) -> FullResolution:
+        """Start with the frame in this row. Raises DatasetError if it cannot be reduced."""
+        full = FullResolution(self._source.dataset, self._reader, row, limit_bytes=self._limit_bytes)
+        self._levels.begin(full.layout, full.stack_header, limit_bytes=self._limit_bytes)
+        memory = TileMemory(full.shape, self._memory_bytes)
+        self._tree = PyramidTree(self._levels, full, memory, TileGrid(self._requested_levels, self._grid_size))
+        return full
 
 
 def _copy(image: NDArray[Any], out: NDArray[Any]) -> None:
     out[:] = image
 
 
-def _finite(value: Any) -> Any:
-    """JSON as the standard has it: other writers put NaN and infinite numbers, here they become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _words(height: int, width: int, pixel_type: Any) -> str:
-    return f"{height} x {width} {pixel_type.dtype} ({pixel_type.bits} bits, {pixel_type.samples} samples)"
-
-
-def _grid(request: Mapping[str, Any]) -> tuple[int, int] | None:
+def _grid_size(request: Mapping[str, Any]) -> tuple[int, int] | None:
     """Rows and columns, where the producer declared them."""
     sizes = {axis["name"]: axis["size"] for axis in request.get("axes") or ()}
     rows, columns = sizes.get("row"), sizes.get("column")
     return (rows, columns) if rows and columns else None
-
-
-def _overlap(summary: Mapping[str, Any], name: str) -> int:
-    value = summary.get(name, 0)
-    if type(value) is not int or value < 0:
-        raise DatasetError(f"{name} in the summary metadata is {value!r:.60}, not a number of pixels")
-    return value

@@ -25,8 +25,6 @@ LARGE_CLASSES = frozenset(
         "_Rebuild",
         "Verification",
         "Log",
-        "PyramidTree",
-        "PyramidView",
     )
 )
 SHARED_NAMES: frozenset[str] = frozenset()
