@@ -1,4 +1,4 @@
-"""view.json: how far a view is, and what it has made, in one file that is replaced whole."""
+"""view.json: cursor and state of a view, in one file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MAX_ITEMS = 16_000_000  # a mirror notes each stack that may still grow: a mill
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Content of view.json. last is where frame cursor - 1 lies: stack file and offset; it tells another dataset, or
-    another frame in that row after a power cut, from the one that was taken.
+    """Content of view.json.
 
-    An empty state: nothing was made yet. failed: why the view was given up, "" while it was not. is_unsure: what lies
-    in its files is not known, because the disk failed; it has to be made anew.
+    last is the place of frame cursor - 1: stack file and offset. It differs in another dataset, and if a power cut
+    replaced that frame. state is empty until the view has started. failed is the reason of a failed view, else "".
+    is_unsure: a disk error left the view's files in an unknown state, and it has to be rebuilt.
     """
 
     view: str
@@ -54,12 +54,12 @@ class Checkpoint:
 
 
 def view_folder(dataset: Path, name: str) -> Path:
-    """Where the view `name` of the dataset in this folder lies."""
+    """Return the folder of the view `name` of the dataset in this folder."""
     return dataset.with_name(f"{dataset.name}.{name}")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in a view's folder; None where there is none. Raises CorruptDataset, StorageError."""
+    """Return the checkpoint in a view's folder, None without one. Raises CorruptDataset, StorageError."""
     try:
         return read_document(folder / CHECKPOINT_NAME, "acqstream-view", _checkpoint_in, max_items=_MAX_ITEMS)
     except FileMissing:
@@ -67,7 +67,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _checkpoint_in(fields: Fields) -> Checkpoint:
-    """Raises FieldError for what we do not write."""
+    """Raises FieldError for values that no version of this program writes."""
     last = fields.items("last", 2) if fields.values.get("last") is not None else None
     return Checkpoint(
         fields.text("view"),
@@ -82,7 +82,7 @@ def _checkpoint_in(fields: Fields) -> Checkpoint:
 
 
 def is_complete(folder: Path, dataset_id: str = "") -> bool:
-    """Whether the view in this folder has all frames, of the dataset with this id unless that is not known."""
+    """Return whether the view in this folder has all frames. dataset_id: of its dataset, "" if unknown."""
     try:
         saved = read_checkpoint(folder)
     except (CorruptDataset, StorageError):
@@ -96,10 +96,10 @@ def write_checkpoint(disk: Disk, folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def mark_begun(disk: Disk, dataset: Path, name: str, dataset_id: str) -> None:
-    """Say that a view will be made, before its process has looked at it: readers then wait for what it makes.
+    """Record that a view will be made, before its process starts, so that readers wait for its result.
 
-    What is there already is left alone, unless it is a view of a dataset of that name which is gone. Raises
-    StorageError, DatasetLocked, CorruptDataset.
+    An existing folder stays as it is, unless its view is of an earlier dataset of that name. Raises StorageError,
+    DatasetLocked, CorruptDataset.
     """
     folder = view_folder(dataset, name)
     try:
@@ -115,9 +115,9 @@ def mark_begun(disk: Disk, dataset: Path, name: str, dataset_id: str) -> None:
 
 
 def mark_failed(disk: Disk, folder: Path, reason: str, *, is_unsure: bool) -> None:
-    """Say that a view was given up, where it has begun and is not complete: nobody is to wait for it.
+    """Record the failure of a view that has started and is not complete, so that readers do not wait for it.
 
-    folder is the view's own. Only for the holder of its lock. Raises StorageError, CorruptDataset.
+    folder is the view's own, locked by the caller. Raises StorageError, CorruptDataset.
     """
     saved = read_checkpoint(folder)
     if saved is not None and not saved.is_complete:

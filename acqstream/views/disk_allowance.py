@@ -1,4 +1,4 @@
-"""How much of the disk views may use while a log has a backlog: next to nothing, but so that they can begin."""
+"""The disk time that views may use while a log has a backlog: little, but enough to start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ BURST_S = 0.5  # at once, after it was not used for BURST_S / SHARE seconds; a r
 
 
 class DiskAllowance:
-    """is_busy tells whether a log has a backlog; burst_s of 0: nothing then. Losing an update does no harm.
+    """is_busy returns whether a log has a backlog; with burst_s of 0 nothing may be used then.
 
-    What a view lacks for its first frames (files to be opened, the frames that came before its process was there) it
-    may read at once; otherwise all frames after those would pass by in memory and be read from the disk later.
+    At its start a view may open its files at once, and read the frames that came before its process. Otherwise all
+    later frames would pass by in memory and be read from the disk later. Threads share it without a lock: a lost update
+    does no harm.
     """
 
     def __init__(self, is_busy: Callable[[], bool] = lambda: False, burst_s: float = BURST_S) -> None:
@@ -23,11 +24,11 @@ class DiskAllowance:
         self._as_of_s = time.monotonic()
 
     def is_free(self) -> bool:
-        """The disk may be used as one likes."""
+        """Return whether the disk may be used without limit."""
         return not self._is_busy()
 
     def has_some(self) -> bool:
-        """The disk may be used for a moment, inside of `using`."""
+        """Return whether the disk may be used for a moment, inside of `using`."""
         if self.is_free():
             return True
         now_s = time.monotonic()
@@ -37,7 +38,7 @@ class DiskAllowance:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """The time that this takes counts, if there is a backlog."""
+        """Count the time in this context, if a log has a backlog."""
         started_s = time.monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The feed: published frames of a dataset, in order; from memory if they are there, else from the stack."""
+"""Published frames of a dataset, in order, from memory if they are still there, else from the stack."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Lease:
     """One frame, until the next `take`. row is its position in the index.
 
     pixels has shape (Y, X), or (Y, X, 3) for RGB, uint8 or little-endian uint16, and must not be written to. It may be
-    overwritten while it is used: ask `is_intact` after, and forget what was made of it if not. digest: what the view
-    has made of the pixels before the frame was published, if it has; there are no pixels then.
+    overwritten while it is used: ask `is_intact` afterwards, and drop the outcome if it is not. digest: the view's
+    outcome from before the frame was published, if it has one; pixels is empty then.
     """
 
     row: int
@@ -42,13 +42,13 @@ class Lease:
         return self._recent is not None or self.digest is not None
 
     def is_intact(self) -> bool:
-        """True if everything read from `pixels` so far was the frame."""
+        """Return whether everything read from `pixels` so far was the frame."""
         return self._recent is None or self._recent.is_intact(self._token)
 
 
 @dataclass(slots=True)
 class _Stream:
-    """Frames of the rows that are left, read ahead."""
+    """Frames of the remaining rows, read ahead."""
 
     left: range
     frames: Generator[tuple[int, NDArray[Any]]]
@@ -62,10 +62,10 @@ class _Stream:
 
 
 class FrameFeed:
-    """All that a view sees of a dataset. Used by one thread; others read ahead in the stack.
+    """The frames of one dataset for one view. Used by one thread; others read ahead in the stack.
 
-    allowance tells whether the disk may be read now. is_held: the last `take` gave nothing because it may not be;
-    is_reading: because it is.
+    allowance limits disk reads. is_held: the last `take` returned nothing because the disk may not be read; is_reading:
+    because it is being read.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class FrameFeed:
         self.reader.close()
 
     def has(self, row: int) -> bool:
-        """Whether this row is published. Raises DatasetError, StorageError."""
+        """Return whether this row is published. Raises DatasetError, StorageError."""
         if row >= len(self.reader):
             self.reader.refresh()
         return row < len(self.reader)
 
     @property
     def has_news(self) -> bool:
-        """Memory has frames that nobody has asked for yet."""
+        """Return whether memory has frames since the last look at it."""
         return self._recent is not None and self._recent.has_news
 
-    def look_ahead(self, digest: Callable[[NDArray[Any]], Any], most: int, limit_bytes: int) -> bool:
-        """Digest frames that are in memory and not published yet, as far as is known; False if there were none.
+    def look_ahead(self, digest: Callable[[NDArray[Any]], Any], max_digests: int, limit_bytes: int) -> bool:
+        """Digest frames that are in memory and not published yet; False if there were none. Uses no disk.
 
-        They are taken to be like the last one that is. At most so many digests are kept, until their frames are taken.
-        A digest of None ends it. No disk is used.
+        They are expected to be like the last published one. At most max_digests are kept, until their frames are taken.
+        A digest of None ends the call.
         """
         recent = self._recent
         if recent is None or not len(self.reader):
@@ -110,21 +110,21 @@ class FrameFeed:
         name, frame = self.reader.stored_frame(len(self.reader) - 1)
         if not frame.is_plain:
             return False
-        size, done = frame.payload_bytes, 0
+        size, digested_bytes = frame.payload_bytes, 0
         for key, pixels, token in recent.after(max(self._digested, self._key(name, frame)), size):
-            if done >= limit_bytes or len(self._digests) >= most:
+            if digested_bytes >= limit_bytes or len(self._digests) >= max_digests:
                 break
-            made = digest(_array(np.frombuffer(pixels, np.uint8), frame))
-            if made is None:
+            outcome = digest(_array(np.frombuffer(pixels, np.uint8), frame))
+            if outcome is None:
                 break
             self._digested = key
             if recent.is_intact(token):
-                self._digests[key] = made
-            done += size
-        return done > 0
+                self._digests[key] = outcome
+            digested_bytes += size
+        return digested_bytes > 0
 
     def take(self, cursor: int, limit_bytes: int) -> Sequence[Lease]:
-        """The frames from row `cursor` on, about limit_bytes of pixels; empty if there are none or the disk is busy.
+        """Return the frames from row `cursor` on, about limit_bytes of pixels; empty if none can be had now.
 
         Never waits for frames. Raises DatasetError where the dataset is damaged, StorageError where it cannot be read.
         """
@@ -147,8 +147,8 @@ class FrameFeed:
                 break
             if (digest := self._digests.get(self._key(name, frame))) is not None:
                 leases.append(Lease(row, _NO_PIXELS, digest=digest))
-            elif (found := recent.find(self._number(name), frame.pixels, frame.payload_bytes)) is not None:
-                pixels, token = found
+            elif (place := recent.find(self._number(name), frame.pixels, frame.payload_bytes)) is not None:
+                pixels, token = place
                 leases.append(Lease(row, _array(np.frombuffer(pixels, np.uint8), frame), recent, token))
             else:
                 break
@@ -158,7 +158,7 @@ class FrameFeed:
         return leases
 
     def _forget_before(self, cursor: int) -> None:
-        """Digests of frames that were taken; all of them, if frames lie elsewhere than was said."""
+        """Drop digests of frames that were taken; drop all if the log placed frames elsewhere than announced."""
         if not self._digests or self._recent is None:
             return
         taken = self._key(*self.reader.stored_frame(cursor - 1)) if cursor else -1
@@ -167,7 +167,7 @@ class FrameFeed:
                 del self._digests[key]
 
     def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """Read past the page cache, the next ones while these are used."""
+        """Read past the page cache. Frames after these are read ahead while these are used."""
         if self._stream is None or not self._stream.is_at(cursor):
             self._stop_stream()
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
@@ -187,14 +187,14 @@ class FrameFeed:
         return leases
 
     def _beside_memory(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
-        """During a backlog reading takes a while, and frames in memory do not wait for it; empty until it is done."""
+        """Read in another thread, and return nothing until it is done: frames in memory do not wait for a slow disk."""
         if self._beside is None:
             if not self._allowance.has_some():
                 self.is_held = True
                 return []
             self._stop_stream()
-            most = max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes)
-            rows = np.arange(cursor, min(self._next_in_memory(cursor + 1, end), cursor + most))
+            max_frames = max(1, limit_bytes // self.reader.stored_frame(cursor)[1].payload_bytes)
+            rows = np.arange(cursor, min(self._next_in_memory(cursor + 1, end), cursor + max_frames))
             self._beside = self._thread.submit(self._read, rows)
         if not (self._beside.done() or self._allowance.is_free()):
             self.is_reading = True
@@ -212,7 +212,7 @@ class FrameFeed:
             self._stream = None
 
     def _next_in_memory(self, row: int, end: int) -> int:
-        """The first row from this one on that need not be read from the stack, or `end`."""
+        """Return the first row from this one on that is in memory, or `end`."""
         if self._recent is None:
             return end
         return next((at for at in range(row, end) if self._from_memory(self._recent, at, at + 1, 1)), end)
@@ -221,11 +221,11 @@ class FrameFeed:
         return place_key(self._number(name), frame.pixels)
 
     def _number(self, name: str) -> int:
-        """Number of a stack file, -1 for names of other writers."""
+        """Return the number of a stack file, -1 for names of other programs."""
         number = self._numbers.get(name)
         if number is None:
-            found = _STACK_NUMBER.search(name)
-            number = self._numbers[name] = int(found[1] or 0) if found else -1
+            match = _STACK_NUMBER.search(name)
+            number = self._numbers[name] = int(match[1] or 0) if match else -1
         return number
 
 

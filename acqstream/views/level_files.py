@@ -1,8 +1,8 @@
 """The files of one lower resolution level while they are written: stack files and index, as the log writes its own.
 
-Only ever appended to: a tile that is written again has a second page and a later index entry, which wins in every
-reader. Pixels are forced before the entries that publish them. What a killed process leaves is gone on with, in a new
-stack file, behind the last whole index entry.
+Files are only appended to: a tile that is written again has a second page and a later index entry, which wins in every
+reader. Pixels are forced before the entries that publish them. Files of a killed process are continued in a new stack
+file, after the last intact index entry.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from acqstream.views.write_behind import WriteBehind
 
 
 class LevelFiles:
-    """One level in `folder`, made if it is not there. stack_header is what all its stack files begin with.
+    """One level in `folder`, which is created if missing. stack_header is the start of all its stack files.
 
-    A frame after `write` is read by nobody before `publish`. After DiskFull both may be called again. writer outlives
-    the level, and is closed before it.
+    No reader sees a frame between `write` and `publish`. After DiskFull both may be called again. writer outlives the
+    level, and is closed before it.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class LevelFiles:
         self._stack_header = stack_header
         self._writer = writer
         self._stack: Stack | None = None
-        self._end = 0  # of the stack file, once all is written
-        self._pages: list[Pages] = []  # written, to be published
-        self._heads: list[memoryview] = []  # memory of theirs
+        self._end = 0  # of the stack file, with all ordered writes
+        self._pages: list[Pages] = []  # written and not published
+        self._heads: list[memoryview] = []  # their memory before the pixels
         self._spare_heads: list[memoryview] = []
         self._stacks = Stacks(disk, os.fspath(folder), lambda: layout, limit_bytes=limit_bytes)
         self._index, self._reader = self._open()
@@ -100,14 +100,14 @@ class LevelFiles:
         self._pages.append(pages)
 
     def publish(self) -> None:
-        """Have everything written, force it, then name it in the index. Raises StorageError."""
+        """Wait for all writes, force them, then add them to the index. Raises StorageError."""
         if not self._pages:
             return
         assert self._stack is not None
         self._writer.finish()
         try:
             self._stack.file.sync()
-        except DiskFull as error:  # after a failed sync nothing is known of the file: trying again proves nothing
+        except DiskFull as error:  # after a failed sync the file's content is unknown: a second sync proves nothing
             raise StorageError(error, self._stack.file.path, "cannot force to the disk") from error
         self._index.append(b"".join(self._layout.index_entries(pages, self._stack.name) for pages in self._pages))
         self._stack.last_page = self._pages[-1][-1]
@@ -121,11 +121,11 @@ class LevelFiles:
         self._index.sync()
 
     def read(self, axes: Axes) -> NDArray[Any]:
-        """The latest published tile with these axes. Raises FrameNotFound."""
+        """Return the latest published tile with these axes. Raises FrameNotFound."""
         return self._reader.read_pixels(self._reader.row(axes))
 
     def has(self, axes: Axes) -> bool:
-        """Whether some version of a tile is published."""
+        """Return whether some version of a tile is published."""
         try:
             self._reader.row(axes)
         except FrameNotFound:
@@ -133,13 +133,13 @@ class LevelFiles:
         return True
 
     def move(self, folder: Path) -> None:
-        """Rename the folder, with all that is in it. Raises StorageError."""
+        """Rename the folder with its files. Raises StorageError."""
         try:
             self._disk.replace(os.fspath(self.folder), os.fspath(folder))
             for parent in (folder.parent, self.folder.parent):
                 self._disk.sync_directory(os.fspath(parent))
         except OSError as error:
-            raise StorageError.wrap(error, os.fspath(folder), "cannot put the level in its place") from error
+            raise StorageError.wrap(error, os.fspath(folder), "cannot move the level into the dataset") from error
         self.folder = folder
         self._stacks.follow(os.fspath(folder))
         self._reader.close()
@@ -168,7 +168,7 @@ class LevelFiles:
         self._end = self._stack.file.end
 
     def _new_head(self, length: int) -> memoryview:
-        """Memory for what lies before the pixels, until `publish`."""
+        """Return memory for the bytes before the pixels, until `publish`."""
         head = self._spare_heads.pop() if self._spare_heads else PageMemory(BLOCK_BYTES).view
         if len(head) < length:
             head = PageMemory(align_up(length)).view
@@ -191,7 +191,7 @@ class LevelFiles:
         return index, reader
 
     def _finish_last(self, reader: NDTiffReader) -> None:
-        """End the last stack file behind its last published page, remove those without one."""
+        """End the last stack file after its last published page, remove files without one."""
         names = _stack_names(self._layout, len(stack_paths(self.folder)) + 1)
         count = 0
         if len(reader):

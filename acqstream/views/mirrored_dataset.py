@@ -1,4 +1,4 @@
-"""What identifies the dataset of a view: its state, its id, and where a frame lies in it."""
+"""Identity of the dataset of a view: its state, its id, and the places of its frames."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from acqstream.log.state_file import DatasetState, read_state
 
 
 def place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
+    """Return stack file and offset of a frame, None before the first."""
     if row < 0:
         return None
     name, frame = reader.stored_frame(row)
@@ -22,12 +23,12 @@ def place(reader: NDTiffReader, row: int) -> tuple[str, int] | None:
 
 
 def id_of_summary(summary: Mapping[str, Any]) -> str:
-    """For a dataset that has no id: most programs note in the summary when it was begun."""
+    """Return an id for a dataset without one: most programs put the starting time into the summary."""
     return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def state_of(container: Path) -> DatasetState | None:
-    """Of a dataset of ours; None for those of other writers."""
+    """Return the state of a dataset, None if another program wrote it."""
     try:
         return read_state(os.fspath(container))
     except (FileMissing, CorruptDataset):

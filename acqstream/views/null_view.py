@@ -20,7 +20,7 @@ _HEXADECIMAL = re.compile("[0-9a-f]{16}")
 
 
 class FrameSums(NamedTuple):
-    """Of one frame: pixel bytes, sum of all pixel values, XXH3-64 of the bytes."""
+    """Pixel bytes of one frame, the sum of all its pixel values, and XXH3-64 of the bytes."""
 
     payload_bytes: int
     pixel_sum: int
@@ -28,7 +28,7 @@ class FrameSums(NamedTuple):
 
 
 class NullView(View):
-    """Counts and sums.
+    """Counts and sums of all frames.
 
     pixel_sum is exact. hash_sum is the sum of XXH3-64 over the frames, modulo 2**64: frames may come in any order, and
     a wrong, missing or doubled one changes it.
@@ -54,7 +54,7 @@ class NullView(View):
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Sums as text: they do not fit what other programs take for a JSON number."""
+        """Return the sums as text: they are larger than the JSON numbers of many programs."""
         return {
             "frames": self.frames,
             "payload_bytes": self.payload_bytes,

@@ -1,8 +1,8 @@
-"""All lower levels of one dataset, from their first tile to their place beside the full resolution.
+"""The files of all lower levels of one dataset, and their way into it.
 
-A level is made in the view's own folder, where no reader looks. It goes into the dataset by one rename, with its first
-published tile, and only behind the level above it: every reader takes the dataset at any moment. When levels are made
-again they stay there until all are whole; then the old ones are taken out from the last on, and the new ones put in.
+A level is made in the view's own folder, where no reader looks. One rename moves it into the dataset with its first
+published tile, after the level before it, so that readers can open the dataset at any moment. Rebuilt levels stay in
+the view's folder until all are complete. Then the old ones are removed, the last one first, and the new ones moved in.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from acqstream.storage.disk import Disk
 from acqstream.views.level_files import LevelFiles
 from acqstream.views.write_behind import WriteBehind
 
-_REMOVED = "removed"  # a folder: levels that were taken out, until they are deleted
+_REMOVED = "removed"  # folder of replaced levels until they are deleted
 
 
 def level_folders(dataset: Path) -> list[Path]:
-    """The folders of lower levels that are there."""
+    """Return the existing folders of lower levels."""
     numbers = itertools.count(1)
     return list(itertools.takewhile(Path.is_dir, (dataset / level_name(level) for level in numbers)))
 
 
 class PyramidLevels:
-    """dataset is the container, workshop the view's own folder. is_remade: levels go to their place at the end only."""
+    """dataset is the container, workshop the view's own folder. is_remade: levels are moved into it at the end only."""
 
     def __init__(self, disk: Disk, dataset: Path, workshop: Path, *, is_remade: bool) -> None:
         self._disk = disk
@@ -53,11 +53,11 @@ class PyramidLevels:
         return len(self._levels)
 
     def begin(self, layout: NDTiffLayout, stack_header: bytes, *, limit_bytes: int) -> None:
-        """Before the first tile: what all stack files have in common."""
+        """Set the common properties of all stack files, before the first tile."""
         self._layout, self._stack_header, self._limit_bytes = layout, stack_header, limit_bytes
 
     def open(self, count: int) -> None:
-        """Have at least so many levels ready to be written; go on with what is there. Raises StorageError."""
+        """Open at least `count` levels for writing, and resume existing ones. Raises StorageError."""
         assert self._layout is not None
         while len(self._levels) < count:
             name = level_name(len(self._levels) + 1)
@@ -74,39 +74,40 @@ class PyramidLevels:
                 )
             )
 
-    def found(self) -> int:
-        """How many levels an earlier run has left."""
-        made = (any((f / level_name(n)).is_dir() for f in (self._dataset, self._workshop)) for n in itertools.count(1))
-        return sum(1 for _ in itertools.takewhile(bool, made))
+    def n_existing(self) -> int:
+        """Return the number of levels that an earlier run has left."""
+        folders = (self._dataset, self._workshop)
+        exists = (any((folder / level_name(n)).is_dir() for folder in folders) for n in itertools.count(1))
+        return sum(1 for _ in itertools.takewhile(bool, exists))
 
     def write(self, level: int, header: FrameHeader, pixels: memoryview) -> None:
         """As `LevelFiles.write`."""
         self._levels[level - 1].write(header, pixels)
 
     def wait(self) -> None:
-        """Until no tile's memory is being read; whether it is written then, `publish` tells."""
+        """Wait until the writer reads no tile's memory. `publish` raises its errors."""
         self._writer.wait()
 
     def read(self, level: int, axes: Axes) -> NDArray[Any]:
-        """The latest published tile. Raises FrameNotFound."""
+        """Return the latest published version of a tile. Raises FrameNotFound."""
         return self._levels[level - 1].read(axes)
 
     def has(self, level: int, axes: Axes) -> bool:
-        """Whether some version of a tile is published."""
+        """Return whether some version of a tile is published."""
         return self._levels[level - 1].has(axes)
 
     def publish(self) -> None:
-        """Publish what was written, and the levels that can be. Raises StorageError."""
+        """Publish the tiles that were written, and move levels into the dataset. Raises StorageError."""
         for level in self._levels:
             level.publish()
         if not self._is_remade:
-            self._appear()
+            self._move_in()
 
     def index_bytes(self) -> list[int]:
         return [level.index_bytes for level in self._levels]
 
     def counts(self) -> list[int]:
-        """Tiles published by level, repeated ones included."""
+        """Return the number of published tiles by level, repeated ones included."""
         return [len(level) for level in self._levels]
 
     def force(self) -> None:
@@ -115,23 +116,23 @@ class PyramidLevels:
             level.force()
 
     def finish(self) -> None:
-        """Publish and end all files; levels that were made again take their place. Raises StorageError."""
+        """Publish and end all files; rebuilt levels replace the old ones. Raises StorageError."""
         for level in self._levels:
             level.finish()
         if self._is_remade:
-            self._take_out(level_folders(self._dataset))
+            self._remove(level_folders(self._dataset))
             self._is_remade = False
-        self._appear()
+        self._move_in()
 
     def clear(self) -> None:
-        """Remove all levels that are there; those in their place stay when they are made again. Raises StorageError."""
+        """Remove all levels; during a rebuild those in the dataset stay. Raises StorageError."""
         self.close()
         if not self._is_remade:
-            self._take_out(level_folders(self._dataset))
+            self._remove(level_folders(self._dataset))
         _delete([path for path in self._workshop.glob("Downsampled_x*") if path.is_dir()])
 
     def close(self) -> None:
-        """Close all files, whatever fails; what was written and not published may be there or not. Raises OSError."""
+        """Close all files, whatever fails. Tiles written and not published may be lost. Raises OSError."""
         self._writer.close()
         self._writer = WriteBehind()
         with contextlib.ExitStack() as levels:
@@ -139,7 +140,7 @@ class PyramidLevels:
                 levels.callback(level.close)
             self._levels = []
 
-    def _appear(self) -> None:
+    def _move_in(self) -> None:
         for number, level in enumerate(self._levels, 1):
             if not len(level):
                 return
@@ -147,7 +148,7 @@ class PyramidLevels:
             if level.folder != place:
                 level.move(place)
 
-    def _take_out(self, folders: Sequence[Path]) -> None:
+    def _remove(self, folders: Sequence[Path]) -> None:
         bin_folder = self._workshop / _REMOVED
         _delete([bin_folder])
         if not folders:
@@ -158,7 +159,7 @@ class PyramidLevels:
                 self._disk.replace(os.fspath(folder), os.fspath(bin_folder / folder.name))
             self._disk.sync_directory(os.fspath(self._dataset))
         except OSError as error:
-            raise StorageError.wrap(error, os.fspath(self._dataset), "cannot take the old levels out") from error
+            raise StorageError.wrap(error, os.fspath(self._dataset), "cannot remove the old levels") from error
         _delete([bin_folder])
 
 

@@ -38,9 +38,9 @@ class PyramidState:
 
 
 def _open_tile(value: object) -> OpenTile:
-    level, row, column, is_dirty, rest = items(value, "an open tile", 5)
+    level, row, column, is_dirty, other_axes = items(value, "an open tile", 5)
     numbers = integers([level, row, column], "an open tile")
-    axes = tuple(_axis(pair) for pair in items(rest, "the axes of an open tile"))
+    axes = tuple(_axis(pair) for pair in items(other_axes, "the axes of an open tile"))
     return OpenTile(TileKey(numbers[0], axes, numbers[1], numbers[2]), bool(of_kind(is_dirty, int, "is_dirty")))
 
 

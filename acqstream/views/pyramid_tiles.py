@@ -1,4 +1,4 @@
-"""The tiles of the lower levels: what is known of each, and the memory of those that are being painted."""
+"""Keys, state and memory of the tiles of lower levels."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from acqstream.storage.memory import PageMemory
 from acqstream.views.memory_ahead import MemoryAhead
 
 MEMORY_BYTES = 256 * 2**20
-FEWEST_IMAGES = 24  # at once in memory, whatever the budget: a chain of all levels, and some to choose from
+MIN_IMAGES = 24  # in memory, whatever the budget: one of each level, and some to evict
 _PIECE_BYTES = 32 * 2**20
-_MOST_AHEAD, _MOST_SPARE = 4, 32
-ALL = 0b1111  # a tile's children
+_MAX_AHEAD, _MAX_SPARE = 4, 32
+ALL = 0b1111  # mask of a tile with all four children; bit 2 * row + column is set by each
 
 
 class TileKey(NamedTuple):
-    """Which tile. rest: the other axes, in order of their names."""
+    """Identity of a tile. other_axes are those beside row and column, in order of their names."""
 
     level: int
-    rest: tuple[tuple[str, AxisValue], ...]
+    other_axes: tuple[tuple[str, AxisValue], ...]
     row: int
     column: int
 
     @property
     def parent(self) -> TileKey:
-        return TileKey(self.level + 1, self.rest, self.row >> 1, self.column >> 1)
+        return TileKey(self.level + 1, self.other_axes, self.row >> 1, self.column >> 1)
 
     @property
     def bit(self) -> int:
-        """Its place in the mask of its parent."""
+        """Its bit in the mask of its parent."""
         return 1 << (2 * (self.row & 1) + (self.column & 1))
 
     def children(self) -> Iterator[TileKey]:
         for row in (2 * self.row, 2 * self.row + 1):
             for column in (2 * self.column, 2 * self.column + 1):
-                yield TileKey(self.level - 1, self.rest, row, column)
+                yield TileKey(self.level - 1, self.other_axes, row, column)
 
     def axes(self) -> dict[str, AxisValue]:
-        return {**dict(self.rest), "row": self.row, "column": self.column}
+        return {**dict(self.other_axes), "row": self.row, "column": self.column}
 
 
 def leaf_key(axes: Mapping[str, AxisValue], row: int) -> TileKey:
-    """Of a frame of the full resolution, `row` of the index. Raises DatasetError if it is no tile."""
+    """Return the key of a full-resolution frame in `row` of the index. Raises DatasetError if it is not a tile."""
     place = axes.get("row"), axes.get("column")
     if not all(type(value) is int for value in place):
         text = f"frame {row} has no integer axes row and column, but {dict(axes)}: resolution levels need tiles"
         raise DatasetError(text)
-    rest = tuple(sorted((name, value) for name, value in axes.items() if name not in ("row", "column")))
-    return TileKey(0, rest, place[0], place[1])  # type: ignore[arg-type] # checked above
+    other_axes = tuple(sorted((name, value) for name, value in axes.items() if name not in ("row", "column")))
+    return TileKey(0, other_axes, place[0], place[1])  # type: ignore[arg-type] # checked above
 
 
 @dataclass(slots=True, eq=False)
 class LevelTile:
-    """What is known of one tile of a lower level.
+    """State of one tile of a lower level.
 
-    mask: which children are complete. first and last are the first and latest frame below it, as rows of the index.
-    image: where it is in memory; painted: which quadrants of it have been painted, the others hold anything. is_dirty:
-    the level's files do not have it as it is; is_unsent: the next level does not. is_stored: they have some version.
+    mask has the bits of complete children. first and last are the first and latest frame below it, as rows of the
+    index. image is its memory; painted has the bits of painted quadrants, the others contain old pixels. is_dirty: the
+    level's files lack its current version; is_unsent: the next level lacks it. is_stored: the files have some version.
     """
 
     first: int
@@ -81,7 +81,7 @@ class LevelTile:
 
     @property
     def is_lost(self) -> bool:
-        """It was painted by an earlier process, and is to be painted again from below."""
+        """It was painted by an earlier process only, and has to be repainted from its children."""
         return self.is_dirty and self.image is None
 
 
@@ -109,7 +109,7 @@ class TileShape:
         return self.inner[0] * self.inner[1] * self.pixel_type.pixel_bytes
 
     def fits(self, pixels: NDArray[Any]) -> bool:
-        """Whether this is a full tile, as far as size and type of the array tell."""
+        """Return whether the array has the size and type of a full tile."""
         return pixels.shape == self.pixel_type.shape(self.height, self.width) and (
             pixels.dtype == self.pixel_type.numpy_dtype
         )
@@ -121,14 +121,14 @@ class TileShape:
 
 
 def image_in(memory: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array at the beginning of this memory."""
+    """Return an array at the start of this memory."""
     return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
 class SpareImages:
-    """Images of one shape that are used again; the caller bounds their number. Of one thread.
+    """Reusable images of one shape; the caller limits their number. Used by one thread.
 
-    Some lie in one piece of memory: it then has huge pages, where the system has them.
+    Several share one piece of memory, large enough for huge pages where the system has them.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -140,7 +140,7 @@ class SpareImages:
         self._spare: list[NDArray[Any]] = []
 
     def take(self) -> NDArray[Any]:
-        """An image with any content."""
+        """Return an image with arbitrary content."""
         if not self._spare:
             memory = self._memory.take().view
             starts = range(0, self._length, self._size)
@@ -148,8 +148,8 @@ class SpareImages:
         return self._spare.pop()
 
     def give_back(self, image: NDArray[Any]) -> None:
-        """It is not needed any more."""
-        if len(self._spare) < _MOST_SPARE:
+        """Keep an image for reuse."""
+        if len(self._spare) < _MAX_SPARE:
             self._spare.append(image)
 
     def close(self) -> None:
@@ -157,25 +157,25 @@ class SpareImages:
 
 
 class TileMemory:
-    """Memory for the images of tiles: a fixed number, each taken when first needed and then used again.
+    """Memory for a fixed number of images of tiles, each allocated at its first use and then reused.
 
-    used and peak: how many have one, and the most that had one at the same time.
+    used: number of tiles with an image; peak: its maximum so far.
     """
 
     def __init__(self, shape: TileShape, budget_bytes: int) -> None:
         size = align_up(shape.payload_bytes)
         self.shape = shape
-        self.count = max(FEWEST_IMAGES, budget_bytes // size)
+        self.count = max(MIN_IMAGES, budget_bytes // size)
         self.used = self.peak = 0
         self._free: list[PageMemory] = []
-        self._ahead = MemoryAhead(size, ahead=min(_MOST_AHEAD, _PIECE_BYTES // size), most=self.count)
+        self._ahead = MemoryAhead(size, ahead=min(_MAX_AHEAD, _PIECE_BYTES // size), max_pieces=self.count)
 
     @property
     def free(self) -> int:
         return self.count - self.used
 
     def give(self, tile: LevelTile) -> NDArray[Any]:
-        """An image for a tile that has none; of zeros where quadrants share pixels."""
+        """Give an image to a tile without one; of zeros if quadrants share pixels. Memory must be free."""
         assert self.free > 0
         is_new = not self._free
         memory = self._ahead.take() if is_new else self._free.pop()
@@ -189,12 +189,12 @@ class TileMemory:
         return tile.image
 
     def take_back(self, tile: LevelTile) -> None:
-        """The image of a tile is not needed any more."""
+        """Take the image of a tile, if it has one, for reuse."""
         if tile.memory is not None:
             self._free.append(tile.memory)
             self.used -= 1
         tile.memory = tile.image = None
 
     def close(self) -> None:
-        """No more images are asked for."""
+        """End the thread that allocates memory."""
         self._ahead.close()

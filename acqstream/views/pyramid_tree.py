@@ -41,16 +41,16 @@ class PyramidTree:
 
     @property
     def waiting(self) -> int:
-        """Tiles that are not published as they are."""
+        """Number of tiles whose current version is not published."""
         return len(self._open) + len(self._painter.unpublished)
 
     def foresee(self, leaf: TileKey) -> None:
-        """This tile will be noted: have as many levels as it asks for. For all of them before the first is noted."""
+        """Count levels for a tile that will be noted. Called for all tiles before the first `note`."""
         self.grid.widen(leaf)
         self.level_count = self.grid.levels_with(leaf)
 
     def note(self, leaf: TileKey, row: int) -> None:
-        """An earlier process has added this tile; nothing is painted."""
+        """Note a tile that an earlier process has added; nothing is painted."""
         key = leaf.parent
         bit = leaf.bit
         for tile_key, tile in self._chain(leaf, row):
@@ -61,7 +61,7 @@ class PyramidTree:
                     key, bit = tile_key.parent, tile_key.bit
 
     def is_ready(self, leaf: TileKey) -> bool:
-        """Whether this tile can be added without the disk."""
+        """Return whether this tile can be added without the disk."""
         if self.grid.levels_with(leaf) != self.level_count:
             return False
         missing = self._painter.missing(self._touched(leaf))
@@ -70,7 +70,7 @@ class PyramidTree:
         )
 
     def grows_lightly(self, leaf: TileKey) -> bool:
-        """Whether this tile asks for more levels that can be made of a few tiles, in the memory there is."""
+        """Return whether this tile adds levels that can be made from a few tiles, in free memory."""
         added = self.grid.levels_with(leaf) - self.level_count
         if added <= 0:
             return False
@@ -78,16 +78,16 @@ class PyramidTree:
         return top <= _FEW_TILES and (top + 1) * (added + 1) + self.level_count <= self.memory.free
 
     def make_ready(self, leaf: TileKey) -> None:
-        """Make it so: add levels, write tiles to get memory, read others. Raises StorageError, DatasetError."""
+        """Add levels, write tiles to free memory, and read others for `add`. Raises StorageError, DatasetError."""
         self.grow(leaf)
         touched = self._touched(leaf)
-        self._make_room(len(self._painter.missing(touched)), touched)
+        self._free_memory(len(self._painter.missing(touched)), touched)
         for key in touched:
             if key in self._tiles:
                 self._painter.load(key)
 
     def grow(self, leaf: TileKey) -> None:
-        """Add the levels that a tile asks for, each made from the one above; level 1 is not."""
+        """Add the levels that a tile requires, each made from the one before; level 1 stays empty."""
         count = self.grid.levels_with(leaf)
         while self.level_count < count:
             top = self.level_count
@@ -101,14 +101,14 @@ class PyramidTree:
             for key, tile in tiles:
                 if self.grid.is_complete(key, tile.mask):
                     both = [key, key.parent]
-                    self._make_room(len(self._painter.missing(both)), both)
+                    self._free_memory(len(self._painter.missing(both)), both)
                     self._painter.load(key)
                     self._send(key, tile, self.now_s)
                     self._painter.give_back(tile)
                     self._settled(key, tile)
 
     def add(self, leaf: TileKey, row: int, paint: Callable[[NDArray[Any]], None]) -> None:
-        """Paint a tile of the full resolution, halved: `paint` gets where it goes. It must be ready."""
+        """Add a tile of the full resolution that is ready. `paint` gets its quadrant and paints it there, halved."""
         self.grid.widen(leaf)
         if not self.level_count:
             return
@@ -122,16 +122,16 @@ class PyramidTree:
         self._changed(key, tile, self.now_s)
 
     def write_complete(self, limit_bytes: float = float("inf")) -> None:
-        """Write complete tiles, in order, about so many bytes of them. Raises StorageError."""
-        most_bytes = self.unpublished_bytes + limit_bytes
-        while self._complete and self.unpublished_bytes < most_bytes:
+        """Write complete tiles in order, about limit_bytes of them. Raises StorageError."""
+        max_bytes = self.unpublished_bytes + limit_bytes
+        while self._complete and self.unpublished_bytes < max_bytes:
             key = self._complete[0]
             if self._tiles[key].is_dirty:
                 self._write(key)
             self._complete.popleft()
 
     def publish(self) -> None:
-        """Publish what was written, and give its memory back. Raises StorageError."""
+        """Publish the tiles that were written, and free their memory. Raises StorageError."""
         self._levels.publish()
         self.unpublished_bytes = 0
         written, self._painter.unpublished = self._painter.unpublished, set()
@@ -140,7 +140,7 @@ class PyramidTree:
             self._painter.give_back(tile)
 
     def settle(self, until_s: float) -> None:
-        """Publish tiles that have waited since before until_s as they are, and send them on. Raises StorageError."""
+        """Publish incomplete tiles that wait since until_s or before, and paint them on. Raises StorageError."""
         for level in range(1, self.level_count + 1):
             waiting = [key for key, since_s in self._open.items() if key.level == level and since_s <= until_s]
             if not waiting:
@@ -148,7 +148,7 @@ class PyramidTree:
             for key in sorted(waiting, key=lambda key: self._tiles[key].last):
                 parents = [key.parent] if level < self.level_count else []
                 both = [key, *parents]
-                self._make_room(len(self._painter.missing(both)), both)
+                self._free_memory(len(self._painter.missing(both)), both)
                 self._painter.load(key)
                 tile = self._tiles[key]
                 if tile.is_unsent:
@@ -161,14 +161,14 @@ class PyramidTree:
             self.publish()
 
     def state(self) -> list[Any]:
-        """Tiles whose content is not all in the files of their level and of the next one; for `restore`."""
+        """Return the tiles that the files of their level or of the next one lack, for `restore`."""
         return [
-            [key.level, key.row, key.column, int(self._tiles[key].is_dirty), [list(pair) for pair in key.rest]]
+            [key.level, key.row, key.column, int(self._tiles[key].is_dirty), [list(pair) for pair in key.other_axes]]
             for key in self._open
         ]
 
     def restore(self, open_tiles: Sequence[OpenTile]) -> None:
-        """After `note` of all earlier tiles. Raises CannotResume for a tile that none of them belongs to."""
+        """Restore `state` after `note` of all earlier tiles. Raises CannotResume for a tile above none of them."""
         for tile_key, _ in open_tiles:
             if tile_key not in self._tiles:
                 raise CannotResume(f"the state names a tile without frames: {tile_key}")
@@ -181,7 +181,7 @@ class PyramidTree:
             self._open[key] = self.now_s
 
     def _chain(self, leaf: TileKey, row: int) -> Iterable[tuple[TileKey, LevelTile]]:
-        """The tiles above a tile of the full resolution, made where they are not known; they have got its frame."""
+        """Yield the tiles above a tile of the full resolution, created if missing, with its frame as the latest."""
         key = leaf
         for _ in range(self.level_count):
             key = key.parent
@@ -192,7 +192,7 @@ class PyramidTree:
             yield key, tile
 
     def _touched(self, leaf: TileKey) -> list[TileKey]:
-        """The tiles that change when this one comes: as far up as it completes them."""
+        """Return the tiles that change with this one: its parent, and further while they become complete."""
         touched: list[TileKey] = []
         key, bit = leaf.parent, leaf.bit
         for _ in range(self.level_count):
@@ -239,17 +239,17 @@ class PyramidTree:
         if not (tile.is_dirty or tile.is_unsent):
             self._open.pop(key, None)
 
-    def _make_room(self, count: int, kept: Sequence[TileKey]) -> None:
-        """Have memory for so many images more, without those in `kept` losing theirs."""
+    def _free_memory(self, count: int, kept: Sequence[TileKey]) -> None:
+        """Free memory for `count` more images. Tiles in `kept` keep theirs."""
         if count <= self.memory.free:
             return
         self.write_complete()
         self.publish()
         if count <= self.memory.free:
             return
-        wanted = max(count, self.memory.count // _EVICTED_SHARE) - self.memory.free
+        n_evicted = max(count, self.memory.count // _EVICTED_SHARE) - self.memory.free
         oldest = [key for key in self._open if self._tiles[key].image is not None and key not in kept]
-        for key in oldest[:wanted]:
+        for key in oldest[:n_evicted]:
             if self._tiles[key].is_dirty:
                 self._write(key)
             self._painter.give_back(self._tiles[key])

@@ -1,10 +1,10 @@
 """The resolution levels of a tiled dataset, made from its frames.
 
-A tile of the full resolution is halved and painted into its quadrant of a tile of level 1. A tile that all four (or all
-that the grid has) were painted into is complete: it is painted into the next level, written and published. One that
-is not waits in memory; it is published as it is after a while, at the end, or when memory is short, and again when more
-of it comes. The outcome is that of the Java library, which sends every arriving tile through all levels: where odd
-tiles share pixels, those of the tile that arrived last.
+A tile of the full resolution is halved and painted into its quadrant of a tile of level 1. A tile with all its
+quadrants (or all that the grid has) is complete: it is painted into the next level, written and published. An
+incomplete tile waits in memory. It is published as it is after a while, at the end, or when memory is short, and again
+when it has more. The Java library sends every arriving tile through all levels, with the same result. Tiles of odd size
+share pixels; they are those of the tile that arrived last.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PUBLISH_INTERVAL_S = 0.25
 PUBLISH_BYTES = 64 * 2**20
 _FEW_FRAMES = 4
 _MANY_FRAMES = 64
-_FEWEST_DIGESTS = 8
+_MIN_DIGESTS = 8
 
 
 class _Taken(NamedTuple):
-    """One frame: its key, and its image halved, in memory that is used again after `keep`; or the pixels as they are,
-    where nobody overwrites them."""
+    """One frame: its key, and its halved image, in memory that is reused after `keep`; or, if no process overwrites
+    them, the pixels themselves."""
 
     row: int
     leaf: TileKey
@@ -45,7 +45,7 @@ class _Taken(NamedTuple):
 
 
 class PyramidView(DigestingView):
-    """is_remade: whatever levels there are, are replaced by new ones once those are whole."""
+    """is_remade: existing levels are replaced by new ones once those are complete."""
 
     marks_first = True
 
@@ -91,14 +91,14 @@ class PyramidView(DigestingView):
         if self._is_remade or saved.is_remaking:
             raise CannotResume("the levels are being rebuilt")
         if not len(self._reader):
-            if cursor or self._levels.found():
+            if cursor or self._levels.n_existing():
                 raise CannotResume("its frames are missing")
             return
         self._full = self._set_up(0)
-        self._open_levels(max(self._levels.found(), len(saved.index_bytes)))
-        for expected, found in zip(saved.index_bytes, self._levels.index_bytes(), strict=False):
-            if expected > found:
-                raise CannotResume(f"an index of {expected} bytes has {found} now")
+        self._open_levels(max(self._levels.n_existing(), len(saved.index_bytes)))
+        for expected, actual in zip(saved.index_bytes, self._levels.index_bytes(), strict=False):
+            if expected > actual:
+                raise CannotResume(f"an index of {expected} bytes has {actual} now")
         leaves = list(map(self._leaf, range(cursor)))
         for leaf in leaves:
             self._tree.foresee(leaf)
@@ -108,7 +108,7 @@ class PyramidView(DigestingView):
         self._tree.restore(saved.open)
 
     def _open_levels(self, count: int) -> None:
-        """Open at least so many levels of an earlier process. Raises CannotResume if a file of them is damaged."""
+        """Open at least `count` levels of an earlier process. Raises CannotResume if one of their files is damaged."""
         try:
             self._levels.open(count)
         except CorruptDataset as error:
@@ -124,10 +124,10 @@ class PyramidView(DigestingView):
             self._full.check(row)
             return self._tree.is_ready(self._leaf(row))
         except DatasetError:
-            return False  # make_ready says so
+            return False  # make_ready raises it
 
     def is_nearly_ready(self, row: int) -> bool:
-        """Before the first frame, and where a few levels are to be added: that is little, and it stops all else."""
+        """True before the first frame, and if a few levels are missing: little work that blocks all other frames."""
         if self._full is None:
             return True
         leaf = self._leaf(row)
@@ -146,7 +146,7 @@ class PyramidView(DigestingView):
         return True
 
     def _begin_levels(self, full: FullResolution, end: int) -> None:
-        """The frames so far were in one place, and no level was made of them."""
+        """Add the frames before row `end`: they were all in one place, and no level was made of them."""
         for row in range(end):
             leaf = self._leaf(row)
             self._tree.make_ready(leaf)
@@ -154,15 +154,15 @@ class PyramidView(DigestingView):
 
     @property
     def max_digests(self) -> int:
-        """In three quarters of the memory, less what tiles have taken: four of them become one tile and a third."""
+        """Three quarters of the memory without that of tiles: four digests become one tile and a third."""
         if self._full is None:
             return 0
         tile_bytes = self._full.shape.payload_bytes
         free_bytes = 3 * self._memory_bytes // 4 - self._tree.memory.used * tile_bytes
-        return max(_FEWEST_DIGESTS, 4 * free_bytes // tile_bytes)
+        return max(_MIN_DIGESTS, 4 * free_bytes // tile_bytes)
 
     def digest(self, pixels: NDArray[Any]) -> NDArray[Any] | None:
-        """The image halved."""
+        """Return the halved image."""
         if self._full is None or not self._full.shape.fits(pixels):
             return None
         if not self._tree.level_count and len(self._reader) > _MANY_FRAMES:
@@ -190,7 +190,7 @@ class PyramidView(DigestingView):
 
     @property
     def waiting(self) -> int:
-        """Tiles that are not complete, or not published yet."""
+        """Number of tiles that are not complete, or not published yet."""
         return self._tree.waiting if self._full is not None else 0
 
     def work(self, now_s: float, *, is_idle: bool) -> None:
@@ -220,14 +220,14 @@ class PyramidView(DigestingView):
         state: dict[str, Any] = {"is_remaking": is_remaking, "index_bytes": [], "tiles": [], "open": []}
         if self._full is None:
             return state
-        self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state names what does
+        self._tree.write_complete(PUBLISH_BYTES)  # more may wait after a backlog: the state lists them
         self._tree.publish()
         self._levels.force()
         tiles = self._levels.counts()
         return {**state, "index_bytes": self._levels.index_bytes(), "tiles": tiles, "open": self._tree.state()}
 
     def summary(self) -> dict[str, Any]:
-        """Tiles published by level, repeated ones included, and the most that were in memory at once."""
+        """Return published tiles by level, repeated ones included, and the peak number of tiles in memory."""
         if self._full is not None and not self._is_closed:
             counts = {level_name(level): count for level, count in enumerate(self._levels.counts(), 1)}
             self._summary = {**counts, "peak_tiles": self._tree.memory.peak}
@@ -260,7 +260,7 @@ def _copy(image: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def _grid_size(request: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Rows and columns, where the producer declared them."""
+    """Return rows and columns if the producer declared them."""
     sizes = {axis["name"]: axis["size"] for axis in request.get("axes") or ()}
     rows, columns = sizes.get("row"), sizes.get("column")
     return (rows, columns) if rows and columns else None

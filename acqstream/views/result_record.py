@@ -1,4 +1,4 @@
-"""Writing how a view stands into the folder of its dataset, see `acqstream.formats.ndtiff.mirror_records`."""
+"""Records the state of a view in the folder of its dataset, see `acqstream.formats.ndtiff.mirror_records`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ logger = logging.getLogger("acqstream.views")
 def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
     """Replace the record of the view with this folder; on return the new one survives a power cut.
 
-    Only for the holder of the view's lock, or where no process can have it. Nothing is written where the record says
-    the same already, and into datasets of other writers. Raises DiskFull; other trouble is logged, as the view itself
-    does not need the record.
+    Only for the holder of the view's lock, or if no process can have it. Nothing is written if the record is the same
+    already, or another program wrote the dataset. Raises DiskFull; other errors are logged, as the view itself does not
+    need the record.
     """
     if not (dataset / STATE_NAME).is_file():
         return
@@ -52,14 +52,14 @@ def record_result(disk: Disk, dataset: Path, view_folder: Path, result: MirrorRe
 
 
 def reopen_record(disk: Disk, dataset: Path, view_folder: Path, result: MirrorResult) -> None:
-    """`record_result` of a view that goes on, where the record says that it has ended; else nothing."""
+    """Replace the record of a view that resumes, if it is recorded as ended. Raises DiskFull."""
     recorded = read_record(dataset, record_key(dataset, view_folder))
     if recorded is not None and recorded.ended:
         record_result(disk, dataset, view_folder, result)
 
 
 def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
-    """The dataset grows again: how its mirror ended before is not true any longer. Raises StorageError."""
+    """Remove the record of a view whose dataset grows again. Raises StorageError."""
     path = os.fspath(record_path(dataset, record_key(dataset, view_folder)))
     if not os.path.lexists(path):
         return
@@ -70,7 +70,7 @@ def remove_record(disk: Disk, dataset: Path, view_folder: Path) -> None:
 
 
 def recorded_path(dataset: Path, view_folder: Path) -> str:
-    """The folder of the view's result relative to the dataset: "." for levels, which lie in the dataset itself."""
+    """Return the folder of the view's result relative to the dataset, "." for levels, which lie in it."""
     if view_folder == checkpoint.view_folder(dataset, PYRAMID_KIND):
         return "."
     container = view_folder.with_name(view_folder.name.removesuffix(VIEW_SUFFIX))
@@ -81,5 +81,5 @@ def recorded_path(dataset: Path, view_folder: Path) -> str:
 
 
 def _storable(text: str) -> str:
-    """Names of files, which errors quote, may hold half surrogates: no JSON can."""
+    """Replace half surrogates: file names in error texts may have them, and JSON cannot."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""How far a view is, and how it is: what the process that makes it tells."""
+"""Progress of a view, as its process reports it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from enum import StrEnum
 
 
 class ViewState(StrEnum):
-    """How a view is."""
+    """State of a view."""
 
     STARTING = "starting"
     RUNNING = "running"
-    WAITING = "waiting"  # it has all frames, and more may come
+    WAITING = "waiting"  # it has all frames so far, and more may come
     HELD = "held"  # the log has a backlog: no disk reads; or the disk is full
     LOCKED = "locked"  # another process makes this view
-    INTERRUPTED = "interrupted"  # it has all frames of a dataset that may be gone on with
+    INTERRUPTED = "interrupted"  # it has all frames of a dataset that may be resumed
     COMPLETE = "complete"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewProgress:
-    """How far a view is. cursor of count frames are taken, waiting pieces of the result are not written yet; the other
-    counts are of this process. warning: what the operator should know of the result."""
+    """cursor of count frames are taken; waiting is the number of pieces of the result that are not written yet.
+
+    from_memory, from_stack and overtaken count frames of this process: taken from memory, from stack files, and
+    overwritten in memory while they were used. warning is for the operator, about the result.
+    """
 
     state: ViewState = ViewState.STARTING
     cursor: int = 0

@@ -1,4 +1,4 @@
-"""Writes to the stack files of levels, in a thread of their own: tiles are made while earlier ones are written."""
+"""Writes to the stack files of levels in a thread of its own, so that tiles are made meanwhile."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class _Write:
     file: StackFile
     blocks: Sequence[memoryview]
     offset: int
-    future: Future[None] | None  # None: to be done again
+    future: Future[None] | None  # None: it failed and is retried
 
 
 class WriteBehind:
-    """Used by one thread."""
+    """Writes in the order of `submit`. Used by one thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="level-writer")
         self._writes: deque[_Write] = deque()
 
     def submit(self, file: StackFile, blocks: Sequence[memoryview], offset: int) -> None:
-        """As `StackFile.write`, soon. The blocks stay until `finish`, and are not changed before `wait` or `finish`."""
+        """Order a `StackFile.write`. The blocks stay until `finish`, and must not change before `wait` or `finish`."""
         self._writes.append(_Write(file, blocks, offset, self._thread.submit(file.write, blocks, offset)))
 
     def finish(self) -> None:
-        """Until all is written. Raises StorageError; after DiskFull the next call writes again what failed."""
+        """Wait until all is written. Raises StorageError; after DiskFull the next call retries the failed write."""
         while self._writes:
             write = self._writes[0]
             if write.future is None:
-                self.wait()  # two threads in a stack file: where space is short one may cut off what the other wrote
+                self.wait()  # with two threads in a stack file and little space, one may cut off the bytes of the other
                 write.file.write(write.blocks, write.offset)
             else:
                 try:
@@ -46,10 +46,10 @@ class WriteBehind:
             self._writes.popleft()
 
     def wait(self) -> None:
-        """Until nothing is being written, however that ends: `finish` tells."""
+        """Wait until no write is running. `finish` raises their errors."""
         wait([write.future for write in self._writes if write.future is not None])
 
     def close(self) -> None:
-        """What has not begun to be written is not written any more."""
+        """End the thread, and drop the writes that have not started."""
         self._thread.shutdown(cancel_futures=True)
         self._writes.clear()

@@ -1,4 +1,4 @@
-"""What an acquisition does for its views, and when views keep off the disk."""
+"""The views of an acquisition, and times without disk use."""
 
 from __future__ import annotations
 

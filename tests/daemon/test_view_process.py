@@ -1,4 +1,4 @@
-"""The daemon's side of the views' process: it is started when wanted, watched, started again, and given up."""
+"""The daemon's side of the view process: start, supervision, restart, and its end."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
 def test_one_that_dies_at_once_is_given_up(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
     with process_of(*DYING) as process:
         job = process.add(str(cells), ViewSpec("null"))
-        drive(process, lambda: job.is_ended, "it is given up")
+        drive(process, lambda: job.is_ended, "the view fails")
         assert job.deaths == view_process.MAX_DEATHS
         assert job.reason == "the process died 5 times (exit code 3) and the view made no progress"
         assert process.status().mirrors[0].state == "failed"
@@ -187,7 +187,7 @@ def test_while_a_log_has_a_backlog_the_disk_is_left_alone(cells: Path) -> None:
         job = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: job.progress.state is ViewState.HELD, "it is held", is_busy=True)
         assert (job.progress.cursor, job.progress.count) == (0, 50)
-        drive(process, lambda: job.is_ended, "it goes on")
+        drive(process, lambda: job.is_ended, "it is resumed")
     assert state_of(cells) == SUMS
 
 
@@ -369,7 +369,7 @@ def test_readers_are_told_of_a_view_that_is_given_up(cells: Path, monkeypatch: p
     mark_begun(LocalDisk(), cells, "null", "07")
     with process_of(*DYING) as process:
         job = process.add(str(cells), ViewSpec("null"))
-        drive(process, lambda: job.is_failed, "it is given up")
+        drive(process, lambda: job.is_failed, "the view fails")
         until(lambda: saved_of(cells).failed, "it is told")
         assert "and the view made no progress" in saved_of(cells).failed
     with process_of() as process:  # as the next daemon does

@@ -1,4 +1,4 @@
-"""What views may use of the disk while a log has a backlog."""
+"""The disk time that views may use while a log has a backlog."""
 
 from __future__ import annotations
 

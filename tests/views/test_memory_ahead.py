@@ -32,7 +32,7 @@ def is_made(made: list[threading.Thread], count: int) -> Callable[[], bool]:
 
 
 def test_pieces_are_made_in_another_thread_and_never_more_than_asked_for(made: list[threading.Thread]) -> None:
-    memory = MemoryAhead(SIZE, ahead=2, most=4)
+    memory = MemoryAhead(SIZE, ahead=2, max_pieces=4)
     taken = [memory.take()]
     until(is_made(made, 3), "one and two ahead")
     taken += [memory.take() for _ in range(3)]

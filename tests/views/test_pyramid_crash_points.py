@@ -76,7 +76,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def abandon(run: ViewRun) -> None:
-    """What the system does with a dead process."""
+    """Free the files of a dead process, as the system does."""
     with contextlib.suppress(Died):
         run.close()
     run._files.unlock()
@@ -142,7 +142,7 @@ def each_death(
 ) -> int:
     """Die before the first call, the second, and so on, each time on new files; is_torn: in each that writes.
 
-    How often it died.
+    Returns the number of deaths.
     """
     source = start(tmp_path / "source" / "cells")
     for fatal_call in range(1, 10_000):

@@ -1,4 +1,4 @@
-"""Pyramids that are not whole: what is told of them, and that they become whole."""
+"""Incomplete pyramids: their reports, and their repair."""
 
 from __future__ import annotations
 

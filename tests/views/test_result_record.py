@@ -1,4 +1,4 @@
-"""How a view ended, recorded in its dataset's folder: never more than what is durable, and never in the view's way."""
+"""Records of the end of views in the dataset's folder: only what is durable, and never an obstacle to the view."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from acqstream.views.result_record import record_result
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import frames_of, write_log
 from tests.storage.scripted_disk import ScriptedDisk
-from tests.views.test_view import GOLDEN, Picky, finish, run_of
+from tests.views.pyramid_cases import finish
+from tests.views.test_view import GOLDEN, Picky, run_of
 
 RECORD = "acqstream.mirror.null.json"
 

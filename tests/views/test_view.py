@@ -1,4 +1,4 @@
-"""Views on their way: cursor and state go on together, over kills, damage and datasets that change."""
+"""Views while they are made: cursor and state stay together, over kills, damage and datasets that change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from acqstream.storage.lock import LOCK_NAME, DirectoryLock
 from acqstream.views import view as views
 from acqstream.views.base import View
 from acqstream.views.checkpoint import CHECKPOINT_NAME, read_checkpoint
+from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import Lease
+from acqstream.views.frame_taker import FrameTaker
 from acqstream.views.null_view import NullView
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import MIB, Frame, frames_of, memory_of, spec_of, start_log, write_log
 from tests.storage.scripted_disk import ScriptedDisk
+from tests.views.pyramid_cases import finish
 from tests.views.shared_log import Source, source_of
 from tests.views.view_sums import sums_of
 
@@ -48,17 +51,6 @@ class Picky(NullView):
 
 def run_of(path: Path, make: type[NullView] = NullView, **more: Any) -> ViewRun:
     return ViewRun(path, "null", make, **more)
-
-
-def finish(run: ViewRun, most: int = 10_000) -> ViewRun:
-    """Step until nothing is left to do."""
-    try:
-        for _ in range(most):
-            if run.step() is None:
-                return run
-    finally:
-        run.close()
-    raise AssertionError(f"still {run.progress()} after {most} steps")
 
 
 def saved(path: Path) -> Mapping[str, Any]:
@@ -309,6 +301,18 @@ def test_a_frame_that_was_overwritten_meanwhile_is_taken_again(tmp_path: Path) -
         assert done.from_stack > 30
         assert run.view.summary() == sums_of(frame.image for frame in frames)
         run.close()
+
+
+def test_a_view_without_digests_notes_unpublished_frames_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would look at the index all the time that frames wait to be published."""
+    with source_of(tmp_path / "cells") as source:
+        source.put(FRAMES)
+        feed = source.feed()
+        assert feed.has_news
+        monkeypatch.setattr(feed, "has", lambda row: False)
+        taker = FrameTaker(lambda: True, DiskAllowance())
+        assert not taker.take(NullView(), feed, MIB)
+        assert not feed.has_news
 
 
 def test_no_checkpoint_is_written_while_the_log_has_a_backlog(cells: Path, monkeypatch: pytest.MonkeyPatch) -> None:

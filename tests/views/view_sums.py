@@ -1,4 +1,4 @@
-"""What the null view must say about frames, computed by numpy."""
+"""Sums of the null view, computed by numpy."""
 
 from __future__ import annotations
 
