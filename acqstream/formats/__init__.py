@@ -1,1 +1,1 @@
-"""What is on disk: one folder per format. Only `registry` knows which formats there are."""
+"""File formats, one folder each. Only `registry` knows them all."""

@@ -30,7 +30,7 @@ class FrameReader(Protocol):
 
     @property
     def tile_overlap(self) -> tuple[int, int] | None:
-        """How many pixels (y, x) a stored frame shares with its neighbours in `row` and `column`; None: no tiles."""
+        """Pixels (y, x) that a stored frame shares with its neighbours in `row` and `column`; None without tiles."""
 
     @property
     def summary_metadata(self) -> Mapping[str, Any]: ...
@@ -44,7 +44,7 @@ class FrameReader(Protocol):
 
     @property
     def display_settings(self) -> Mapping[str, Any]:
-        """How viewers showed the channels; empty where nothing is known."""
+        """Display settings of the channels; empty if unknown."""
 
     @property
     def complete(self) -> bool:
@@ -60,11 +60,11 @@ class FrameReader(Protocol):
 
     @property
     def levels_failure(self) -> str:
-        """Why lower levels were given up unfinished; empty where they were not."""
+        """Reason why lower levels were abandoned unfinished; empty if they were not."""
 
     @property
     def state(self) -> AcquisitionState | None:
-        """What our own writer noted; None in a dataset of another writer."""
+        """State file of our own writer; None in a dataset of another writer."""
 
     def __len__(self) -> int: ...
     def next_level(self) -> FrameReader | None:
@@ -81,10 +81,10 @@ class FrameReader(Protocol):
         """The row of the frame with exactly these axes. Raises FrameNotFound."""
 
     def find(self, axes: Axes) -> int | None:
-        """As `row`, None if there is no such frame."""
+        """As `row`; None if the frame is missing."""
 
     def count_full_keys(self) -> int:
-        """How many distinct keys have a value on every axis seen so far."""
+        """Number of distinct keys that have a value on every axis seen so far."""
 
     def axis_values(self) -> dict[str, list[AxisValue]]:
         """Values seen so far, axes as they appeared; integers ascending, then names as they appeared."""
@@ -99,7 +99,7 @@ class FrameReader(Protocol):
         """The rows first .. stop - 1 of the pixels of a frame."""
 
     def read_in_order(self) -> Iterator[tuple[int, NDArray[np.generic]]]:
-        """The rows that are there, with their frames, in order of arrival; the latest where axes come again."""
+        """The rows with their frames, in order of arrival; the latest of rows with equal axes."""
 
     def read_metadata(self, row: int) -> dict[str, Any]: ...
     def close(self) -> None: ...
@@ -112,7 +112,7 @@ class FrameFormat:
     detect is cheap and true when `path` (container, level, or file in it) is of this format; looked_for tells users
     what it looks for. open returns the readers of all levels, the full resolution first. folder is the container of the
     dataset at `path`. check reports whatever breaks the format in a dataset's container, all levels, and returns the
-    frames of the full resolution; while the dataset is growing its unfinished end is no problem.
+    frames of the full resolution; while the dataset is growing its unfinished end is not a problem.
     """
 
     name: str

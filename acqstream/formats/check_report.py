@@ -90,7 +90,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameColumns:
-    """Where the frames of a dataset lie, as its index says: an item per frame, in order of arrival.
+    """Places of the frames of a dataset in its index, with an item per frame, in order of arrival.
 
     files are its data files, file_numbers their numbers as a journal counts them (-1: none). Per frame: position in
     files, offset and length of the stored pixels and offset of the directory (-1 where none was found) in bytes, pixel

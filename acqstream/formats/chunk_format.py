@@ -34,14 +34,14 @@ class ChunkArrayReader(Protocol):
         """False while its writer, one of ours, has noted that chunks may come. As last read."""
 
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        """The chunk, a new array of dtype `spec.dtype`, in C order, cropped to the array; None: it is not there.
+        """The chunk, a new array of dtype `spec.dtype`, in C order, cropped to the array; None if it is missing.
 
         Raises CorruptDataset with the file, the offset and what was expected, UnsupportedFeature, StorageError. That a
         chunk is not there is never remembered.
         """
 
     def stored(self) -> Iterator[Position]:
-        """Positions inside the grid of all chunks that are there, without reading them; in any order."""
+        """Positions in the grid of all stored chunks, without reading them; in any order."""
 
     def refresh(self) -> None:
         """Read the metadata again: the array may have grown."""
@@ -65,7 +65,7 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFormat(Generic[OptionsT]):
-    """Registry entry of a chunk format. What a mirror needs besides is in ChunkLayout.
+    """Registry entry of a chunk format. ChunkLayout has what a mirror needs besides.
 
     suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in FrameFormat.
     byte_order is that of the items in the files: chunks in this order need no copy. grows: the shape need not be known
@@ -98,7 +98,7 @@ class ChunkFormat(Generic[OptionsT]):
 
 @dataclass(frozen=True, slots=True)
 class ChunkCounts:
-    """What a check has read: arrays (all levels), chunks that were there and that were not, and bytes decoded."""
+    """Counts of a check: arrays (all levels), chunks present and missing, and bytes decoded."""
 
     arrays: int
     chunks: int

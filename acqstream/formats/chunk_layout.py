@@ -75,7 +75,7 @@ class ChunkLayout(ABC):
 
     @property
     def needs(self) -> Capability:
-        """What the layout asks of a store."""
+        """The needs of the layout for its store."""
         return "whole"
 
     def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
@@ -100,7 +100,7 @@ class ChunkLayout(ABC):
         """
 
     def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
-        """How an encoded chunk is written into the object at its `key`, for a layout that needs "in_place"."""
+        """Write an encoded chunk into the object at its `key`, for a layout that needs "in_place"."""
         raise NotImplementedError(f"{type(self).__name__} puts complete objects")
 
     @abstractmethod

@@ -11,7 +11,7 @@ from acqstream.formats.base import FrameReader
 def array_of(reader: FrameReader) -> FrameArray:
     """Return the array of all frames published so far. It takes time in proportion to the values of the axes.
 
-    Raises DatasetError while there is no frame.
+    Raises DatasetError while the dataset has no frame.
     """
     if not len(reader):
         raise DatasetError(f"{reader.path}: holds no frame yet, so shape and dtype are not known")

@@ -18,7 +18,7 @@ Rows = Mapping[tuple[int, int], int]
 
 
 class ChunkPlace(NamedTuple):
-    """Where a chunk lies: its member, the part of the member, its row and the (y, x) of its column."""
+    """Place of a chunk: its member, the part of the member, its row and the (y, x) of its column."""
 
     member: Position
     part: int
@@ -55,11 +55,11 @@ class WatermarkLayout(ChunkLayout):
 
     @abstractmethod
     def all_rows(self) -> Rows:
-        """The rows of a member of which everything is there."""
+        """The complete rows of a member."""
 
     @abstractmethod
     def visible_members(self) -> Sequence[Position]:
-        """Members that are there in every level."""
+        """Members that exist in every level."""
 
     @abstractmethod
     def visible_depths(self, member: Position, rows: Rows | None) -> tuple[int, ...]:

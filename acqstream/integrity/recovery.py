@@ -163,7 +163,7 @@ class _Recovery:
         return len(names) if is_complete.all() else int(np.argmin(is_complete))
 
     def _end_of_entry(self, entries: EntryBatch, count: int) -> int:
-        """Where the first `count` entries end: the entry after them may be too damaged to be parsed."""
+        """End of the first `count` entries. The entry after them may be too damaged to be parsed."""
         if count == 0:
             return 0
         file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))

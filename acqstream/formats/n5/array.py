@@ -142,14 +142,14 @@ class N5Array:
         return None if group is None else _level_folder(group, found.levels[self._level])
 
     def _check_members(self, found: FoundArray, own: DatasetAttributes) -> None:
-        """Whether all datasets of this level are of one kind. Raises DatasetError that lists them."""
+        """Return True if all datasets of this level are of one kind. Raises DatasetError that lists them."""
         for member in found.groups.positions():
             folder = self._folder_in(found, member)
             if folder is not None and parse_dataset(_dataset_attributes(folder), attributes_path(folder)) != own:
                 raise several_arrays(self.path)
 
     def _make_spec(self, found: FoundArray, own: DatasetAttributes, attributes: dict[str, Any]) -> ArraySpec:
-        """Of the whole array, from the attributes of its first dataset."""
+        """Spec of the array, from the attributes of its first dataset."""
         above = (*_attributes_above(_level_folder(found.first, found.levels[self._level])), self._fallback)
         space = read_space(attributes, above, len(own.dimensions), self._level)
         leading = found.groups.axes
@@ -226,7 +226,7 @@ def _attributes_above(folder: Path) -> list[Attributes]:
 
 
 def _numbers_in(folder: Path) -> Iterator[int]:
-    """What has the name of a block, or of a folder of blocks: a plain decimal."""
+    """Items with the name of a block, or of a folder of blocks, a plain decimal."""
     try:
         names = [child.name for child in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

@@ -72,7 +72,7 @@ def parse_attributes(content: bytes, path: str) -> dict[str, Any]:
 
 
 def is_dataset(attributes: Mapping[str, Any] | None) -> bool:
-    """Whether these are the attributes of an array, right or wrong."""
+    """Return True if these are the attributes of an array, right or wrong."""
     return attributes is not None and all(key in attributes for key in _MANDATORY)
 
 

@@ -48,7 +48,7 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
 
 
 def contains_bdv(content: bytes) -> bool:
-    """Whether this is the content of such a file."""
+    """Return True if this is the content of such a file."""
     return _FORMAT.encode() in content
 
 

@@ -49,7 +49,7 @@ def check(container: Path, report: CheckReport) -> ChunkCounts:
 
 
 def _check_block(array: N5Array, position: Position, report: CheckReport) -> int:
-    """How many bytes of elements were read."""
+    """Bytes of elements that were read."""
     path = array.block_path(position)
     try:
         chunk = array.read_chunk(position)

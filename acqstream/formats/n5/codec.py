@@ -32,7 +32,7 @@ _SPARE_BYTES = 65536  # what an encoded payload of few bytes may have besides
 
 
 class BlockHeader(NamedTuple):
-    """What a block says of itself. shape has the slowest axis first; length is that of the header, in bytes."""
+    """Header of a block. shape has the slowest axis first; length is that of the header, in bytes."""
 
     shape: tuple[int, ...]
     length: int
@@ -51,7 +51,7 @@ def max_file_bytes(attributes: DatasetAttributes) -> int:
 def parse_header(data: bytes, attributes: DatasetAttributes, path: str) -> BlockHeader:
     """The header of a block of this dataset, checked; data may be the beginning of the file only.
 
-    Raises CorruptDataset, and UnsupportedFeature for a block that is no image.
+    Raises CorruptDataset, and UnsupportedFeature for a block that is not an image.
     """
     # A stranger's file may be cut anywhere: every field is checked before it is used.
     if len(data) < _START.size:

@@ -83,7 +83,7 @@ TYPES = tuple(_KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """What blocks are written with; complete and checked."""
+    """Compression of written blocks; complete and checked."""
 
     type: str
     parameters: Parameters

@@ -110,7 +110,7 @@ def _dataset(part: ArraySpec, full: ArraySpec, options: N5Options) -> dict[str, 
 
 
 def _part(spec: ArraySpec, leading: int) -> ArraySpec:
-    """A member of a level: the axes that are no folders."""
+    """A member of a level: the axes that are not folders."""
     return replace(
         spec,
         axes=spec.axes[leading:],

@@ -17,7 +17,7 @@ _MAX_CHILDREN = 1000  # looked at to tell a container that does not say so
 
 
 def read_attributes(folder: Path) -> dict[str, Any] | None:
-    """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is no JSON object."""
+    """The attributes of a group; None if it has no file of them. Raises CorruptDataset if that is not a JSON object."""
     try:
         return read_json_object(folder / ATTRIBUTES_NAME, MAX_ATTRIBUTES_BYTES)
     except FileMissing:
@@ -65,14 +65,14 @@ def upwards(folder: Path) -> Iterator[Path]:
 
 
 def below(folder: Path, names: Iterable[str]) -> Path:
-    """The place at the end of these names. Places behind URLs have no joinpath."""
+    """The place at the end of these names. Places in URLs have no joinpath."""
     for name in names:
         folder /= name
     return folder
 
 
 def has_attributes(folder: Path) -> bool:
-    """Whether a folder has a file of attributes."""
+    """Return True if a folder has a file of attributes."""
     return (folder / ATTRIBUTES_NAME).is_file()
 
 
@@ -114,7 +114,7 @@ def _is_container(folder: Path) -> bool:
 
 
 def _is_group(folder: Path) -> bool:
-    """Whether a folder is a dataset, or a group of one of the kinds that can be told from any other folder."""
+    """Return True if a folder is a dataset, or a group of one of the kinds that can be told from any other folder."""
     try:
         attributes = read_attributes(folder)
     except DatasetError:

@@ -49,7 +49,7 @@ class Groups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundGroups:
-    """Groups as the names of their folders tell; ((), {(): folder}) is one group by itself."""
+    """Groups by the names of their folders; ((), {(): folder}) is one group by itself."""
 
     axes: tuple[str, ...]
     folders: Mapping[Position, Path]
@@ -60,11 +60,11 @@ class FoundGroups:
         return tuple(max(position[axis] for position in self.folders) + 1 for axis in range(len(self.axes)))
 
     def get(self, position: Position) -> Path | None:
-        """None where there is no such folder."""
+        """None if the folder is missing."""
         return self.folders.get(position)
 
     def positions(self) -> Iterator[Position]:
-        """Of all folders."""
+        """Attributes of all folders."""
         return iter(self.folders)
 
 
@@ -86,7 +86,7 @@ class NotedGroups:
         return self.notes.shape[: len(self.axes)]
 
     def get(self, position: Position) -> Path:
-        """Where the group lies if it is there."""
+        """Folder of the group if it exists."""
         notes = self.notes
         folders = group_folder(notes.layout, notes.axes, notes.shape, position, notes.numbering)
         return below(self.container, folders)
@@ -137,7 +137,7 @@ def find_array(folder: Path) -> FoundArray:
 
 
 def level_count(group: Path) -> int:
-    """How many levels s0, s1, ... a group has; 0: it is no group of levels."""
+    """Number of levels s0, s1, ... of a group; 0 if it is not a group of levels."""
     count = 0
     while is_dataset(read_attributes(group / level_folder(count))):
         count += 1

@@ -1,4 +1,4 @@
-"""Where the arrays of a container lie.
+"""Places of the arrays of a container.
 
 bdv         setup<i>/timepoint<t>/s<level>   3-D; a setup for each position along all axes but time
 multiscale  <axis><i>/.../s<level>           3-D; a folder for each position along each axis but z, y, x
@@ -29,23 +29,23 @@ AXES_BY_PREFIX = {prefix: axis for axis, prefix in _PREFIXES.items()} | {"setup"
 
 
 def folder_axes(layout: Layout, axes: Sequence[str]) -> int:
-    """How many of the axes, the first ones, are folders."""
+    """Number of axes, from the first one on, that are folders."""
     return 0 if layout == "array" else len(axes) - 3
 
 
 def numbering_of(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> Numbering:
-    """How the setups of a new container are numbered. Sizes that are not known are 0."""
+    """Numbering of the setups of a new container. Unknown sizes are 0."""
     sizes = [size for axis, size in zip(axes[: folder_axes(layout, axes)], shape, strict=False) if axis != TIME]
     return "bits" if layout == "bdv" and 0 in sizes[1:] else "rows"
 
 
 def has_too_many(layout: Layout, axes: Sequence[str], shape: Sequence[int]) -> bool:
-    """Whether there would be more than MAX_MEMBERS. A size that is not known counts as 1."""
+    """Return True if there would be more than MAX_MEMBERS. A size that is not known counts as 1."""
     return math.prod(max(1, size) for size in shape[: folder_axes(layout, axes)]) > MAX_MEMBERS
 
 
 def too_many_text(layout: Layout) -> str:
-    """What to say then."""
+    """The text of the error in that case."""
     return f"N5 layout {layout} holds at most {MAX_MEMBERS:,} volumes; layout array holds any number of planes"
 
 
@@ -89,7 +89,7 @@ def setup_number(
 
 
 def may_grow(layout: Layout, axes: Sequence[str], axis: int, numbering: Numbering = "rows") -> bool:
-    """Whether an axis may get longer without moving what is there: numbers of setups would change."""
+    """Return True if an axis may get longer without moving what is there: numbers of setups would change."""
     if layout != "bdv" or numbering == "bits" or axis >= folder_axes(layout, axes) or axes[axis] == TIME:
         return True
     return all(name == TIME for name in axes[:axis])

@@ -1,4 +1,4 @@
-"""What our writer notes in the attributes of the container, under a key of its own.
+"""Note of our writer in the attributes of the container, under a key of its own.
 
 Other readers pass it over. It tells ours the names of axes and positions, and whether anything may still come.
 """

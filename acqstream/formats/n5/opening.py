@@ -16,7 +16,7 @@ _MAX_XML_BYTES = 512 * 1024 * 1024
 
 
 def detect(path: Path) -> bool:
-    """Whether `path` is an N5 container, lies in one, or is an XML file of BigDataViewer that names one."""
+    """Return True if `path` is an N5 container, lies in one, or is an XML file of BigDataViewer that names one."""
     return _bdv_content(path) is not None or array_folder(path) is not None
 
 
@@ -60,7 +60,7 @@ def _bdv_content(path: Path) -> bytes | None:
 
 
 def _leads_out(*parts: str) -> bool:
-    """Whether a path made of these parts may lie outside of the folder where it begins."""
+    """Return True if a path made of these parts may lie outside of the folder where it begins."""
     depth = 0
     for part in parts:
         if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():

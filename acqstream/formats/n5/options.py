@@ -1,4 +1,4 @@
-"""What a user may choose for an N5 container."""
+"""Options of an N5 container."""
 
 from __future__ import annotations
 

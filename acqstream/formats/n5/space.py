@@ -31,7 +31,7 @@ class Space:
 
 
 def read_space(own: Attributes, groups: Sequence[Attributes], ndim: int, level: int) -> Space:
-    """What a dataset of `ndim` dimensions says; groups are the attributes of the folders above it, nearest first."""
+    """Space of a dataset of `ndim` dimensions; groups are the attributes of the folders above it, nearest first."""
     axes = _axes(own, groups, ndim)
     factors = _factors(own, groups, ndim, level)
     moved = _transform(own.get("transform"), axes, factors, ndim)
@@ -103,7 +103,7 @@ def _transform(given: object, axes: tuple[str, ...], factors: tuple[int, ...], n
 
 
 def centres(base: Sequence[float], factors: Sequence[int]) -> tuple[float, ...]:
-    """Where the centre of the first item lies: levels are means of blocks of items."""
+    """Centre of the first item, as levels are means of blocks of items."""
     return tuple((factor - 1) / 2 * size for size, factor in zip(base, factors, strict=True))
 
 
@@ -129,7 +129,7 @@ def _texts(given: object, ndim: int, *, is_reversed: bool = False) -> tuple[str,
 
 
 def level_attributes(spec: ArraySpec, full: ArraySpec) -> dict[str, Any]:
-    """What n5-viewer, Fiji and neuroglancer look for on a level of `full`: besides the mandatory attributes."""
+    """Attributes for n5-viewer, Fiji and neuroglancer on a level of `full`, besides the mandatory ones."""
     return {
         "downsamplingFactors": [*reversed(spec.factors)],
         "pixelResolution": {"unit": full.units[-1], "dimensions": [*reversed(full.scale)]},
@@ -137,7 +137,7 @@ def level_attributes(spec: ArraySpec, full: ArraySpec) -> dict[str, Any]:
 
 
 def group_attributes(levels: Sequence[ArraySpec]) -> dict[str, Any]:
-    """What neuroglancer and Paintera look for on the group of these levels."""
+    """Attributes for neuroglancer and Paintera on the group of these levels."""
     full = levels[0]
     return {
         "downsamplingFactors": [[*reversed(level.factors)] for level in levels],
@@ -159,7 +159,7 @@ def cosem_transform(spec: ArraySpec) -> dict[str, Any]:
 
 
 def array_attributes(spec: ArraySpec) -> dict[str, Any]:
-    """What tensorstore reads on a dataset of any rank."""
+    """Attributes that tensorstore reads on a dataset of any rank."""
     return {
         "axes": [*reversed(spec.axes)],
         "resolution": [*reversed(spec.scale)],

@@ -1,4 +1,4 @@
-"""Whether a dataset is NDTiff in every byte that the format fixes; all levels, finished or growing.
+"""Checks a dataset against NDTiff, in every byte that the format fixes; all levels, finished or growing.
 
 Source: NDTiff specification 3.3; fact sheet sections 1 to 5 and 8. The content of pixels, and of metadata beyond its
 axes, is nothing that the format can prove.
@@ -38,7 +38,7 @@ _MAX_OPEN = 64
 def check_dataset(container: Path, report: CheckReport, growing: bool) -> FrameColumns:
     """Check all levels of the dataset in `container`; the frames of the full resolution.
 
-    Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is no NDTiff dataset, StorageError.
+    Raises UnsupportedFeature for versions 0 and 1, UnknownFormat if this is not an NDTiff dataset, StorageError.
     """
     try:
         folders = find_folders(container)
@@ -76,7 +76,7 @@ def _look_for_hidden_levels(container: Path, levels: Sequence[Path], report: Che
 
 
 def _levels_are_made(container: Path, report: CheckReport) -> bool:
-    """Whether the ends of the lower levels may be unfinished, by what the view that makes them says."""
+    """Return True if the ends of the lower levels may be unfinished, by the state of the view that makes them."""
     file = LevelsFile(container)
     try:
         file.refresh()
@@ -240,7 +240,7 @@ class _LevelCheck:
             self._report.add_problem(path, "the summary metadata is not that of the other stack files", offset=28)
 
     def _check_room(self, stack: _Stack, entries: StackEntries, pages: StackPages) -> int:
-        """No two things may share bytes, and all must lie in the file. Where the last one ends."""
+        """Check that no items share bytes and that all lie in the file. Returns the end of the last one."""
         file, size = stack.file, stack.file.size()
         pixels = entries.numbers["pixel_offset"].astype(np.int64)
         lengths = np.where(entries.lengths < 0, np.maximum(pages.strip_bytes, 0), entries.lengths)
@@ -263,7 +263,7 @@ class _LevelCheck:
     def _check_overlaps(
         self, stack: _Stack, entries: StackEntries, pages: StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]
     ) -> int:
-        """Where the last thing in the file ends. pixels are offsets and lengths."""
+        """End of the last item in the file. pixels are offsets and lengths."""
         texts, text_lengths = entries.numbers["metadata_offset"], entries.numbers["metadata_length"]
         starts = np.concatenate((pixels[0], texts.astype(np.int64), pages.directories))
         directory_lengths = np.where(pages.directories >= 0, DIRECTORY_BYTES, 0)

@@ -27,7 +27,7 @@ assert _SIDES_AND_METADATA.size == NUMBERS_BYTES
 class DamagedIndex:
     """Framed entries in the order of the file: bytes [starts[i], ends[i]) of content, names, numbers (dtype NUMBERS).
 
-    damage are the byte ranges [start, end) between them that are no entries; zeros at the end are no damage.
+    damage are the byte ranges [start, end) between them that are not entries; zeros at the end are not damage.
     """
 
     content: bytes
@@ -77,7 +77,7 @@ def read_damaged_index(content: bytes) -> DamagedIndex:
 
 
 def _framed(content: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of every entry; behind damage, from the next one on."""
+    """Start and end of every entry; after damage, from the next one on."""
     position = 0
     while position < len(content):
         end = _end_of_entry(content, position)
@@ -92,7 +92,7 @@ def _framed(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _end_of_entry(content: bytes, start: int) -> int:
-    """Where the entry that begins at `start` ends, 0 if there is none."""
+    """End of the entry that begins at `start`; 0 without one."""
     if start + 8 > len(content):
         return 0
     axes_bytes = _u32(content, start)

@@ -28,7 +28,7 @@ _U32 = struct.Struct("<I")
 
 
 class IndexCheck:
-    """Takes all whole entries of an index into `table`; reports what is no whole entry.
+    """Takes all complete entries of an index into `table`; reports bytes that are not a complete entry.
 
     The end of a growing index may be unfinished.
     """
@@ -82,7 +82,7 @@ class IndexCheck:
 
 
 def _entry_starts(data: bytes) -> list[int]:
-    """Where the whole entries at the beginning of `data` start, by their lengths alone, and where the last one ends."""
+    """Starts of the complete entries at the beginning of `data`, by length alone, and the end of the last one."""
     starts = [0]
     position, end = 0, len(data)
     unpack = _U32.unpack_from
@@ -112,9 +112,9 @@ def _tail_text(head: bytes, length: int) -> str:
 
 
 class MetadataCheck:
-    """The metadata of frames: whole JSON that names the axes of the index entry.
+    """The metadata of frames, as complete JSON with the axes of the index entry.
 
-    has_axes, has_nul and checksums get an item per row: whether the metadata holds `Axes`, whether a NUL stands behind
+    has_axes, has_nul and checksums get an item per row: whether the metadata holds `Axes`, whether a NUL stands after
     it, and its XXH3-64 (0 where it could not be read).
     """
 

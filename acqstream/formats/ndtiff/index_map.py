@@ -84,7 +84,7 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
 
 
 def read_map_entries(read: ReadAt, header: IndexMapHeader, first: int) -> NDArray[np.void]:
-    """Entries from number `first` on: channel, z, time, position, directory. None: no more entries yet."""
+    """Entries from number `first` on: channel, z, time, position, directory. None without further entries."""
     count = max(0, min(_MAX_ENTRIES, header.count - first))
     data = read(header.start + first * _ENTRY.itemsize, count * _ENTRY.itemsize)
     kind = _ENTRY.newbyteorder(header.byte_order)

@@ -20,7 +20,7 @@ DIRECTORY_STEP bytes apart. A group of frames, from block boundary to block boun
     packed frames of one kind          [directory 0][pixels 0 .. k][directories 1 .. k, metadata 0 .. k, gap]
 
 so that a payload, or the payload of many frames, lands in one place, and pixels of large frames start on a block.
-The last page's next pointer names the block boundary behind the group, where the next group starts. A metadata text
+The last page's next pointer names the block boundary after the group, where the next group starts. A metadata text
 is followed by a NUL that the TIFF tag counts and the index does not: libtiff warns without it.
 
 Published when: its whole entry is in NDTiff.index.
@@ -118,7 +118,7 @@ class NDTiffLayout:
             )
 
     def fits(self, end: int) -> bool:
-        """Whether a stack file may have a group that ends at byte `end`."""
+        """Return True if a stack file may have a group that ends at byte `end`."""
         return end + PAGE_OVERHEAD_BYTES + STACK_MARGIN_BYTES < self._limit
 
     def place(self, frames: FrameRun, end: int, previous: Placement | None) -> Placement | RollOver:
@@ -163,7 +163,7 @@ class NDTiffLayout:
         return Placement(frames, start, 0, pixels, tail, group_end, packed=True)
 
     def close(self, group: Sequence[Placement]) -> Pages:
-        """Offsets of directories and metadata of a group that gets no more frames."""
+        """Offsets of directories and metadata of a closed group."""
         first, frames = group[0], FrameRun.joined([placement.frames for placement in group])
         positions = np.arange(len(frames))
         pixels = first.pixels + frames.frame_bytes * positions
@@ -280,7 +280,7 @@ def summary_for(
 
 
 def check_tiles(frames: FrameRun, overlap: tuple[int, int]) -> None:
-    """Whether frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
+    """Return True if frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
 
     Source: fact sheet section 8.
     """
@@ -311,12 +311,12 @@ def display_settings_bytes(settings: Mapping[str, Any]) -> bytes:
 
 
 def _text_lengths(frames: FrameRun) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Of the metadata of each frame, without the NUL."""
+    """Lengths of the metadata of each frame, without the NUL."""
     return np.fromiter(map(len, frames.metadata), np.int64, len(frames))
 
 
 def _texts_bytes(frames: FrameRun) -> int:
-    """What the metadata of all frames take, with their NULs."""
+    """Bytes of the metadata of all frames, with their NULs."""
     return sum(map(len, frames.metadata)) + len(frames)
 
 

@@ -1,7 +1,7 @@
 """The page directories of one stack file against the index: batches of directories, checked by columns.
 
 Source: NDTiff specification, "Image File Directories"; TIFF 6.0 section 2; fact sheet section 3. What the known writers
-do differently is legal: 16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL behind the
+do differently is legal: 16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL after the
 metadata that the tag counts and the index does not (ours).
 """
 
@@ -22,7 +22,7 @@ from acqstream.formats.ndtiff.pixels import PIXEL_TYPES
 from acqstream.formats.ndtiff.stack_header import ByteOrder, StackHeader
 from acqstream.storage.read_file import ReadFile
 
-_ROW_BYTES = 192  # a directory and what all known writers put right behind it: RGB bits and resolutions
+_ROW_BYTES = 192  # a directory and what all known writers put right after it: RGB bits and resolutions
 _WINDOW_BYTES = 64 * 1024  # small: where frames are large, each directory takes a read of its own
 _BATCH_PAGES = 8192
 _EARLY_3_0_SHIFT = 4
@@ -42,9 +42,9 @@ Columns = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StackEntries:
-    """What the index says of the frames of one stack file. rows are the frames' rows; numbers has dtype NUMBERS.
+    """Values of the index for the frames of one stack file. rows are the frames' rows; numbers has dtype NUMBERS.
 
-    has_nul: whether a NUL stands behind the metadata. lengths: of raw pixels, bytes; -1 where they are compressed.
+    has_nul: whether a NUL stands after the metadata. lengths: of raw pixels, bytes; -1 where they are compressed.
     """
 
     rows: NDArray[np.int64]
@@ -59,7 +59,7 @@ class StackEntries:
 
 @dataclass(frozen=True, slots=True)
 class StackPages:
-    """What the page chain says of every entry: its directory, the bytes of strip and metadata; -1 where no page is."""
+    """Values of the page chain for every entry: its directory, the bytes of strip and metadata; -1 without a page."""
 
     directories: NDArray[np.int64]
     strip_bytes: NDArray[np.int64]
@@ -80,7 +80,7 @@ class _Batch:
 
 
 class PageCheck:
-    """Walks the page chain of one stack file; every page must say what its index entry says."""
+    """Walks the page chain of one stack file and compares every page with its index entry."""
 
     def __init__(self, file: ReadFile, header: StackHeader, report: CheckReport) -> None:
         self._file = file
@@ -95,7 +95,7 @@ class PageCheck:
         assert self._dtype.itemsize == _ROW_BYTES
 
     def check(self, entries: StackEntries, *, growing: bool, has_index: bool) -> StackPages:
-        """Check all pages. While the file grows, pages without an entry and an unfinished chain are no problems."""
+        """Check all pages. While the file grows, pages without an entry and an unfinished chain are not problems."""
         pages = StackPages(*(np.full(len(entries.rows), -1) for _ in range(3)))
         offsets = entries.numbers["pixel_offset"].astype(np.int64)
         order = np.append(np.argsort(offsets, kind="stable"), -1)  # so that there is always something to point at
@@ -136,7 +136,7 @@ class PageCheck:
     # The chain.
 
     def _read_chain(self) -> Iterator[tuple[Columns, NDArray[np.void]]]:
-        """Directories (offset and bytes) as far as the chain is whole, at most _BATCH_PAGES at a time."""
+        """Directories (offset and bytes) as far as the chain is intact, at most _BATCH_PAGES at a time."""
         at: list[int] = []
         rows = bytearray()
         next_of = struct.Struct(self._order + "I").unpack_from
@@ -209,7 +209,7 @@ class PageCheck:
         self._tell(batch, wrong, lambda i: f"{text} {found[i]}")
 
     def _check_behind(self, batch: _Batch) -> None:
-        """What directories refer to besides pixels and metadata: two equal resolutions, and 8, 8, 8 for RGB."""
+        """Values that directories refer to, besides pixels and metadata: two equal resolutions, and 8, 8, 8 for RGB."""
         x, y = self._pieces(batch, _X, 8), self._pieces(batch, _Y, 8)
         wrong = (x != y).any(axis=1) | (x[:, 4:] == 0).all(axis=1)
         wrong |= np.abs(batch.values[:, _X] - batch.values[:, _Y]) < 8

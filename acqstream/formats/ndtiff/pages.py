@@ -40,11 +40,11 @@ _Tags = dict[int, tuple[int, int]]  # tag -> (count, value or offset)
 
 @dataclass(frozen=True, slots=True)
 class StackPage:
-    """One directory and where it says its frame lies. All offsets are bytes from the start of the file.
+    """One directory, with the place of its frame. All offsets are bytes from the start of the file.
 
     samples is 1, or 3 for RGB; pixel_bytes is StripByteCounts; metadata_bytes is the tag's count, which includes a
     closing NUL where the writer put one (0 if the page has no metadata). next is the next directory as stored, next_at
-    where that pointer stands. Nothing says that pixels or metadata lie inside the file.
+    where that pointer lies. Pixels or metadata may lie outside of the file.
     """
 
     directory: int
@@ -67,9 +67,9 @@ def directory_dtype(byte_order: ByteOrder = "<", *more: tuple[Any, ...]) -> np.d
 
 
 def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<") -> Iterator[StackPage]:
-    """The pages from the directory at `first` on, as far as the chain is whole; `size` is the length of the file.
+    """The pages from the directory at `first` on, as far as the chain is intact; `size` is the length of the file.
 
-    Ends where an offset is 0, outside the file or not behind the directory before (a loop), where the number of
+    Ends where an offset is 0, outside the file or not after the directory before (a loop), where the number of
     entries is not plausible, or where a required tag is missing.
     """
     page = read_page(read, size, first, byte_order) or read_page(read, size, first + _EARLY_3_0_SHIFT, byte_order)
@@ -81,7 +81,7 @@ def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<")
 
 
 def read_page(read: ReadAt, size: int, directory: int, byte_order: ByteOrder = "<") -> StackPage | None:
-    """The page whose directory stands at `directory`, or None if there is no plausible one."""
+    """The page with its directory at `directory`, or None without a plausible one."""
     if not 8 <= directory <= size - 2:
         return None
     head = read(directory, 2)

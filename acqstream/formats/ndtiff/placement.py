@@ -21,7 +21,7 @@ def align_up(offset: int, step: int = BLOCK_BYTES) -> int:
 
 
 class Placement(NamedTuple):
-    """Where a frame, or several back to back, lie in a stack file. All offsets are bytes from the start of the file.
+    """The place of a frame, or of several back to back, in a stack file. Offsets are bytes from the start of the file.
 
     Frames are placed in groups: a group starts and ends on a block boundary and is written as one run of bytes. The
     offsets of directory and metadata of a packed frame are known when its group is closed (`NDTiffLayout.close`).
@@ -31,7 +31,7 @@ class Placement(NamedTuple):
     group_start: int
     position: int  # of the first frame in the group, from 0
     pixels: int  # of the first frame
-    tail_bytes: int  # what directories and metadata behind the pixels of the group take, these frames included
+    tail_bytes: int  # what directories and metadata after the pixels of the group take, these frames included
     group_end: int  # block boundary where the group ends if these frames are its last
     packed: bool  # more frames of the same kind may follow in the group
 

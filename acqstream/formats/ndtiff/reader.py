@@ -130,7 +130,7 @@ class NDTiffReader:
         return row
 
     def count_full_keys(self) -> int:
-        """How many distinct keys have a value on every axis seen so far."""
+        """Number of distinct keys that have a value on every axis seen so far."""
         with self._lock:
             counted = ~self._lookup.repeats(0, len(self._table))
             for column in self._table.axes.values():
@@ -175,7 +175,7 @@ class NDTiffReader:
         return read_pixels(file, frame._replace(pixels=start, height=stop - first), byte_order)
 
     def read_in_order(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The rows that are there now, with their frames, in order of arrival; the latest where axes come again.
+        """The current rows with their frames, in order of arrival; the latest of rows with equal axes.
 
         Reads ahead, past the page cache where the system can: a pass over a large dataset leaves it to others.
         """
@@ -223,7 +223,7 @@ class NDTiffReader:
         return data
 
     def next_level(self) -> NDTiffReader | None:
-        """The next lower level of a dataset with levels, once it is there."""
+        """The next lower level of a dataset with levels, once it exists."""
         self._check_open()
         folder = self.container / level_name(self.level + 1)
         if self.path == self.container or not (folder / INDEX_NAME).is_file():
@@ -242,7 +242,7 @@ class NDTiffReader:
 
     @property
     def display_settings(self) -> dict[str, Any]:
-        """How viewers showed the channels, as the file says now; empty where there is none."""
+        """Display settings of the channels in the file now; empty without a file."""
         with self._boundary.inside():
             return read_display_settings(self.container)
 
@@ -269,7 +269,7 @@ class NDTiffReader:
 
     @property
     def state(self) -> AcquisitionState | None:
-        """What our own writer noted, as of the last `refresh`; None in a dataset of another writer."""
+        """State file of our own writer, as of the last `refresh`; None in a dataset of another writer."""
         with self._lock:
             return self._state.state
 
@@ -292,7 +292,7 @@ class NDTiffReader:
 
     @property
     def levels_failure(self) -> str:
-        """Why the lower levels were given up; empty where they were not. As of the last `refresh`."""
+        """Reason why the lower levels were abandoned; empty if they were not. As of the last `refresh`."""
         with self._lock:
             return self._levels.state.failure if self._levels is not None else ""
 

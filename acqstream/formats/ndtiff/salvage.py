@@ -2,10 +2,10 @@
 
 Pages are taken along their chain. Where it breaks (a pointer into zeros or nowhere, a directory that is none), the walk
 goes on at the next directory that is beyond doubt: one with the thirteen entries of all known writers, whose frame lies
-as these writers lay it, and whose metadata are whole. Zeros behind the last page are the reserved space of a writer
+as these writers lay it, and whose metadata are intact. Zeros after the last page are the reserved space of a writer
 that was killed.
 
-A frame was written whole if its metadata were: all known writers write them behind or before the pixels of the same
+A frame was written whole if its metadata were: all known writers write them after or before the pixels of the same
 call. Pixels that are zeros are a legal image; where they lie in a hole of the file, or where the data ends inside
 them, a black image cannot be told from one that was never written.
 
@@ -53,7 +53,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A page whose frame is whole.
+    """A page with an intact frame.
 
     pixel_type is the index's, None if the byte count fits none (compressed). metadata are the bytes as the index counts
     them, without a closing NUL. axes are those that the metadata tell, hints what Micro-Manager's keys tell. doubt says
@@ -70,13 +70,13 @@ class FoundPage:
 
     @property
     def end(self) -> int:
-        """The byte behind its pixels and metadata."""
+        """The byte after its pixels and metadata."""
         return max(self.page.pixels + self.page.pixel_bytes, self.page.metadata + self.page.metadata_bytes)
 
 
 @dataclass(slots=True)
 class StackSalvage:
-    """What a stack file holds. data_end is the byte behind the last one that is not zero.
+    """Content of a stack file. data_end is the byte after the last one that is not zero.
 
     is_finished: the chain ends with a page that has no next one, and the file with it. header_problem is empty where
     the header could be read.
@@ -92,12 +92,12 @@ class StackSalvage:
 
     @property
     def is_regular(self) -> bool:
-        """Whether a known writer laid it: then a page that lies otherwise has a damaged directory."""
+        """Return True if a known writer laid it: then a page that lies otherwise has a damaged directory."""
         return any(page.is_regular for page in self.pages)
 
 
 def salvage_stack(file: ReadFile) -> StackSalvage:
-    """All frames of a stack file that are whole, and what is lost.
+    """All intact frames of a stack file, and the lost ones.
 
     Raises UnsupportedFeature for versions other than 2 and 3, StorageError if the disk fails.
     """
@@ -105,7 +105,7 @@ def salvage_stack(file: ReadFile) -> StackSalvage:
 
 
 def find_data_end(file: ReadFile, runs: list[tuple[int, int]]) -> int:
-    """The byte behind the last one that is not zero; runs are the ranges of the file that hold data."""
+    """The byte after the last one that is not zero; runs are the ranges of the file that hold data."""
     for start, end in reversed(runs):
         at = end
         while at > start:
@@ -127,7 +127,7 @@ class _Salvage:
         self._starts = [start for start, _ in self._runs]
         self._found = StackSalvage(file.size(), find_data_end(file, self._runs))
         self._order: ByteOrder = "<"
-        self._end = 0  # behind everything that is accounted for
+        self._end = 0  # after everything that is accounted for
         self._unsupported: UnsupportedFeature | None = None
 
     def run(self) -> StackSalvage:
@@ -167,7 +167,7 @@ class _Salvage:
         return header.first_directory
 
     def _walk(self, first: int) -> Iterator[StackPage]:
-        """The pages in file order: along the chain, and behind its breaks."""
+        """The pages in file order: along the chain, and after its breaks."""
         page = self._page(first) or self._page(first + _EARLY_3_0_SHIFT)
         before: StackPage | None = None
         while True:
@@ -186,7 +186,7 @@ class _Salvage:
         return read_page(self._read, self._found.size, directory, self._order)
 
     def _search(self, start: int) -> StackPage | None:
-        """The next page beyond doubt whose directory begins at or behind `start`; directories begin at even offsets."""
+        """The next page beyond doubt whose directory begins at or after `start`; directories begin at even offsets."""
         mark = _DIRECTORY_MARK[self._order]
         start += start % 2
         while start < self._found.data_end:
@@ -205,7 +205,7 @@ class _Salvage:
         return isinstance(judged, FoundPage) and (judged.is_regular or judged.axes is not None) and not judged.doubt
 
     def _note_break(self, before: StackPage | None, page: StackPage | None) -> None:
-        """Say what lies between the last page and the one that was found behind a break of the chain, if anything."""
+        """Report the bytes between the last page and the first one after a break of the chain."""
         start = self._end
         if page is None:
             if not self._found.losses or self._found.losses[-1].offset < start:
@@ -214,7 +214,7 @@ class _Salvage:
             return
         if page.directory >= start:
             is_lost = bool(self._read(start, page.directory - start).strip(b"\0"))
-        else:  # inside a group of packed frames, whose directories lie behind all their pixels
+        else:  # inside a group of packed frames, whose directories lie after all their pixels
             is_lost = before is not None and page.pixels != before.pixels + before.pixel_bytes
         if is_lost:
             offset = min(start, page.directory)
@@ -222,7 +222,7 @@ class _Salvage:
             self._found.losses.append(Loss(offset, text))
 
     def _judge(self, page: StackPage, previous: StackPage | None) -> FoundPage | Loss:
-        """Whether the frame of a page is whole, and what is told about it."""
+        """Judge whether the frame of a page is intact, and report problems."""
         size, data_end = self._found.size, self._found.data_end
         sides_fit = 1 <= page.width <= MAX_SIDE and 1 <= page.height <= MAX_SIDE and page.samples in (1, 3)
         pixels_end, metadata_end = page.pixels + page.pixel_bytes, page.metadata + page.metadata_bytes
@@ -237,7 +237,7 @@ class _Salvage:
         text = content.removesuffix(b"\0")
         if b"\0" in text or (page.metadata_bytes and not text):
             return Loss(page.directory, TORN_METADATA)
-        # Metadata behind the pixels prove them; without, zeros up to the end of a reserved file do not.
+        # Metadata after the pixels prove them; without, zeros up to the end of a reserved file do not.
         if (pixels_end > align_up(data_end) and size > align_up(end)) or (
             page.metadata_bytes == 0 and pixels_end > data_end and size > end
         ):
@@ -290,7 +290,7 @@ def _pixel_type(page: StackPage, metadata: dict[str, Any]) -> int | None:
 
 
 def _is_regular(page: StackPage, previous: StackPage | None) -> bool:
-    """Whether directory, pixels and metadata lie as the reference writers or our own lay them (layout.py)."""
+    """Return True if directory, pixels and metadata lie as the reference writers or our own lay them (layout.py)."""
     pixels_end = page.pixels + page.pixel_bytes
     if page.pixels == page.directory + _REFERENCE_GAP[page.samples]:
         return page.metadata == pixels_end

@@ -1,4 +1,4 @@
-"""What becomes of the axes of an array in WKW, which knows x, y, z and the components of a voxel only.
+"""Roles of the axes of an array in WKW, which has x, y, z and the components of a voxel only.
 
 z, or time where there is no z, is the depth of the cubes. Each position along `channel` is a layer. Each position
 along any other axis (time, positions, ...) is a dataset in a folder of its own. See docs/decisions/016-wkw.md.
@@ -31,7 +31,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a position of the array is: dataset, an item for each of `AxisRoles.folders`; layer; (z, y, x)."""
+    """Place of a position of the array: dataset, an item for each of `AxisRoles.folders`; layer; (z, y, x)."""
 
     dataset: tuple[int, ...]
     layer: int
@@ -75,13 +75,11 @@ class AxisRoles:
         return z, y, x
 
     def layers(self, shape: Sequence[int]) -> int:
-        """How many layers an array of this shape has."""
+        """Number of layers of an array of this shape."""
         return 1 if self.layer is None else shape[self.layer]
 
     def has_too_many(self, shape: Sequence[int]) -> bool:
-        """Whether an array of this shape has more layers, in all datasets, than anything can hold. A size that is not
-        known counts as 1.
-        """
+        """Return True if an array of this shape has too many layers, in all datasets. An unknown size counts as 1."""
         sizes = [shape[axis] for axis in self.folders] + [self.layers(shape)]
         return math.prod(max(1, size) for size in sizes) > _MOST_LAYERS
 

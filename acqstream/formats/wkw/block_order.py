@@ -20,7 +20,7 @@ class BlockOrder:
     """The blocks of a box in a cube, in the order of the file.
 
     codes are their numbers in the cube file; z, y, x their places in the box, in blocks. runs are those that lie one
-    behind the other in the file, as (first code, count).
+    after the other in the file, as (first code, count).
     """
 
     codes: NDArray[np.int64]

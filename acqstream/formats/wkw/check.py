@@ -78,7 +78,7 @@ def _check_folder(reader: WkwReader, place: Place, folder: CubeFolder, report: C
 
 
 def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
-    """Whether reading blocks of a cube file can tell more than its header, length and jump table do."""
+    """Return True if reading blocks of a cube file can tell more than its header, length and jump table do."""
     path = folder.path / cube_path(cube)
     try:
         file = ReadFile(path)

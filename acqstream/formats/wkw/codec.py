@@ -24,14 +24,14 @@ _MOST_PIECES = 512  # of memory, written by one call
 
 
 def encode_raw(blocks: NDArray[np.generic]) -> memoryview:
-    """The blocks in little-endian, one behind the other: no copy if they are so. `raw_runs` puts them into order."""
+    """The blocks in little-endian, one after the other: no copy if they are so. `raw_runs` puts them into order."""
     return np.ascontiguousarray(blocks, blocks.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
 def raw_runs(
     encoded: bytes | memoryview, counts: Sequence[int], header: Header, order: BlockOrder
 ) -> Iterator[tuple[int, list[memoryview]]]:
-    """What goes where in a raw cube file, as (offset, bytes in pieces): no copy.
+    """Pieces of a raw cube file, as (offset, bytes in pieces), without a copy.
 
     encoded: what `encode_raw` gave of counts (z, y, x) blocks; order is of that box, or of its first blocks each way.
     """

@@ -50,7 +50,7 @@ class CubeFolder:
         self.piece_shape = piece_shape_of(self.header)
 
     def cubes(self) -> Iterator[Cube]:
-        """Of all cube files that are there, in any order."""
+        """Positions of all stored cube files, in any order."""
         return find_cubes(self.path)
 
     def pieces_of(self, cube: Cube) -> Iterator[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Where cube files lie in a folder of cubes: `z<k>/y<j>/x<i>.wkw`, and `header.wkw` for all of them.
+"""Paths of cube files in a folder of cubes: `z<k>/y<j>/x<i>.wkw`, and `header.wkw` for all of them.
 
 Source: fact sheet section 1. Cube (k, j, i) covers x from i times the side of a cube on, and so on; a cube that holds
 nothing need not be there.
@@ -18,7 +18,7 @@ X_NAME = re.compile(rf"x{_NUMBER}\.wkw")
 
 
 def cube_path(cube: Cube) -> str:
-    """Of the file below its folder."""
+    """Path of the file below its folder."""
     z, y, x = cube
     return f"z{z}/y{y}/x{x}.wkw"
 

@@ -54,7 +54,7 @@ class LayerProperties:
 
     @property
     def end(self) -> tuple[int, int, int]:
-        """(z, y, x) behind the last voxel."""
+        """(z, y, x) after the last voxel."""
         x, y, z = (start + count for start, count in zip(self.top_left, self.size, strict=True))
         return z, y, x
 
@@ -70,7 +70,7 @@ class DatasourceProperties:
 
 
 def unit_name(unit: str) -> str | None:
-    """What webKNOSSOS calls a unit of length; None if it is none."""
+    """The unit's name in webKNOSSOS; None if it is not a unit of length."""
     return _UNITS.get(unit)
 
 
@@ -80,7 +80,7 @@ def unit_symbol(name: str) -> str:
 
 
 def element_class(dtype: np.dtype[np.generic], channels: int) -> str:
-    """How webKNOSSOS names the voxels of a layer."""
+    """Name of the voxel type of a layer in webKNOSSOS."""
     if (dtype, channels) == (np.dtype(np.uint8), 3):
         return "uint24"
     return {"float32": "float", "float64": "double"}.get(dtype.name, dtype.name)

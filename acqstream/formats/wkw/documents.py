@@ -1,4 +1,4 @@
-"""What `datasource-properties.json` says of the datasets of a stored array. Pure."""
+"""Content of `datasource-properties.json` for the datasets of a stored array. Pure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def magnification(level: ArraySpec) -> Magnification:
 
 def _voxel_size(full: ArraySpec, depth: int) -> tuple[tuple[float, float, float], str]:
     """(x, y, z) and the unit. A distance that is not known is 1 of the unit, and that is nanometer, the format's own,
-    where no distance is known; a depth that is no length is as x.
+    where no distance is known; a depth that is not a length is as x.
     """
     z, y, x = (abs(size) for size in full.scale[depth : depth + 3])
     z_unit, y_unit, x_unit = (unit_name(unit) for unit in full.units[depth : depth + 3])

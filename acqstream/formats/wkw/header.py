@@ -44,7 +44,7 @@ _VOXEL_CODES = {dtype: code for code, dtype in VOXEL_TYPES.items()}
 
 
 class BlockType(IntEnum):
-    """How the blocks of a file are stored."""
+    """Storage of the blocks of a file."""
 
     RAW = 1
     LZ4 = 2
@@ -53,7 +53,7 @@ class BlockType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What kind of cubes a folder holds. block_side is in voxels, cube_blocks in blocks, both powers of two."""
+    """Kind of the cubes of a folder. block_side is in voxels, cube_blocks in blocks, both powers of two."""
 
     block_side: int
     cube_blocks: int
@@ -74,7 +74,7 @@ class Header:
 
     @property
     def voxel_bytes(self) -> int:
-        """Of one voxel, all channels."""
+        """Bytes of one voxel, all channels."""
         return self.channels * self.dtype.itemsize
 
     @property
@@ -84,7 +84,7 @@ class Header:
 
     @property
     def block_bytes(self) -> int:
-        """Of one block, not compressed."""
+        """Bytes of one block, not compressed."""
         return self.block_side**3 * self.voxel_bytes
 
     @property
@@ -94,12 +94,12 @@ class Header:
 
     @property
     def cube_side(self) -> int:
-        """Of a cube file, in voxels."""
+        """Side of a cube file, in voxels."""
         return self.block_side * self.cube_blocks
 
     @property
     def first_block(self) -> int:
-        """Where block 0 lies in the cube files that are written here, in bytes."""
+        """Offset of block 0 in the cube files that are written here, in bytes."""
         return HEADER_BYTES + (0 if self.block_type is BlockType.RAW else 8 * self.block_count)
 
     @property

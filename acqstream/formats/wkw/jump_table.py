@@ -1,6 +1,6 @@
 """The jump table of a compressed cube file: where each block ends.
 
-Source: fact sheet section 5. Entry n, u64 little-endian, is the position in the file just behind block n; block 0
+Source: fact sheet section 5. Entry n, u64 little-endian, is the position in the file just after block n; block 0
 begins at the header's data_offset. Blocks lie in order of their numbers, and none is empty.
 """
 
@@ -26,12 +26,12 @@ def encode_jump_table(header: Header, lengths: Sequence[int]) -> bytes:
 
 
 def table_position(block: int) -> int:
-    """Where in the file the position of the start of `block` stands: for block 0 the data_offset of the header."""
+    """Offset in the file of the position of the start of `block`; for block 0 the data_offset of the header."""
     return HEADER_BYTES - ENTRY_BYTES + ENTRY_BYTES * block
 
 
 def decode_positions(data: bytes, first: int, header: Header, file_bytes: int, path: str) -> NDArray[np.int64]:
-    """Positions of the blocks from `first` on, and behind the last one, out of the bytes at `table_position(first)`.
+    """Positions of the blocks from `first` on, and after the last one, out of the bytes at `table_position(first)`.
 
     Raises CorruptDataset where they do not rise, lie outside the file, or where a block is too short for what it
     should hold: nothing larger than 255 times the file is ever allocated for it.

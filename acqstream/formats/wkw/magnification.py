@@ -28,7 +28,7 @@ def folder_names(magnification: Magnification) -> tuple[str, ...]:
 
 
 def parse_magnification(name: str) -> Magnification | None:
-    """The magnification that a folder of this name holds; None if it is no such name."""
+    """The magnification that a folder of this name holds; None if the name is not one."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None

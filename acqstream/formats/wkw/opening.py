@@ -1,4 +1,4 @@
-"""What there is to read at a path: a container of ours, a dataset of webKNOSSOS, a layer of one, or bare cubes.
+"""Opens a path as a container of ours, a dataset of webKNOSSOS, a layer of one, or bare cubes.
 
 Our own containers come back as the array they were made from. Of other datasets, layers of one kind and extent become
 one array with an axis `channel`; where they differ one of them has to be chosen. Positions are voxel positions of WKW:
@@ -40,7 +40,7 @@ _EVERYTHING = 2**32
 class FoundLevel:
     """One level as the metadata tell: spec without chunk_shape, header of the cubes, whether nothing more will come.
 
-    folder gives the folder of the cubes of a dataset and layer; whole, how deep a layer is whole, in voxels of the
+    folder gives the folder of the cubes of a dataset and layer; whole, how deep a layer is intact, in voxels of the
     level, where cubes are being written in place.
     """
 
@@ -176,7 +176,7 @@ def _header_in(folder: Path) -> Header:
 
 
 def _folder_of(folder: Path, layer: LayerProperties, entry: LayerMagnification) -> Path:
-    """Of the cubes: as told, else by the names that are usual."""
+    """Magnification of the cubes, as stated or by the usual names."""
     if entry.path:
         return folder / entry.path
     candidates = [folder / layer.name / name for name in folder_names(entry.magnification)]
@@ -186,7 +186,7 @@ def _folder_of(folder: Path, layer: LayerProperties, entry: LayerMagnification) 
 def _spec(
     end: tuple[int, int, int], mag: Magnification, header: Header, properties: DatasourceProperties | None
 ) -> ArraySpec:
-    """(z, y, x[, c]) of one magnification; end is (z, y, x) behind the last voxel of the full resolution."""
+    """(z, y, x[, c]) of one magnification; end is (z, y, x) after the last voxel of the full resolution."""
     factors = (mag[2], mag[1], mag[0])
     sizes = properties.voxel_size[::-1] if properties else (1.0, 1.0, 1.0)
     unit = unit_symbol(properties.unit) if properties else ""
@@ -237,7 +237,7 @@ def _untold_level(folder: Path, mag: Magnification) -> FoundLevel:
 
 
 def _told_of(folder: Path) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
-    """What the dataset that a folder of cubes lies in says of it."""
+    """Description of a folder of cubes by the dataset that it lies in."""
     dataset = folder.parent.parent
     if not (dataset / PROPERTIES_NAME).is_file():
         return None
@@ -275,7 +275,7 @@ def _cubes_above(folder: Path) -> Path | None:
 
 
 def _has_wkw_layers(folder: Path) -> bool:
-    """Whether the dataset's properties speak of WKW: webKNOSSOS describes other formats in the same file."""
+    """Return True if the dataset's properties speak of WKW: webKNOSSOS describes other formats in the same file."""
     if not (folder / PROPERTIES_NAME).is_file():
         return False
     return b'"wkw' in ReadFile(folder / PROPERTIES_NAME).read(0, _MOST_MARK_BYTES)

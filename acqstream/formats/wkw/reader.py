@@ -51,7 +51,7 @@ class WkwReader:
         return self._level.complete
 
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
-        """See ChunkArrayReader. None where there is no cube file, and behind the watermark of one that is written."""
+        """See ChunkArrayReader. None where there is no cube file, and after the watermark of one that is written."""
         if len(position) != len(self._spec.axes) or not all(
             0 <= at < count for at, count in zip(position, self._spec.grid_shape, strict=True)
         ):
@@ -110,7 +110,7 @@ class WkwReader:
         """No file is held open."""
 
     def _is_whole(self, place: Place) -> bool:
-        """Whether a piece may be read: one that is being written in place may be half old, half new."""
+        """Return True if a piece may be read: one that is being written in place may be half old, half new."""
         level, key = self._level, (place.dataset, place.layer)
         if level.whole is None:
             return True

@@ -37,7 +37,7 @@ _PLACE = ("pixel_offset", "width", "height", "metadata_offset")
 def entry_agrees(
     numbers: np.void, page: StackPage, metadata_lengths: Collection[int], *, is_compressed: bool = False
 ) -> bool:
-    """Whether the numbers of an index entry (dtype NUMBERS) describe the frame of this page.
+    """Return True if the numbers of an index entry (dtype NUMBERS) describe the frame of this page.
 
     metadata_lengths are the lengths of the metadata that count as equal, in bytes.
     """
@@ -50,7 +50,7 @@ def entry_agrees(
 
 
 def has_pixel_type(page: StackPage, code: int, length: int) -> bool:
-    """Whether the page has `length` bytes of pixels, as many as its size takes in this pixel type of the index."""
+    """Return True if the page has `length` bytes of pixels, as its size takes in this pixel type of the index."""
     pixel_type = PIXEL_TYPES.get(code)
     needed = page.width * page.height * pixel_type.pixel_bytes if pixel_type is not None else -1
     return page.pixel_bytes == length == needed

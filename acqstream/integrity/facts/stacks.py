@@ -16,7 +16,7 @@ from acqstream.storage.read_file import ReadFile
 from acqstream.storage.stack_file import finish_file
 
 KEPT_SUFFIX = ".unpublished"
-"""Of stack files without a published frame, which recovery puts aside."""
+"""Suffix of stack files without a published frame, which recovery puts aside."""
 _PIECE_BYTES = 4 * 2**20
 
 

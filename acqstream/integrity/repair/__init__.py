@@ -1,1 +1,1 @@
-"""A torn or lost index made again, for datasets of any writer; nothing else is touched."""
+"""Rebuilds a torn or lost index, for datasets of any writer; changes nothing else."""

@@ -1,4 +1,4 @@
-"""Axes of rebuilt frames where index and page disagree, or where no page tells them."""
+"""Axes of rebuilt frames where index and page disagree, or where no page has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settle_conflicts(
     level: int,
     report: LevelReport,
 ) -> None:
-    """Choose the axes of frames whose old entry tells others than their page: one of the two is damaged.
+    """Choose the axes of frames whose old entry differs from their page; one of the two is damaged.
 
     The index counts, unless another frame has its axes, or the other frames have other axes altogether.
     """
@@ -44,7 +44,7 @@ def _fits(axes: Mapping[str, Any], taken: Set[object], names: Set[frozenset[str]
 
 
 def doubt_odd_names(frames: Sequence[RebuiltFrame], report: LevelReport) -> None:
-    """Frames whose page alone tells their axes, and names them unlike most others: perhaps damaged."""
+    """Frames whose axes are in the page alone, under other names than in most frames; perhaps damaged."""
     if all(frame.row >= 0 for frame in frames):
         return
     named = [(frame, frozenset(frame.axes())) for frame in frames if frame.entry]

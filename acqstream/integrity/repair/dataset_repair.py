@@ -88,7 +88,7 @@ class _Repair:
         return self.report
 
     def _read_state(self) -> DatasetState | None:
-        """What our writer noted; None in a dataset of another writer, or where it cannot be read."""
+        """State file of our writer; None in a dataset of another writer, or if it cannot be read."""
         try:
             return read_state(str(self._container))
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class _Repair:
         return done, before
 
     def _add_recovery(self, done: RecoveryReport, before: JournalContent) -> None:
-        """What recovery did, told with what was found after it. A dry run found everything as it was before."""
+        """Report the actions of recovery with the problems after it. A dry run finds everything as it was before."""
         self.report.state_changed = True
         self.report.notes.append("its writer died: recovered, it can be gone on with")
         level = self.report.levels[0]
@@ -150,7 +150,7 @@ class _Repair:
         return surviving
 
     def _lock_levels(self, held: contextlib.ExitStack) -> None:
-        """Keep the view that makes the lower levels away. Raises DatasetLocked if it is at work."""
+        """Lock out the view that makes the lower levels. Raises DatasetLocked while it runs."""
         folder = levels_folder(self._container)
         if any(level.number for level in self._levels) and folder.is_dir():
             held.enter_context(DirectoryLock(str(folder)))
@@ -248,7 +248,7 @@ def _require_quiet(signatures: dict[Path, tuple[int, int]]) -> None:
 
 
 def _backup_path(folder: str, old: bytes) -> str:
-    """Where the old index is kept: a free name, or the one where it is kept already."""
+    """Path for the old index: a free name, or its present one."""
     number, path = 1, os.path.join(folder, BACKUP_NAME)
     while os.path.exists(path):
         if has_content(path, old):

@@ -2,7 +2,7 @@
 
 What counts, in this order: a journal record (place and checksum of a frame), an old entry that a page confirms, a page,
 an old entry whose frame lies as the reference writers lay it. The new index has the frames in file order, as all known
-writers do; where the old one had another order, that stays and what was missing is added behind it.
+writers do; where the old one had another order, that stays and what was missing is added after it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an ent
 
 @dataclass(slots=True)
 class StackState:
-    """Where the data of a stack file ends, its last frame, and whether other frames are lost."""
+    """End of the data of a stack file, its last frame, and whether other frames are lost."""
 
     data_end: int
     last: FoundPage | None = None
@@ -181,7 +181,7 @@ class _Rebuild:
             self._report.notes.append(f"{name}: its writer did not finish it")
 
     def _was_published(self, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
-        """A frame that no record tells of: published if the journal lost its record."""
+        """A frame without a record; it was published if the journal lost its record."""
         if found is not None and row >= 0 and self._agrees(row, found):
             return True
         return found is not None and salvage.is_finished
@@ -212,7 +212,7 @@ class _Rebuild:
         return self._lose(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
 
     def _take_unrecorded(self, file: ReadFile, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
-        """A frame of which pages and old entries alone tell; False if it is lost."""
+        """A frame known from pages and old entries alone; False if it is lost."""
         name = file.path.name
         if found is None:
             return self._take_entry(file, row)
@@ -256,7 +256,7 @@ class _Rebuild:
         return frame
 
     def _take_entry(self, file: ReadFile, row: int) -> bool:
-        """An old entry without a page: its directory may be damaged, and its frame whole."""
+        """An old entry without a page; its directory may be damaged and its frame intact."""
         numbers = self._index.numbers[row]
         name, offset = file.path.name, int(numbers["pixel_offset"])
         kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
@@ -271,7 +271,7 @@ class _Rebuild:
         return False
 
     def _is_readable(self, file: ReadFile, row: int) -> bool:
-        """Whether an entry's metadata are whole, and tell the entry's axes if they tell any."""
+        """Return True if an entry's metadata are intact, and tell the entry's axes if they tell any."""
         numbers = self._index.numbers[row]
         offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
         content = file.read(offset, length)
@@ -284,7 +284,7 @@ class _Rebuild:
         return axes is None or on_level(axes, self._level) == self._index.axes(row)
 
     def _agrees(self, row: int, found: FoundPage) -> bool:
-        """Whether an old entry describes the frame of its page."""
+        """Return True if an old entry describes the frame of its page."""
         numbers, page = self._index.numbers[row], found.page
         is_compressed = int(numbers["pixel_compression"]) not in _RAW
         if int(numbers["metadata_compression"]) not in _RAW or is_compressed != (found.pixel_type is None):
@@ -306,7 +306,7 @@ class _Rebuild:
         return False
 
     def _forget_torn(self, name: str, offset: int) -> str:
-        """What is known of a frame now stands for what the walk through the pages said of its place: that."""
+        """Replace the finding of the walk through the pages at the place of a frame by the frame itself."""
         torn = self._torn.get(name, [])
         near = [loss for loss in torn if 0 <= offset - loss.offset <= _SAME_PLACE_BYTES]
         if not near:
@@ -332,7 +332,7 @@ class _Rebuild:
                     self._lose(name, offset, "the stack file is missing")
 
     def _count_losses(self) -> None:
-        """Frames that the pages or the journal know to be lost, and those that only a dropped entry tells of."""
+        """Frames that are lost by the pages or the journal, and frames known from a dropped entry only."""
         for name, offset in self._by_entry:
             self._forget_torn(name, offset)
         if self._dropped:

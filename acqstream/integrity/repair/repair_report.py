@@ -1,4 +1,4 @@
-"""What a repair found and did, or would do."""
+"""The findings and actions of a repair, done or planned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Findings:
 class LevelReport:
     """One folder with an index.
 
-    kept counts entries that stay byte for byte, recovered those made anew; guessed are frames of these two about which
+    kept counts entries that stay byte for byte, recovered those rebuilt; guessed are frames of these two about which
     something is not certain. lost are frames that cannot be had back, dropped old entries that are left out, each with
     its reason. changed: the index is another one now; backup is the name under which the old one was kept.
     """

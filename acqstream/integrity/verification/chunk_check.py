@@ -1,6 +1,6 @@
-"""Proves a dataset in a chunk format: every chunk that is there can be read, and says what it must.
+"""Proves a dataset in a chunk format by reading and checking every stored chunk.
 
-There are no checksums of its own to compare with, so nothing is proved against what was sent.
+The format has no checksums to compare with, so nothing is proved about the frames as sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 
 @dataclass(slots=True, kw_only=True)
 class ChunkVerification:
-    """What was read. arrays counts all levels; missing the chunks that are not there, which is no problem: such
+    """Counts of what was read. arrays counts all levels; missing counts absent chunks, which is not a problem: such
     formats are sparse. payload_bytes are those of the items. problems are the first ones of problem_count.
     """
 

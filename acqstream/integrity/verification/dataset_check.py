@@ -1,7 +1,7 @@
 """Proves a dataset: the format's own check, joined with what our writer left beside it.
 
 Order of trust: the receipt's root hash stands for the journal, the journal's checksums for the pixels, the journal's
-places for the index. What is missing proves less, and that is said.
+places for the index. Missing files prove less, and the report names them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAX_LISTED = 100_000  # files looked at for leftovers
 
 @dataclass(slots=True, kw_only=True)
 class Verification:
-    """What was proved of a dataset, what could not be, and what is wrong. Counts are of frames.
+    """Proofs of a dataset, what could not be proved, and problems. Counts are of frames.
 
     state is "" for other writers; writing: it was being written meanwhile. hashed frames and bytes are those whose
     pixels agree with the recorded checksum; own_checksums of them had theirs taken in the daemon, the rest in the
@@ -104,7 +104,7 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
 
 
 class _Check:
-    """What our writer left in a dataset's folder."""
+    """The files of our writer in a dataset's folder."""
 
     def __init__(self, folder: Path, report: CheckReport) -> None:
         self.folder = folder
@@ -165,7 +165,7 @@ class _Check:
             self._report.add_problem(self.folder / STATE_NAME, text)
 
     def _tell_absent(self) -> None:
-        """All three files are there, or none; the receipt comes at the end only."""
+        """All three files exist, or none; the receipt comes at the end only."""
         needed = {JOURNAL_NAME, STATE_NAME} if self._present else set()
         if self._state is not None and self._state.state.final:
             needed.add(RECEIPT_NAME)

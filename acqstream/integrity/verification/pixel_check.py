@@ -25,7 +25,7 @@ _MAX_GAP_BYTES = 256 * 1024
 
 @dataclass(slots=True)
 class ProvedPixels:
-    """Frames whose pixels hash to what the journal says, and how many of the sums were taken only in the daemon."""
+    """Number of frames whose pixels have the hash of the journal, and of hashes taken only in the daemon."""
 
     frames: int = 0
     payload_bytes: int = 0
@@ -43,7 +43,7 @@ class _Window:
 
 
 class PixelCheck:
-    """Reads with one thread and hashes with another; both give up the interpreter while they work."""
+    """Reads with one thread and hashes with another; both release the interpreter while they run."""
 
     def __init__(self, journal: JournalContent, report: CheckReport, limit: int | None = None) -> None:
         """limit: only so many frames, in order of arrival."""

@@ -1,4 +1,4 @@
-"""What the receipt says, against the journal and the state: counts, bytes, missing numbers, the root hash."""
+"""Compares the receipt with the journal and the state: counts, bytes, missing numbers, the root hash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_che
 
 @dataclass(frozen=True, slots=True)
 class MissingNumbers:
-    """Frame numbers that nobody declared as skipped and that have no pixels: how many, and the ranges."""
+    """Frame numbers without pixels that were not declared as skipped: their count and the ranges."""
 
     count: int = 0
     ranges: tuple[MissingFrames, ...] = ()
@@ -86,7 +86,7 @@ class ReceiptCheck:
                 self._tell(f"{name} is {getattr(receipt, name)}, by the journal {int(count)}")
 
     def _compare_missing(self, journal: JournalContent) -> MissingNumbers:
-        """Declared missing is what has no pixels, and nothing else; numbers behind the journal count too."""
+        """Declared missing is what has no pixels, and nothing else; numbers after the journal count too."""
         receipt, count = self._receipt, journal.end
         behind = [
             MissingFrames(max(gap.first, count), gap.first + gap.count - max(gap.first, count), gap.reason)
@@ -135,7 +135,7 @@ class ReceiptCheck:
         self._tell(f"{text}, the first is {first}")
 
     def _compare_end(self, count: int, behind: Sequence[MissingFrames]) -> None:
-        """Numbers that came, or that the producer says it sent, end where journal and missing ranges do."""
+        """Numbers received, or sent by the producer's count, end where journal and missing ranges do."""
         end = count
         for gap in sorted(behind, key=lambda one: one.first):
             if gap.first != end:
