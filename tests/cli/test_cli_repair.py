@@ -50,7 +50,7 @@ def test_lost_frames_end_with_3_and_are_named(tmp_path: Path, capsys: pytest.Cap
     assert run(folder) == 3
     out = capsys.readouterr().out
     assert "lost       1\n           acq_NDTiffStack.tif at byte 3198: the frame at time=4 of the old index: " in out
-    assert "behind the end of the file" in out
+    assert "after the end of the file" in out
     assert "backup     the old index is kept as NDTiff.index.before-repair" in out
 
 

@@ -163,7 +163,7 @@ def test_nobody_waits_for_a_view_that_was_given_up(tmp_path: Path, last: Frame, 
     assert {path: path.read_bytes() for path in log} == log
     result = verify(folder)
     assert result.problems == []
-    assert ["the lower levels are not whole: the view that makes them failed after 16" in one for one in result.notes]
+    assert ["the lower levels are incomplete: the view that makes them failed after 16" in one for one in result.notes]
     with pytest.raises(DatasetError):  # again, and says it again
         finish(pyramid_of(folder))
     assert saved(folder)["failed"].startswith("after 16 frames")

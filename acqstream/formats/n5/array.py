@@ -45,7 +45,7 @@ class N5Array:
         self.refresh()
 
     def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the array is no longer there, or no longer one.
+        """See ChunkArrayReader. Raises DatasetError if the array no longer exists, or no longer one.
 
         Then, and for who reads meanwhile, all is as it was.
         """
@@ -55,7 +55,7 @@ class N5Array:
     def _refresh(self) -> None:
         found = find_array(self.path)
         if self._level not in found.levels:
-            raise DatasetError(f"{self.path}: level {self._level} is no longer there")
+            raise DatasetError(f"{self.path}: level {self._level} no longer exists")
         folder = _level_folder(found.first, found.levels[self._level])
         attributes = _dataset_attributes(folder)
         own = parse_dataset(attributes, attributes_path(folder))

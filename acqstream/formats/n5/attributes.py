@@ -117,7 +117,7 @@ def _dtype(name: object, path: str) -> np.dtype[np.generic]:
     if isinstance(name, str) and name in _DTYPES:
         return _DTYPES[name]
     if name in _OTHER_TYPES:
-        raise UnsupportedFeature(f"{path}: dataType {name} is no pixel type, expected one of {', '.join(_DTYPES)}")
+        raise UnsupportedFeature(f"{path}: dataType {name} is not a pixel type, expected one of {', '.join(_DTYPES)}")
     raise CorruptDataset(f"dataType is {name!r:.80}, expected one of {', '.join(_DTYPES)}", path=path)
 
 

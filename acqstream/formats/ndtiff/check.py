@@ -85,9 +85,9 @@ def _levels_are_made(container: Path, report: CheckReport) -> bool:
         report.add_error(error)
         return False
     if state.failure:
-        report.add_note(f"the lower levels are not whole: the view that makes them failed {state.failure}")
+        report.add_note(f"the lower levels are incomplete: the view that makes them failed {state.failure}")
     elif state.is_unfinished:
-        report.add_note("the lower levels are not whole: they are still being made, or the daemon goes on with them")
+        report.add_note("the lower levels are incomplete: they are still being made, or the daemon will resume them")
     return state.is_unfinished
 
 
@@ -258,7 +258,7 @@ class _LevelCheck:
         size = file.size()
         if size > end:
             what = "of zeros " if not file.read(end, 2**20).strip(b"\0") else ""
-            self._report.add_problem(file.path, f"{size - end} bytes {what}behind the last frame", offset=end)
+            self._report.add_problem(file.path, f"{size - end} bytes {what}after the last frame", offset=end)
 
     def _check_overlaps(
         self, stack: _Stack, entries: StackEntries, pages: StackPages, pixels: tuple[NDArray[Any], NDArray[Any]]

@@ -101,14 +101,14 @@ def _entry_starts(data: bytes) -> list[int]:
 
 def _tail_text(head: bytes, length: int) -> str:
     if not head.rstrip(b"\0"):
-        return f"{length} bytes of zeros behind the last entry: its writer died, or is still writing"
+        return f"{length} bytes of zeros after the last entry: its writer died, or is still writing"
     axes_bytes = _U32.unpack_from(head)[0] if len(head) >= 4 else 0
     if axes_bytes > MAX_AXES_BYTES or axes_bytes == 0 < len(head) - 4:
-        return f"the last {length} bytes are no index entry"
+        return f"the last {length} bytes are not an index entry"
     name_at = 8 + axes_bytes
     if name_at <= len(head) and _U32.unpack_from(head, name_at - 4)[0] > MAX_NAME_BYTES:
-        return f"the last {length} bytes are no index entry"
-    return f"the last entry is cut: only {length} bytes of it are there"
+        return f"the last {length} bytes are not an index entry"
+    return f"the last entry is cut: only {length} bytes of it exist"
 
 
 class MetadataCheck:

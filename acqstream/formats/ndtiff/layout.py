@@ -292,7 +292,7 @@ def check_tiles(frames: FrameRun, overlap: tuple[int, int]) -> None:
                 raise FrameRefused(text, code="tile_axes", number=number)
     if frames.height <= overlap[0] or frames.width <= overlap[1]:
         number, size = frames.number, f"{frames.height} x {frames.width}"
-        text = f"frame {number} of {size} pixels is no larger than the overlap {overlap}"
+        text = f"frame {number} of {size} pixels is not larger than the overlap {overlap}"
         raise FrameRefused(text, code="tile_size", number=number)
 
 

@@ -174,7 +174,7 @@ class PageCheck:
     def _check_end(self) -> None:
         if self._next == 0 or (self._next_at == 4 and self._next >= self._size):
             return  # the second: a file without any page, as the reference writers leave it
-        text = f"the chain of pages goes on to byte {self._next}, where no page of 13 tags is"
+        text = f"the chain of pages continues at byte {self._next}, where no page of 13 tags is"
         self._report.add_problem(self._file.path, text, offset=self._next_at)
 
     def _values(self, raw: NDArray[np.void]) -> Columns:
@@ -243,7 +243,7 @@ class PageCheck:
         self._compare(batch, "length of the pixels", values[:, _STRIP_BYTES], entries.lengths, entries.lengths >= 0)
         compression = values[:, _COMPRESSION]
         wrong = (compression == 1) != (entries.lengths >= 0)
-        self._tell_tag(batch, wrong, "the index does not say so, but the page has TIFF compression", compression)
+        self._tell_tag(batch, wrong, "the page has TIFF compression, the index has none", compression)
         code = numbers["pixel_type"].astype(np.int64)
         known = (code >= 0) & (code < len(_SAMPLE_BITS))
         sample_bits = _SAMPLE_BITS[np.where(known, code, 0)]

@@ -209,7 +209,7 @@ class _Salvage:
         start = self._end
         if page is None:
             if not self._found.losses or self._found.losses[-1].offset < start:
-                text = f"{self._found.data_end - start} bytes from here on are no whole page"
+                text = f"{self._found.data_end - start} bytes from here on are not a complete page"
                 self._found.losses.append(Loss(start, text))
             return
         if page.directory >= start:
@@ -218,7 +218,7 @@ class _Salvage:
             is_lost = before is not None and page.pixels != before.pixels + before.pixel_bytes
         if is_lost:
             offset = min(start, page.directory)
-            text = f"the chain of pages is broken here and goes on at byte {page.directory}: what lies between is lost"
+            text = f"the chain of pages breaks here and continues at byte {page.directory}: the bytes between are lost"
             self._found.losses.append(Loss(offset, text))
 
     def _judge(self, page: StackPage, previous: StackPage | None) -> FoundPage | Loss:
@@ -232,7 +232,7 @@ class _Salvage:
             return Loss(page.directory, DAMAGED_DIRECTORY)
         end = max(pixels_end, metadata_end)
         if end > size:
-            return Loss(page.directory, f"the page ends at byte {end}, behind the end of the file at {size}")
+            return Loss(page.directory, f"the page ends at byte {end}, after the end of the file at {size}")
         content = self._read(page.metadata, page.metadata_bytes)
         text = content.removesuffix(b"\0")
         if b"\0" in text or (page.metadata_bytes and not text):
@@ -259,7 +259,7 @@ class _Salvage:
         try:
             return parse_json_object(text, str(self._file.path), page.metadata), ""
         except CorruptDataset:
-            return {}, "its metadata are no JSON object"
+            return {}, "its metadata are not a JSON object"
 
     def _hole_doubt(self, start: int, end: int) -> str:
         """Holes are blocks that were never written, or zeros that a copying program left out."""

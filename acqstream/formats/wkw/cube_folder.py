@@ -46,7 +46,7 @@ class CubeFolder:
         except StorageError as error:
             if not is_absent(error):
                 raise
-            raise CorruptDataset("is not there, but there should be cubes here", path=str(file)) from error
+            raise CorruptDataset("is missing", path=str(file)) from error
         self.piece_shape = piece_shape_of(self.header)
 
     def cubes(self) -> Iterator[Cube]:

@@ -92,11 +92,11 @@ class WkwReader:
                 yield position
 
     def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the level is no longer there."""
+        """See ChunkArrayReader. Raises DatasetError if the level no longer exists."""
         with self.boundary.inside():
             levels = find_levels(self.path, self._layer)
         if self._number >= len(levels):
-            raise DatasetError(f"{self.path}: level {self._number} is no longer there")
+            raise DatasetError(f"{self.path}: level {self._number} no longer exists")
         level = levels[self._number]
         roles = axis_roles(level.spec.axes)
         components = (level.header.channels,) if roles.has_components else ()

@@ -116,11 +116,11 @@ class _Repair:
     def _add_recovery(self, done: RecoveryReport, before: JournalContent) -> None:
         """Report the actions of recovery with the problems after it. A dry run finds everything as it was before."""
         self.report.state_changed = True
-        self.report.notes.append("its writer died: recovered, it can be gone on with")
+        self.report.notes.append("its writer died: recovered, it can be resumed")
         level = self.report.levels[0]
         level.notes += [f"{name} had no published frame: put aside" for name in done.put_aside]
         if done.records_added:
-            level.notes.append(f"{done.records_added} frames had no journal record: their checksums were made anew")
+            level.notes.append(f"{done.records_added} frames had no journal record: their checksums were computed")
         if self.report.dry_run:
             return
         level.kept -= done.rolled_forward
@@ -129,7 +129,7 @@ class _Repair:
         level.finished_stacks = [*done.finished_stacks, *level.finished_stacks]
         frames = before.sound_frames
         for record in frames[frames["number"] >= done.published]:
-            level.lost.add(f"stack file {record['stack']}", int(record["offset"]), "the frame was not written whole")
+            level.lost.add(f"stack file {record['stack']}", int(record["offset"]), "the frame is incomplete")
 
     def _read_journal(self) -> JournalContent:
         return read_journal(self._journal_path, max_damaged=_MAX_DAMAGED_RECORDS)
@@ -210,9 +210,9 @@ class _Repair:
             if self._journal_path.exists() and recover(self._container, self._disk) is not None:
                 return
         except CorruptDataset as error:
-            if self.report.dry_run:  # the index that it needs is not there
+            if self.report.dry_run:  # the index that it needs is missing
                 return
-            self.report.notes.append(f"cannot be gone on with: {error}")
+            self.report.notes.append(f"cannot be resumed: {error}")
         reason = "the writer died and its journal was lost; the index was rebuilt"
         failed = dataclasses.replace(self._state, state=AcquisitionState.FAILED, reason=reason)
         write_state(self._disk, str(self._container), failed)

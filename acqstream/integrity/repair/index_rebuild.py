@@ -86,7 +86,7 @@ class _Rebuild:
         self._lost: dict[str, list[Loss]] = {}  # frames
         self._by_entry: list[tuple[str, int]] = []  # frames that only their old entry places
         self._dropped: list[int] = []  # rows of old entries
-        self._conflicts: list[RebuiltFrame] = []  # page and entry tell different axes
+        self._conflicts: list[RebuiltFrame] = []  # page and entry have different axes
         self._compared = 0
         self._summary: Mapping[str, Any] = {}
 
@@ -101,10 +101,10 @@ class _Rebuild:
         for name in names:
             rebuilt.stacks[name] = self._take_stack(name, rows.pop(name, []))
         for name, missing in rows.items():
-            self._drop(missing, f"{name!r:.200} is no stack file of this folder")
+            self._drop(missing, f"{name!r:.200} is not a stack file of this folder")
         self._note_missing_stacks(names)
         for start, end in self._index.damage:
-            self._report.dropped.add(INDEX_NAME, start, f"{end - start} bytes are no whole entry")
+            self._report.dropped.add(INDEX_NAME, start, f"{end - start} bytes are not a complete entry")
         # Where most entries disagree with their pages it is the writer's way: its metadata came from elsewhere.
         if len(self._conflicts) <= max(_FEW_CONFLICTS, self._compared // 2):
             settle_conflicts(self._frames, self._conflicts, self._index, self._level, self._report)
@@ -123,7 +123,7 @@ class _Rebuild:
             if parse_stack_name(path.name) or path.name in named or has_ndtiff_mark(path):
                 names.append(path.name)
             else:
-                self._report.notes.append(f"{path.name} is no stack file; it is left out")
+                self._report.notes.append(f"{path.name} is not a stack file; it is left out")
         return sorted(names, key=_stack_order)
 
     def _take_stack(self, name: str, rows: list[int]) -> StackState:
@@ -190,7 +190,7 @@ class _Rebuild:
         """A frame of the journal; False if it is lost."""
         name, offset, length = file.path.name, int(record["offset"]), int(record["length"])
         if offset + length > file.size():
-            text = f"pixels end at byte {offset + length}, behind the end of the file at {file.size()}"
+            text = f"pixels end at byte {offset + length}, after the end of the file at {file.size()}"
             return self._lose(name, offset, text, row)
         if self._check_pixels and stored_checksum(file, offset, length) != int(record["checksum"]):
             return self._lose(name, offset, "pixels differ from their checksum in the journal", row)
@@ -267,7 +267,7 @@ class _Rebuild:
             self._by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
-        self._drop([row], "there is no whole frame at its place")
+        self._drop([row], "no complete frame lies at its place")
         return False
 
     def _is_readable(self, file: ReadFile, row: int) -> bool:

@@ -159,9 +159,9 @@ class _Check:
             self.writing = False
         except OSError as error:
             self.writing = True
-            self._report.add_note(f"whether it is still being written cannot be told: {error}")
+            self._report.add_note(f"cannot determine whether it is still being written: {error}")
         if not self.writing:
-            text = "nobody writes it, but it was never closed: start the daemon on it, or run `acqstream repair`"
+            text = "no process writes it, but it was never closed: start the daemon on it, or run `acqstream repair`"
             self._report.add_problem(self.folder / STATE_NAME, text)
 
     def _tell_absent(self) -> None:
@@ -182,10 +182,10 @@ class _Check:
             self._prove_frames(self._journal, columns, result)
         else:
             why = "there is no journal" if JOURNAL_NAME not in self._present else "the journal cannot be read"
-            result.not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes are there")
+            result.not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
         missing = self._prove_receipt(result)
         result.missing, result.missing_count = missing.ranges, missing.count
-        whole = "only that it is whole JSON"
+        whole = "only that it is complete JSON"
         if self._journal is None:
             result.not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
         result.not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
@@ -197,7 +197,7 @@ class _Check:
         compare_with_index(journal, columns, self._report, growing=self.growing)
         if self._journal_is_good and self._report.problem_count == before:
             text = (
-                f"journal: all {len(journal.records):,} records are whole, and say of every frame what the index says; "
+                f"journal: all {len(journal.records):,} records are intact, and agree with the index for every frame; "
                 "the metadata of every frame has the recorded XXH3-64"
             )
             result.proved.append(text)
@@ -213,7 +213,7 @@ class _Check:
     def _prove_receipt(self, result: Verification) -> MissingNumbers:
         receipt, journal = self._receipt, self._journal
         if receipt is None:
-            result.not_proved.append("how many frames were sent: there is no receipt that can be read")
+            result.not_proved.append("number of frames sent: no readable receipt")
             return missing_in(journal) if journal is not None else MissingNumbers()
         before = self._report.problem_count
         missing = ReceiptCheck(self.folder / RECEIPT_NAME, receipt, self._report).run(journal, self._state)
@@ -222,9 +222,9 @@ class _Check:
             if receipt.root_sha256:
                 result.proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
         if journal is not None and not receipt.root_sha256:
-            result.not_proved.append("root: the receipt has no root hash, so nothing stands for the journal as a whole")
+            result.not_proved.append("root: the receipt has no root hash, so nothing proves the journal as a whole")
         if receipt.sent is None:
-            result.not_proved.append("how many frames were sent: the producer never said")
+            result.not_proved.append("number of frames sent: the producer did not report it")
         return missing
 
     def note_other_files(self) -> None:
@@ -240,7 +240,7 @@ class _Check:
                 if path.is_symlink():
                     self._report.add_note(f"{place}: is a link to {os.readlink(path)!r:.300}")
                 if path not in self._report.own_files and not (self.writing and path.suffix in _TEMPORARY):
-                    self._report.add_note(f"{place}: {_LEFTOVERS.get(path.suffix, 'is no part of the dataset')}")
+                    self._report.add_note(f"{place}: {_LEFTOVERS.get(path.suffix, 'is not part of the dataset')}")
             if seen > _MAX_LISTED:
                 self._report.add_note(f"more than {_MAX_LISTED} files: not all were looked at")
                 break

@@ -28,7 +28,7 @@ def check_journal(path: Path, report: CheckReport, *, writing: bool) -> JournalC
         report.add_error(journal.header_error)
         return None
     if not journal.header.clean and not writing:
-        report.add_problem(path, "is not marked as closed, but the acquisition is said to have ended", offset=80)
+        report.add_problem(path, "is not marked as closed, but by its state the acquisition has ended", offset=80)
     intact, in_place = journal.intact, journal.in_place
     for wrong, text in (
         (~intact, "a record fails its checksum"),

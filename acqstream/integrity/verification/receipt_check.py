@@ -98,7 +98,7 @@ class ReceiptCheck:
         low, high = np.searchsorted(frames, declared[:, 0]), np.searchsorted(frames, declared[:, 1])
         if wrong := int((high - low).sum()):
             first = frames[low[high > low][0]]
-            self._tell(f"{wrong} frames are listed as missing that are there, the first is {first}")
+            self._tell(f"{wrong} frames are listed as missing that exist, the first is {first}")
         self._compare_silent(frames, declared, count)
         self._compare_end(count, behind)
         holes = missing_in(journal)
@@ -139,7 +139,7 @@ class ReceiptCheck:
         end = count
         for gap in sorted(behind, key=lambda one: one.first):
             if gap.first != end:
-                self._tell(f"what became of numbers {end} to {gap.first - 1} is not said")
+                self._tell(f"what became of numbers {end} to {gap.first - 1} is not recorded")
             end = max(end, gap.first + gap.count)
         sent = self._receipt.sent
         if sent is not None and (sent > end or (sent < end and self._receipt.status == "completed")):

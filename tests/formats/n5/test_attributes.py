@@ -40,8 +40,8 @@ def test_wrong_attributes_are_named(tmp_path, name):
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"dataType": "string"}, "dataType string is no pixel type"),
-        ({"dataType": "object"}, "dataType object is no pixel type"),
+        ({"dataType": "string"}, "dataType string is not a pixel type"),
+        ({"dataType": "object"}, "dataType object is not a pixel type"),
         ({"compression": {"type": "jpeg"}}, "unknown compression 'jpeg', expected one of raw, gzip"),
     ],
 )

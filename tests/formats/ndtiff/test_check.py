@@ -81,7 +81,7 @@ def test_both_byte_orders_and_all_versions_are_in_order(tmp_path: Path, order: s
         ("short_data", ["metadata of 21 bytes end beyond the end", "pixels of 546 bytes end beyond the end"]),
         (
             "zero_tail",
-            ["2048 bytes of zeros behind the last entry", "goes on to byte 3766", "4096 bytes of zeros behind"],
+            ["2048 bytes of zeros after the last entry", "continues at byte 3766", "4096 bytes of zeros after"],
         ),
         ("lost_index", ["NDTiff.index is missing"]),
         ("empty_stack_file", ["is empty: its writer died"]),
@@ -143,13 +143,13 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "far": (lambda f: f.publish(_entry_with({"time": 9}, offset=2**32 - 1)), "end beyond the end of the file"),
     "far metadata": (lambda f: f.publish(_entry_with({"time": 9}, md=2**32 - 1)), "end beyond the end of the file"),
     "type": (lambda f: f.publish(_entry_with({"time": 9}, type=7)), "pixel type 7"),
-    "length": (lambda f: f.publish(struct.pack("<I", 2**31)), "are no index entry"),
+    "length": (lambda f: f.publish(struct.pack("<I", 2**31)), "are not an index entry"),
     "twice": (lambda f: f.publish(_entry_with({"time": 9})), "share bytes"),
-    "tail": (lambda f: _append(f, b"more"), "4 bytes behind the last frame"),
-    "zeros": (lambda f: _append(f, bytes(64)), "64 bytes of zeros behind the last frame"),
+    "tail": (lambda f: _append(f, b"more"), "4 bytes after the last frame"),
+    "zeros": (lambda f: _append(f, bytes(64)), "64 bytes of zeros after the last frame"),
     "foreign": (lambda f: _write(f.path / "b.tif", b"II*\0" + bytes(60)), "where the NDTiff mark"),
     "no tiff": (lambda f: _write(f.path / "b.tif", b"hello"), "is not a TIFF file"),
-    "loop": (lambda f: patch(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "goes on to byte 30"),
+    "loop": (lambda f: patch(f.path / STACK, _AT + 158, struct.pack("<I", _AT)), "continues at byte 30"),
     "short chain": (lambda f: patch(f.path / STACK, _AT + 158, bytes(4)), "no page in the stack's chain"),
     "summary length": (lambda f: patch(f.path / STACK, 24, struct.pack("<I", 2**31)), "ends beyond the file"),
     "version": (lambda f: patch(f.path / STACK, 12, struct.pack("<I", 4)), "version 4 cannot be read"),
@@ -180,7 +180,7 @@ def test_damage_made_here(folder: Folder, name: str) -> None:
         (0, 5, "width: 5 in the page, 4 in the index"),
         (1, 5, "height: 5 in the page, 3 in the index"),
         (2, 12, "1 samples of 12 bits in the page, pixel type 1 in the index"),
-        (3, 8, "the index does not say so, but the page has TIFF compression 8"),
+        (3, 8, "the page has TIFF compression, the index has none 8"),
         (4, 0, "photometric interpretation 0"),
         (5, 9, "a page that no index entry names"),
         (6, 3, "tag 258 has a number of values of 1"),
@@ -271,7 +271,7 @@ def test_a_sparse_file_costs_no_memory(folder: Folder) -> None:
     os.truncate(index, 2**33)
     found = texts(folder.path)
     assert any("metadata of 1073741824 bytes" in text for text in found), found
-    assert any("bytes of zeros behind the last entry" in text for text in found), found
+    assert any("bytes of zeros after the last entry" in text for text in found), found
     patch(stack, 24, struct.pack("<I", 2**31))
     assert any("a summary of 2147483648 bytes" in text for text in texts(folder.path))
 

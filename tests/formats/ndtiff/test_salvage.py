@@ -135,7 +135,7 @@ def test_empty_and_reserved_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [0, 150, 178 + 40, 178 + 126 + 3])
 def test_a_husk_of_four_gigabytes(tmp_path: Path, torn: int) -> None:
-    """What the Java writer leaves when it is killed while it writes the fourth frame: `torn` bytes of it are there."""
+    """What the Java writer leaves when it is killed while it writes the fourth frame: `torn` bytes of it exist."""
     path = stack(tmp_path)
     last = salvage(path).pages[3].page
     os.truncate(path, last.directory + torn)

@@ -181,7 +181,7 @@ def test_a_folder_in_the_place_of_a_cube_and_temporary_files(cubes):
 def test_a_header_that_is_gone_is_named(tmp_path):
     shutil.copytree(GOLDEN / "wk_dataset", tmp_path / "a")
     (tmp_path / "a" / "color" / "2-2-1" / "header.wkw").unlink()
-    with pytest.raises(CorruptDataset, match=r"color/2-2-1/header.wkw: is not there"):
+    with pytest.raises(CorruptDataset, match=r"color/2-2-1/header.wkw: is missing"):
         open_readers(tmp_path / "a")
     assert len(problems(tmp_path / "a")) == 1
 
