@@ -81,3 +81,41 @@ def test_a_read_that_takes_too_long_is_refused(tmp_path: Path) -> None:
         asker.frame(ds, 1, image_of(1, SHAPE).tobytes(), SHAPE, {"time": 1})
         asker.send("stored", ds=ds)
         assert asker.wait_for("stored")["keys"] == [{"time": 0}, {"time": 1}]
+
+
+def test_a_page_that_another_producer_asked_for_is_not_sent(tmp_path: Path) -> None:
+    """The acquisition was resumed by a second producer before the read for the first one returned."""
+    trigger, reached = tmp_path / "stall", tmp_path / "reached-"
+    prelude = STALLING_READS.format(trigger=str(trigger), reached=str(reached))
+    with (
+        DaemonProcess(tmp_path / "data", prelude=prelude, grace_s=60) as daemon,
+        WireClient(daemon.endpoint) as first,
+        WireClient(daemon.endpoint) as second,
+    ):
+        with acqstream.create("old", endpoint=daemon.endpoint) as old:
+            old.put(image_of(0, SHAPE), time=0)
+        assert old.receipt is not None
+        ds = new_dataset_id()
+        first.open("cells", ds)
+        first.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
+        trigger.touch()
+        first.send("stored", ds=ds)
+        until(reached.with_name("reached-read_key_page").exists, "the read of the index stalls")
+        assert second.open("cells", ds, resume=True, epoch=1)["t"] == "opened"
+        trigger.unlink()
+        second.send("mirrors", ds=old.receipt.dataset_id, name="old")  # read after the page, by the same thread
+        assert second.wait_for("stored", "mirrors", "error")["t"] == "mirrors"
+
+
+def test_a_producer_whose_acquisition_was_resumed_is_refused(tmp_path: Path) -> None:
+    """A producer that was stopped for a while and comes back later than its successor."""
+    with DaemonProcess(tmp_path / "data", grace_s=60) as daemon, WireClient(daemon.endpoint) as first:
+        ds = new_dataset_id()
+        first.open("cells", ds)
+        with WireClient(daemon.endpoint) as successor, WireClient(daemon.endpoint) as late:
+            assert successor.open("cells", ds, resume=True, epoch=5)["t"] == "opened"
+            answer = late.open("cells", ds, resume=True, epoch=4)
+            assert (answer["t"], answer["code"]) == ("error", "denied")
+            assert "resumed by another producer" in answer["text"]
+            successor.send("ping", ds=ds)
+            assert successor.wait_for("status", "error")["t"] == "status"
