@@ -101,6 +101,7 @@ def decode_journal_header(content: bytes, path: str) -> JournalHeader:
     magic, version, record_bytes, dataset_id, clean = _HEADER.unpack(fields)
     if magic != _MAGIC:
         raise CorruptDataset(f"not a journal of acqstream (starts with {magic!r})", path=path, offset=0)
+    # Before the version: a damaged version field is damage, not a newer program.
     if _CRC.unpack_from(content, _HEADER.size)[0] != zlib.crc32(fields):
         raise CorruptDataset("the journal's header fails its checksum", path=path, offset=_HEADER.size)
     if version not in VERSIONS or record_bytes != RECORD_BYTES:
@@ -140,6 +141,7 @@ def encode_frames(pages: Pages, checksums: Sequence[int], *, stack: int, pixel_t
     records["pixel_type"] = pixel_type
     records["own_checksum"] = [checksum is None for checksum in frames.checksums]
     records["metadata_checksum"] = np.fromiter(map(xxhash.xxh3_64_intdigest, frames.metadata), np.uint64, len(frames))
+    # One CRC call per record over bytes objects; numpy has no CRC over columns.
     covered = records.view(_COVERED)["fields"].tolist()
     records["crc"] = np.fromiter(map(zlib.crc32, covered), np.uint32, len(frames))
     return records.tobytes()
@@ -165,6 +167,7 @@ def _encode_gap(number: int, flags: int, count: int) -> bytes:
 def counts_of(records: NDArray[np.void]) -> NDArray[np.uint64]:
     """Number of frame numbers of each record; 0 for an impossible one."""
     counts = np.where(records["flags"] & MANY, records["offset"], np.uint64(1))
+    # Each term first: the sum of two hostile 64-bit numbers would wrap to a small one.
     is_possible = (counts <= MAX_NUMBER) & (records["number"] <= MAX_NUMBER)
     is_possible &= records["number"] + counts <= MAX_NUMBER
     return np.where(is_possible, counts, np.uint64(0))

@@ -28,29 +28,7 @@ LARGE_CLASSES = frozenset(
     )
 )
 SHARED_NAMES: frozenset[str] = frozenset()
-UNCOMMENTED = frozenset(
-    (
-        "limit",
-        "check",
-        "columns",
-        "entry_block",
-        "index",
-        "index_check",
-        "index_map",
-        "layout",
-        "pages",
-        "reader",
-        "salvage",
-        "stack_header",
-        "cube_folder",
-        "header",
-        "recovery",
-        "index_rebuild",
-        "journal_check",
-        "pixel_check",
-        "journal",
-    )
-)
+UNCOMMENTED = frozenset(("limit", "reader", "recovery", "index_rebuild"))
 
 
 @functools.cache

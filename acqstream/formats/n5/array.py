@@ -142,7 +142,7 @@ class N5Array:
         return None if group is None else _level_folder(group, found.levels[self._level])
 
     def _check_members(self, found: FoundArray, own: DatasetAttributes) -> None:
-        """Return True if all datasets of this level are of one kind. Raises DatasetError that lists them."""
+        """Check that all datasets of this level are of one kind. Raises DatasetError that lists them."""
         for member in found.groups.positions():
             folder = self._folder_in(found, member)
             if folder is not None and parse_dataset(_dataset_attributes(folder), attributes_path(folder)) != own:

@@ -230,7 +230,7 @@ class _LevelCheck:
     def _check_header(self, file: ReadFile, header: StackHeader) -> None:
         path = file.path
         if file.read(header.end - 1, 1) == b"\0":
-            self._report.add_problem(path, "the length of the summary counts zeros behind its text", offset=24)
+            self._report.add_problem(path, "the length of the summary counts zeros after its text", offset=24)
         if header.minor is not None and header.minor > _KNOWN_MINOR:
             self._report.add_note(f"{path.name}: NDTiff {header.major}.{header.minor}, checked as {header.major}.3")
         first = self._first_header = self._first_header or header
@@ -243,6 +243,7 @@ class _LevelCheck:
         """Check that no items share bytes and that all lie in the file. Returns the end of the last one."""
         file, size = stack.file, stack.file.size()
         pixels = entries.numbers["pixel_offset"].astype(np.int64)
+        # The index has no length of compressed pixels; the page has.
         lengths = np.where(entries.lengths < 0, np.maximum(pages.strip_bytes, 0), entries.lengths)
         beyond = pixels + lengths > size
         self._report.add_problems(
@@ -272,9 +273,9 @@ class _LevelCheck:
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
         has_bytes = ends > starts
-        np.maximum.accumulate(ends, out=ends)
+        np.maximum.accumulate(ends, out=ends)  # a long item may reach over several that follow
         before = np.append(stack.header.end, ends[:-1])[: len(starts)]
-        wrong = (starts < before) & has_bytes
+        wrong = (starts < before) & has_bytes  # an item without bytes lies nowhere, so it shares none
         text = "pixels, metadata or directory share bytes with what stands before them"
         rows = entries.rows[order[wrong] % max(1, len(entries.rows))]
         places = starts[wrong]

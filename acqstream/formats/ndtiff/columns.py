@@ -75,6 +75,7 @@ class AxisColumn:
         """Append values, `_ABSENT` where there is none; True if older codes changed."""
         kinds = set(map(type, values))
         changed = False
+        # Integers are their own codes for as long as possible: no table, and old codes stay valid.
         if self._table is None and not (kinds <= {int, object} and _fits(values)):
             changed = self._become_table()
         if self._table is None:
@@ -116,6 +117,7 @@ class AxisColumn:
         if self._table is not None:
             integers = sorted(value for value in self._table if isinstance(value, int))
             return [*integers, *(value for value in self._table if isinstance(value, str))]
+        # Only rows that came since the last call: a growing dataset asks for this often.
         new = self.codes.values[self._distinct_rows :]
         if len(new):
             self._distinct_rows += len(new)
@@ -234,6 +236,7 @@ class FrameTable:
         """Return the sets of axes that frames have, each once, in no particular order."""
         first, count = self._kinds_rows, len(self)
         if first < count:
+            # One bit per axis fits 32 bits, as MAX_AXIS_NAMES is 32.
             bits = np.zeros(count - first, np.uint32)
             for bit, column in enumerate(self.axes.values()):
                 bits |= (column.codes.values[first:count] != MISSING).astype(np.uint32) << np.uint32(bit)

@@ -130,11 +130,14 @@ def _with_same_name(data: bytes, position: int, field: bytes, most: int) -> tupl
     """The starts of the entries from `position` on that name the same stack file, and where the next one starts."""
     found: list[Rows] = []
     count, reach = 0, _FIRST_REACH
+    # A search for the rarest byte of the name compares the fewest places in vain.
     rarest = _rarest_byte(data[position : position + _FIRST_REACH], field)
     while count < most:
         names_at = _find_all(data, position, position + reach, field, rarest)
+        # The numbers follow the name, and the next entry follows the numbers.
         starts = np.concatenate((np.full(1, position), names_at + len(field) + NUMBERS_BYTES))
         lengths = gather(data, starts[:-1], 1)[:, 0] & np.uint64(2**32 - 1)
+        # The stored length of the axes must reach exactly to the name; else the name occurs inside other text.
         good = (lengths == (names_at - starts[:-1] - 4).view(np.uint64)) & (lengths > 0) & (lengths <= MAX_TEXT_BYTES)
         regular = _first_false(good)
         if regular:

@@ -100,7 +100,7 @@ def parse_entries(
         if axes_bytes > MAX_AXES_BYTES:
             raise CorruptDataset(f"axes of {axes_bytes} bytes in an index entry", path=path, offset=start + position)
         name_at = position + 8 + axes_bytes
-        if name_at > end:
+        if name_at > end:  # the entry is cut: its writer may still complete it
             break
         name_bytes = _U32.unpack_from(data, name_at - 4)[0]
         if name_bytes > MAX_NAME_BYTES:
@@ -110,13 +110,14 @@ def parse_entries(
             break
         text = data[position + 4 : name_at - 4]
         name = data[name_at:numbers_at]
-        if not name or b"\0" in text or b"\0" in name:
+        if not name or b"\0" in text or b"\0" in name:  # zeros of a block that is not written yet
             break
         axes.append(_parse_axes(text, path, start + position + 4))
         names.append(name)
         numbers.append(data[numbers_at : numbers_at + NUMBERS_BYTES])
         offsets.append(start + position)
         position = numbers_at + NUMBERS_BYTES
+        # The entry after it may show later that this one is half zeros, so the batch ends at a certain one.
         if len(numbers) >= limit and not _half_written(numbers[-1], at_zeros=True):
             is_limited = True
             break
@@ -198,6 +199,7 @@ def are_possible(numbers: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which numbers (dtype NUMBERS) can be those of a frame."""
     width, height = numbers["width"].astype(np.int64), numbers["height"].astype(np.int64)
     good: NDArray[np.bool_] = (width > 0) & (height > 0) & (numbers["metadata_length"] >= 0)
+    # A division, as the product of two hostile numbers may wrap.
     good &= width <= _MAX_FRAME_BYTES // np.maximum(height, 1)
     return good
 

@@ -83,13 +83,13 @@ class IndexCheck:
 
 def _entry_starts(data: bytes) -> list[int]:
     """Starts of the complete entries at the beginning of `data`, by length alone, and the end of the last one."""
-    starts = [0]
+    starts = [0]  # lengths alone: a chain of them is cheap to follow, and JSON is parsed later in blocks
     position, end = 0, len(data)
     unpack = _U32.unpack_from
     while position + 4 <= end:
         axes_bytes = unpack(data, position)[0]
         name_at = position + 8 + axes_bytes
-        if not 0 < axes_bytes <= MAX_AXES_BYTES or name_at > end:
+        if not 0 < axes_bytes <= MAX_AXES_BYTES or name_at > end:  # damage, zeros of a reserved tail, or a cut entry
             break
         name_bytes = unpack(data, name_at - 4)[0]
         position = name_at + name_bytes + NUMBERS_BYTES
@@ -102,6 +102,7 @@ def _entry_starts(data: bytes) -> list[int]:
 def _tail_text(head: bytes, length: int) -> str:
     if not head.rstrip(b"\0"):
         return f"{length} bytes of zeros after the last entry: its writer died, or is still writing"
+    # A length that no writer produces shows damage. A plausible one shows an entry whose writer died in it.
     axes_bytes = _U32.unpack_from(head)[0] if len(head) >= 4 else 0
     if axes_bytes > MAX_AXES_BYTES or axes_bytes == 0 < len(head) - 4:
         return f"the last {length} bytes are not an index entry"

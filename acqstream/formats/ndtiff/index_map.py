@@ -68,6 +68,7 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
     _expect(magic, INDEX_MAP_MAGIC, "the index map mark", path, 8)
     _expect(summary_mark, SUMMARY_MAGIC, "the summary mark", path, 32)
     start = _HEADER_BYTES + length
+    # Before the summary is read: a damaged length must not make a reader allocate gigabytes.
     if start + 8 > size:
         raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=36)
     check_json_length(length, "a summary", path, 36)
@@ -79,6 +80,7 @@ def parse_index_map_header(read: ReadAt, size: int, path: str) -> IndexMapHeader
         is_finished=display == _DISPLAY_MAGIC,
         summary_metadata=parse_json_object(read(_HEADER_BYTES, length), path, _HEADER_BYTES),
         start=start + 8,
+        # The file may have been cut: entries beyond its end cannot be read.
         count=min(count, (size - start - 8) // _ENTRY.itemsize),
     )
 
@@ -89,6 +91,7 @@ def read_map_entries(read: ReadAt, header: IndexMapHeader, first: int) -> NDArra
     data = read(header.start + first * _ENTRY.itemsize, count * _ENTRY.itemsize)
     kind = _ENTRY.newbyteorder(header.byte_order)
     entries = np.frombuffer(data, kind, len(data) // _ENTRY.itemsize)
+    # No directory can lie at byte 0, so 0 marks the unused rest of the map.
     ends = np.flatnonzero(entries["directory"] == 0)
     return entries[: ends[0]] if len(ends) else entries
 

@@ -148,6 +148,7 @@ class NDTiffLayout:
         pixels = previous.pixels_end
         tail = previous.tail_bytes + DIRECTORY_STEP * len(frames) + _texts_bytes(frames)
         group_end = align_up(align_up(pixels + frames.payload_bytes, _PACKED_ALIGN) + tail)
+        # Bounded, as a group takes one contiguous span of the ring.
         if group_end - previous.group_start > PACKED_GROUP_BYTES:
             return None
         position = previous.position + len(previous.frames)
@@ -165,6 +166,7 @@ class NDTiffLayout:
     def close(self, group: Sequence[Placement]) -> Pages:
         """Offsets of directories and metadata of a closed group."""
         first, frames = group[0], FrameRun.joined([placement.frames for placement in group])
+        # The first directory lies before the pixels, where the previous group's last pointer leads; others follow them.
         positions = np.arange(len(frames))
         pixels = first.pixels + frames.frame_bytes * positions
         directories = np.full(len(frames), first.group_start)
@@ -280,7 +282,7 @@ def summary_for(
 
 
 def check_tiles(frames: FrameRun, overlap: tuple[int, int]) -> None:
-    """Return True if frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
+    """Check that frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
 
     Source: fact sheet section 8.
     """

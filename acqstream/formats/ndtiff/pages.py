@@ -75,7 +75,7 @@ def walk_pages(read: ReadAt, size: int, first: int, byte_order: ByteOrder = "<")
     page = read_page(read, size, first, byte_order) or read_page(read, size, first + _EARLY_3_0_SHIFT, byte_order)
     while page is not None:
         yield page
-        if page.next <= page.directory:
+        if page.next <= page.directory:  # pages go forward in the file, so a step back would be a loop
             return
         page = read_page(read, size, page.next, byte_order)
 

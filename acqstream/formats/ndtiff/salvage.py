@@ -208,6 +208,7 @@ class _Salvage:
         """Report the bytes between the last page and the first one after a break of the chain."""
         start = self._end
         if page is None:
+            # Only once: the loss of the last page may cover these bytes.
             if not self._found.losses or self._found.losses[-1].offset < start:
                 text = f"{self._found.data_end - start} bytes from here on are not a complete page"
                 self._found.losses.append(Loss(start, text))

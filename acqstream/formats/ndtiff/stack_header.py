@@ -72,6 +72,7 @@ def parse_stack_header(read: ReadAt, size: int, path: str) -> StackHeader:
     _expect_u32(head, mark_at, order, (SUMMARY_MAGIC, "the summary mark"), path)
     length = _u32(head, mark_at + 4, order, path)
     start = mark_at + 8
+    # Before the text is read: a damaged length must not make a reader allocate gigabytes.
     if start + length > size:
         raise CorruptDataset(f"summary of {length} bytes ends beyond the file of {size}", path=path, offset=mark_at + 4)
     check_json_length(length, "a summary", path, mark_at + 4)
@@ -93,7 +94,7 @@ def check_json_length(length: int, what: str, path: str, offset: int) -> None:
 
 def parse_json_object(data: bytes, path: str, offset: int) -> dict[str, Any]:
     """A JSON object from a stack file; empty for no bytes. Raises CorruptDataset."""
-    text = decode_text(data).rstrip("\0 ")
+    text = decode_text(data).rstrip("\0 ")  # some writers count a closing NUL, or pad with spaces
     if not text:
         return {}
     value = parse_json(text, path, what="metadata", offset=offset)
@@ -123,7 +124,7 @@ def _major_version(head: bytes, order: ByteOrder, path: str) -> int:
 
 
 def _u32(head: bytes, offset: int, order: ByteOrder, path: str) -> int:
-    if offset + 4 > len(head):
+    if offset + 4 > len(head):  # the file is shorter than a header
         raise CorruptDataset("the file ends inside its header", path=path, offset=len(head))
     value: int = struct.unpack_from(order + "I", head, offset)[0]
     return value

@@ -90,6 +90,7 @@ class CubeFolder:
     def _header_of(self, file: ReadFile) -> Header:
         found = decode_header(file.read(0, HEADER_BYTES), str(file.path))
         require_same_kind(found, self.header, str(file.path))
+        # After the jump table of a compressed cube; a smaller offset would make blocks overlap it.
         if found.data_offset < found.first_block:
             text = f"the first block lies at byte {found.data_offset}, expected {found.first_block}"
             raise CorruptDataset(text, path=str(file.path), offset=8)
@@ -99,6 +100,7 @@ class CubeFolder:
 def piece_shape_of(header: Header) -> tuple[int, int, int]:
     """(z, y, x) in voxels of the pieces that cubes of this kind are read in."""
     blocks = 1
+    # Sides grow by powers of two, so that blocks of a piece lie in runs of the file's Morton order.
     while blocks < header.cube_blocks and 4 * blocks**2 * header.block_bytes <= _PIECE_BYTES:
         blocks *= 2
     return header.block_side, blocks * header.block_side, blocks * header.block_side
@@ -125,7 +127,7 @@ def _read_compressed(file: ReadFile, header: Header, order: BlockOrder) -> NDArr
     """Blocks (block, z, y, x[, c]) in the order of the file."""
     path, size = str(file.path), file.size()
     lowest, highest = int(order.codes[0]), int(order.codes[-1])
-    table_bytes = (highest - lowest + 2) * ENTRY_BYTES
+    table_bytes = (highest - lowest + 2) * ENTRY_BYTES  # with the end of the last block
     table = file.read(table_position(lowest), table_bytes)
     if len(table) < table_bytes:
         text = f"{size} bytes, which is less than the jump table takes: expected at least {header.first_block}"

@@ -40,6 +40,7 @@ VOXEL_TYPES: dict[int, np.dtype[np.generic]] = {
 }
 """By code. Those from 7 on are in all implementations, not in the published table."""
 
+# Codes are unique per dtype, so this is their inverse.
 _VOXEL_CODES = {dtype: code for code, dtype in VOXEL_TYPES.items()}
 
 

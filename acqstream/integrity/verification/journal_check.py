@@ -29,6 +29,7 @@ def check_journal(path: Path, report: CheckReport, *, writing: bool) -> JournalC
         return None
     if not journal.header.clean and not writing:
         report.add_problem(path, "is not marked as closed, but by its state the acquisition has ended", offset=80)
+    # Each record gets one problem only, the first of the three.
     intact, in_place = journal.intact, journal.in_place
     for wrong, text in (
         (~intact, "a record fails its checksum"),
@@ -59,14 +60,15 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
     """
     numbers = np.flatnonzero(journal.is_frame)
     rows = np.arange(len(columns))
-    if growing:
+    if growing:  # journal and index were not read at the same moment
         numbers, rows = numbers[: len(rows)], rows[: len(numbers)]
+    # The last item stands for frames whose stack file is missing: columns.file is -1 there.
     file_numbers = np.array([*columns.file_numbers, -1], np.int64)[columns.file]
     if len(numbers) != len(rows):
         text = f"{len(numbers)} frames in the journal, {len(rows)} in the index"
         report.add_problem(journal.path, text)
         numbers, rows = _match(journal, numbers, (file_numbers << 40) + columns.offset, report)
-    sound = journal.sound[numbers]
+    sound = journal.sound[numbers]  # a damaged record is reported once, not again with each of its fields
 
     def compare(what: str, field: str, indexed: NDArray[Any], where: NDArray[np.bool_] | bool = True) -> None:
         told = journal.records[field][numbers].astype(np.int64)
@@ -108,7 +110,7 @@ def _match(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Frame numbers and rows that lie at the same place; the others are reported."""
     stacks, offsets = (journal.records[field][numbers].astype(np.int64) for field in ("stack", "offset"))
-    journal_places = (stacks << 40) + offsets
+    journal_places = (stacks << 40) + offsets  # offsets have 32 bits, so the sum is unique per place
     _, left, right = np.intersect1d(journal_places, places, return_indices=True)
     order = np.argsort(left)
     left, right = left[order], right[order]

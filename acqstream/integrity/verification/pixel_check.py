@@ -51,6 +51,7 @@ class PixelCheck:
         self._report = report
         numbers = np.flatnonzero(journal.is_frame)[:limit]
         self._numbers = numbers[journal.sound[numbers]]
+        # Problems name rows, as the index has no entries for skipped numbers.
         self._rows = np.cumsum(journal.is_frame) - 1  # by frame number: order of arrival
         self._total = int(journal.records["length"][self._numbers].sum())
         self._done = 0
@@ -61,7 +62,7 @@ class PixelCheck:
         """Hash all frames whose record is sound, stack by stack; report what differs or cannot be read."""
         paths = dict(zip(reversed(columns.file_numbers), reversed(columns.files), strict=True))
         stacks = self._journal.records["stack"][self._numbers]
-        memory = PageMemory(2 * self._piece_bytes).view
+        memory = PageMemory(2 * self._piece_bytes).view  # one half is read while the other is hashed
         buffers = (memory[: self._piece_bytes], memory[self._piece_bytes :])
         with ThreadPoolExecutor(1, "verify-read") as reader:
             for stack in np.unique(stacks).tolist():
@@ -90,6 +91,7 @@ class PixelCheck:
         numbers = numbers[np.argsort(self._journal.records["offset"][numbers], kind="stable")]
         starts, lengths = self._places(numbers)
         shared = np.zeros(len(numbers), np.bool_)
+        # Against the largest end so far: a long frame may reach over several that follow.
         shared[1:] = starts[1:] < np.maximum.accumulate(starts + lengths)[:-1]
         self._tell(file.path, numbers, shared, "pixels share bytes with those of another frame")
         return numbers[~shared]
@@ -119,6 +121,7 @@ class PixelCheck:
         for window, data in self._read_ahead(
             file, _windows(starts, starts + lengths, self._piece_bytes), buffers, reader
         ):
+            # Small frames share a window and are hashed each at once; a large one is hashed piece by piece.
             if window.high - window.low > 1:
                 _hash_frames(window, data, (starts, lengths), digests)
                 read[window.low : window.high] = True
@@ -174,7 +177,7 @@ class PixelCheck:
                 text = f"{window.high - window.low} frames cannot be read: {error.strerror}"
                 self._report.add_problem(file.path, text, offset=window.offset)
                 continue
-            if count != window.length:
+            if count != window.length:  # the size was checked before, so another process cuts it now
                 raise CorruptDataset("became shorter while it was read", path=str(file.path), offset=window.offset)
             yield window, view
 
