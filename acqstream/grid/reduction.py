@@ -1,9 +1,9 @@
 """The 2x reduction of image tiles, exactly as the Java library writes the levels of an NDTiff pyramid.
 
-Source: fact sheet section 8. W, H is a full tile, ox, oy the overlaps, w = W - ox, h = H - oy: tiles of all lower
-levels are w x h. A tile (row, column) becomes a quadrant of tile (row // 2, column // 2) of the next level, with floor
-division. Each pixel there is the sum of up to 2 x 2 pixels, divided by their number, truncated. With an odd w the
-quadrants share column w // 2, with an odd h row h // 2: the one painted last wins.
+Source: lower levels of the Java reference writer. W, H is a full tile, ox, oy the overlaps, w = W - ox, h = H - oy:
+tiles of all lower levels are w x h. A tile (row, column) becomes a quadrant of tile (row // 2, column // 2) of the
+next level, with floor division. Each pixel there is the sum of up to 2 x 2 pixels, divided by their number,
+truncated. With an odd w the quadrants share column w // 2, with an odd h row h // 2: the one painted last wins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A second way to make a pyramid, slow and plain, from the fact sheet: each tile through all levels, as in Java."""
+"""A second way to make a pyramid, slow and plain: each tile through all levels, as in Java."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Image = NDArray[Any]
 
 
 def reduced(source: Image, origin: tuple[int, int], limits: tuple[int, int], inner: tuple[int, int]) -> Image:
-    """Means of 2 x 2 pixels: origin, limits and inner are (y, x), as the fact sheet names them."""
+    """Means of 2 x 2 pixels: origin, limits and inner are (y, x), as the Java writer names them."""
     (oy, ox), (limit_y, limit_x), (h, w) = origin, limits, inner
     samples = source.reshape(*source.shape[:2], -1).astype(np.int64)
     ys, xs = np.arange(0, h, 2), np.arange(0, w, 2)

@@ -33,7 +33,7 @@ def put(run: Run, number: int) -> None:
 
 
 def check(path: Path | str, scans: int) -> None:
-    """The whole canvas, as the fact sheet has it: half of the overlap cut off all around."""
+    """The whole canvas, as viewers show it: half of the overlap cut off all around."""
     y, x = SCAN.overlap
     height, width = SCAN.rows * (SHAPE[0] - y), SCAN.columns * (SHAPE[1] - x)
     with open_pyramid(path) as dataset, dask.config.set(scheduler="synchronous"):

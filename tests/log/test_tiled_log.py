@@ -68,7 +68,7 @@ def check_tiled(folder: Path, frames: list[Frame], *, complete: bool = True) -> 
 
 
 def stitch(frames: list[Frame]) -> NDArray[np.uint16]:
-    """Tiles side by side without the halves of their overlaps (fact sheet section 8); 0 where there is none."""
+    """Tiles side by side without the halves of their overlaps; 0 where there is none."""
     cells = np.array([[frame.axes["row"], frame.axes["column"]] for frame in frames], int)
     cells -= cells.min(axis=0)
     y, x = OVERLAP

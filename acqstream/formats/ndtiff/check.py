@@ -1,6 +1,6 @@
 """Checks a dataset against NDTiff, in every byte that the format fixes; all levels, finished or growing.
 
-Source: NDTiff specification 3.3; fact sheet sections 1 to 5 and 8. The content of pixels, and of metadata beyond its
+Source: NDTiff specification 3.3, and files of the reference writers. The content of pixels, and of metadata beyond its
 axes, is nothing that the format can prove.
 """
 

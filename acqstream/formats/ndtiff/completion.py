@@ -1,7 +1,7 @@
 """Tells finished datasets from growing ones.
 
 The writer of this package notes it in `acqstream.json` in the container. For datasets of other writers there are only
-signs that one is unfinished (fact sheet section 7); without any it counts as complete.
+signs that one is unfinished, as the reference writers leave them; without any it counts as complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREALLOCATED_STACK_BYTES = 2**32
 """Size of a stack file that another writer has reserved and not yet cut to its length."""
 
 ROLLOVER_MARGIN_BYTES = 5_000_000 + 176
-"""A frame that would bring a stack file this near to its limit begins another one (fact sheet section 4)."""
+"""A frame that would bring a stack file this near to its limit begins another one, as in the reference writers."""
 
 ROLLOVER_S = 5.0
 """The reference writers end a full stack file before they begin the next one: for so long there may be one."""

@@ -1,6 +1,6 @@
 """`display_settings.txt`: how viewers showed the channels.
 
-Source: fact sheet section 9. One JSON object of no fixed form, beside the stacks of flat datasets and at the top of
+Source: files of Micro-Manager. One JSON object of no fixed form, beside the stacks of flat datasets and at the top of
 tiled ones. Some Java writers leave the end of an older, longer file after it.
 """
 

@@ -1,7 +1,8 @@
 """The folders of a dataset: the container, and one folder per resolution level.
 
-Source: fact sheet section 1. Version 3 flat: everything in the container. Version 2, and tiled datasets of version 3:
-`Full resolution`, `Downsampled_x2`, `Downsampled_x4` ... in the container, each with its own index and stack files.
+Source: folders of the reference writers, Java and Python. Version 3 flat: everything in the container. Version 2, and
+tiled datasets of version 3: `Full resolution`, `Downsampled_x2`, `Downsampled_x4` ... in the container, each with its
+own index and stack files.
 """
 
 from __future__ import annotations

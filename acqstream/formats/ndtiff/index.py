@@ -1,6 +1,6 @@
 """Entries of NDTiff.index, from bytes to batches.
 
-Source: NDTiff specification, "NDTiff.index file"; fact sheet section 5. No header, order = order of arrival.
+Source: NDTiff specification, "NDTiff.index file". No header, order = order of arrival.
 
 size  type    field
 4     u32 LE  K

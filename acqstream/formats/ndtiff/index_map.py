@@ -1,6 +1,6 @@
 """Header and index map of a stack file of versions 0 and 1. Pure.
 
-Source: fact sheet section 11. The byte order is that of the TIFF header.
+Source: files of the Java writer of these versions. The byte order is that of the TIFF header.
 
 offset  size  value
 0       8     TIFF header

@@ -273,7 +273,7 @@ def summary_for(
 ) -> dict[str, Any]:
     """The caller's summary with the keys that readers need: `AxisOrder`, `TiledImageStorage`, the tiles' overlap.
 
-    Source: fact sheet sections 2 and 9.
+    Source: keys that ndstorage and the Java viewer read.
     """
     keys = {"AxisOrder": list(axis_order), **summary, "TiledImageStorage": overlap is not None}
     if overlap is not None:
@@ -284,7 +284,7 @@ def summary_for(
 def check_tiles(frames: FrameRun, overlap: tuple[int, int]) -> None:
     """Check that frames can be tiles. Raises FrameRefused: tile_axes without integer `row` and `column`, tile_size.
 
-    Source: fact sheet section 8.
+    Source: tiles of the Java reference writer.
     """
     for name in ("row", "column"):
         values: Sequence[AxisValue | None] = frames.axes.get(name, (None,))

@@ -1,8 +1,8 @@
 """The axes of a frame from its page's metadata, for frames whose index entry is lost. Pure.
 
-Source: fact sheet sections 6 and 9. Acquisition engines and our own writer put the axes under `Axes`; libraries before
-2.0 under `ImageStorageAxesPositions`. Micro-Manager Studio and plain users of ndstorage put none: there Micro-Manager's
-own keys name some, or none are known.
+Source: metadata of the known writers. Acquisition engines and our own writer put the axes under `Axes`; libraries
+before 2.0 under `ImageStorageAxesPositions`. Micro-Manager Studio and plain users of ndstorage put none: there Micro-
+Manager's own keys name some, or none are known.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page directories of one stack file against the index: batches of directories, checked by columns.
 
-Source: NDTiff specification, "Image File Directories"; TIFF 6.0 section 2; fact sheet section 3. What the known writers
+Source: NDTiff specification, "Image File Directories"; TIFF 6.0 section 2. What the known writers
 do differently is legal: 16 bits claimed for uint8 (Python), 16 bits for the rows per strip (Java), a NUL after the
 metadata that the tag counts and the index does not (ours).
 """

@@ -1,6 +1,6 @@
 """The chain of page directories in a stack file.
 
-Source: NDTiff specification, "Image File Directories"; fact sheet section 3.
+Source: NDTiff specification, "Image File Directories".
 
 offset     size  value
 0          2     number of entries n, 13 from known writers

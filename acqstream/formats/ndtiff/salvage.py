@@ -9,7 +9,7 @@ A frame was written whole if its metadata were: all known writers write them aft
 call. Pixels that are zeros are a legal image; where they lie in a hole of the file, or where the data ends inside
 them, a black image cannot be told from one that was never written.
 
-Source: fact sheet sections 3 and 6.
+Source: NDTiff specification, and files of the known writers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The header of a stack file, versions 2 and 3.
 
-Source: NDTiff specification, "NDTiff file header"; fact sheet section 2.
+Source: NDTiff specification, "NDTiff file header".
 
 offset v3  v2   size  value
 0          0    2     b"II" (or b"MM": everything big endian)

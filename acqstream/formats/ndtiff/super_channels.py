@@ -1,6 +1,6 @@
 """Super channels: all axes of a frame but z, time and position, as one number in an index map. Pure.
 
-Source: fact sheet section 11. Their names, like `Axis_exposure_0Axis_channel_1`, stand in the file `Axes_metedata`
+Source: files of the Java writer. Their names, like `Axis_exposure_0Axis_channel_1`, stand in the file `Axes_metedata`
 (spelled so) of libraries 1.4 and 1.5, and in the metadata of every frame.
 
 `Axes_metedata` is records of: i32 number, or -1; then, after -1, i32 channel number, i32 length, name of the channel;

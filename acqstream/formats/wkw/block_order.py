@@ -1,6 +1,7 @@
 """The order of blocks in a cube file, and voxels moved out of it. Pure.
 
-Source: fact sheet section 3. Blocks follow the Morton curve; a block is a C-order array (z, y, x) or (z, y, x, c).
+Source: webknossos-wrap, format description version 1. Blocks follow the Morton curve; a block is a C-order array (z,
+y, x) or (z, y, x, c).
 """
 
 from __future__ import annotations

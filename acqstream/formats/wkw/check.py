@@ -1,7 +1,7 @@
 """Looks for whatever breaks the format in a dataset, and reads all of its cubes.
 
 Stricter than reading: lengths of files, ends of jump tables and the place of the first block are to be exact, which the
-reference library tolerates and webKNOSSOS does not. Source: fact sheet sections 2, 4, 5 and 10.
+reference library tolerates and webKNOSSOS does not. Source: webknossos-wrap, format description version 1.
 """
 
 from __future__ import annotations

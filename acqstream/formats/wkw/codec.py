@@ -1,6 +1,7 @@
 """Voxels as the bytes of a cube file. Pure.
 
-Source: fact sheet sections 4 and 5. A raw cube is written a box of blocks at a time, in place; a compressed one whole.
+Source: webknossos-wrap, format description version 1. A raw cube is written a box of blocks at a time, in place; a
+compressed one whole.
 """
 
 from __future__ import annotations

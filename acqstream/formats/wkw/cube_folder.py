@@ -1,6 +1,7 @@
 """A folder of cubes read: `header.wkw`, and boxes of blocks out of the cube files.
 
-Source: fact sheet sections 1 to 5 and 10. Every file is held against `header.wkw`; only a missing one counts as empty.
+Source: webknossos-wrap, format description version 1. Every file is held against `header.wkw`; only a missing one
+counts as empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Paths of cube files in a folder of cubes: `z<k>/y<j>/x<i>.wkw`, and `header.wkw` for all of them.
 
-Source: fact sheet section 1. Cube (k, j, i) covers x from i times the side of a cube on, and so on; a cube that holds
-nothing need not be there.
+Source: webknossos-wrap, format description version 1. Cube (k, j, i) covers x from i times the side of a cube on, and
+so on; a cube that holds nothing need not be there.
 """
 
 from __future__ import annotations

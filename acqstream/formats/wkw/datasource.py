@@ -1,6 +1,6 @@
 """`datasource-properties.json`: the layers of a webKNOSSOS dataset, their magnifications and extents.
 
-Source: fact sheet section 8, tried with the webknossos library. Coordinates: (x, y, z), in voxels of magnification 1.
+Source: datasets of webKNOSSOS, tried with the webknossos library. Coordinates: (x, y, z), in voxels of magnification 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """WKW header: the first 16 bytes of every cube file, and the whole of `header.wkw` in every folder of cubes.
 
-Source: webknossos-wrap, format description version 1, "File header"; fact sheet section 2.
+Source: webknossos-wrap, format description version 1, "File header".
 
 offset  size  type    field           value
 0       3     bytes   magic           b"WKW"

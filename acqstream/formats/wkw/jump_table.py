@@ -1,7 +1,7 @@
 """The jump table of a compressed cube file: where each block ends.
 
-Source: fact sheet section 5. Entry n, u64 little-endian, is the position in the file just after block n; block 0
-begins at the header's data_offset. Blocks lie in order of their numbers, and none is empty.
+Source: webknossos-wrap, format description version 1. Entry n, u64 little-endian, is the position in the file just
+after block n; block 0 begins at the header's data_offset. Blocks lie in order of their numbers, and none is empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Magnifications: how many voxels of the full resolution a voxel of a level covers along x, y and z.
 
-Source: fact sheet section 8. Powers of two, named "1", "2-2-1", "4-4-2"; no two of a layer have the same largest one.
+Source: datasets of webKNOSSOS. Powers of two, named "1", "2-2-1", "4-4-2"; no two of a layer have the same largest one.
 """
 
 from __future__ import annotations

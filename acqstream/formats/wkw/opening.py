@@ -2,7 +2,7 @@
 
 Our own containers come back as the array they were made from. Of other datasets, layers of one kind and extent become
 one array with an axis `channel`; where they differ one of them has to be chosen. Positions are voxel positions of WKW:
-an array begins at (0, 0, 0), wherever the bounding box does. Source: fact sheet sections 1, 8 and 10.
+an array begins at (0, 0, 0), wherever the bounding box does. Source: datasets of webKNOSSOS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is written, against the fact sheet, our own parsers and tifffile."""
+"""What is written, against the specification, our own parsers and tifffile."""
 
 from __future__ import annotations
 
