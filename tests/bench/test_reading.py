@@ -45,7 +45,7 @@ def test_every_row_runs(tmp_path: Path) -> None:
 
 
 def test_refuses_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no directory"):
+    with pytest.raises(ConfigError, match="is not a directory"):
         run_reading_benchmark(settings(tmp_path / "nowhere"), lambda *news: None)
 
 
