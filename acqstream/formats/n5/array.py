@@ -45,7 +45,7 @@ class N5Array:
         self.refresh()
 
     def refresh(self) -> None:
-        """See ChunkArrayReader. Raises DatasetError if the array no longer exists, or no longer one.
+        """See ChunkArrayReader. Raises DatasetError if the array no longer exists or is no longer a single one.
 
         Then, and for who reads meanwhile, all is as it was.
         """

@@ -34,12 +34,11 @@ class _Kind:
 
 
 _XZ_MIB = (3, 9, 17, 32, 48, 94, 94, 186, 370, 674)  # by preset
-_BOOLS = (False, True)
 _KINDS: Mapping[str, _Kind] = {
     "raw": _Kind({}, {}, lambda data, _, __: raw.encode(data), raw.decode),
     "gzip": _Kind(
         {"level": 6, "useZlib": False},
-        {"level": range(-1, 10), "useZlib": _BOOLS},
+        {"level": range(-1, 10), "useZlib": (False, True)},
         lambda data, _, given: gzip.encode(data, given["level"], zlib=given["useZlib"]),
         gzip.decode,
     ),
@@ -108,7 +107,7 @@ class Compression:
             allowed = kind.allowed.get(str(key))
             if allowed is None:
                 raise ConfigError(f"compression {name} has no {key!r}, only {', '.join(kind.allowed) or 'its type'}")
-            if value not in allowed or isinstance(value, bool) != (allowed is _BOOLS):
+            if value not in allowed or type(value) is not type(kind.defaults[str(key)]):  # 6.0 and True are in a range
                 raise ConfigError(f"compression {name}: {key} is {value!r:.80}, expected {_allowed_text(allowed)}")
             parameters[str(key)] = value
         return cls(name, MappingProxyType(parameters))

@@ -25,7 +25,7 @@ from acqstream.formats.ndtiff.layout import DIRECTORY_STEP
 from acqstream.formats.ndtiff.page_axes import axes_in, hints_in
 from acqstream.formats.ndtiff.pages import StackPage, read_page
 from acqstream.formats.ndtiff.placement import BLOCK_BYTES, align_up
-from acqstream.formats.ndtiff.stack_header import ByteOrder, parse_json_object, parse_stack_header
+from acqstream.formats.ndtiff.stack_header import MAX_JSON_BYTES, ByteOrder, parse_json_object, parse_stack_header
 from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import MAX_SIDE
 from acqstream.storage.data_runs import data_runs
@@ -234,6 +234,8 @@ class _Salvage:
         end = max(pixels_end, metadata_end)
         if end > size:
             return Loss(page.directory, f"the page ends at byte {end}, after the end of the file at {size}")
+        if page.metadata_bytes > MAX_JSON_BYTES:  # a damaged count must not make us allocate gigabytes
+            return Loss(page.directory, f"metadata of {page.metadata_bytes} bytes; at most {MAX_JSON_BYTES} are read")
         content = self._read(page.metadata, page.metadata_bytes)
         text = content.removesuffix(b"\0")
         if b"\0" in text or (page.metadata_bytes and not text):

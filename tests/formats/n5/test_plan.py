@@ -77,6 +77,7 @@ def test_arrays_that_n5_cannot_hold_are_refused(given, text):
         ({"compression": 5}, "expected one of raw"),
         ({"compression": {"type": ["gzip"]}}, "expected one of raw"),
         ({"compression": {"type": "gzip", "level": 10}}, "gzip: level is 10, expected -1 to 9"),
+        ({"compression": {"type": "xz", "preset": 6.0}}, "xz: preset is 6.0, expected 0 to 9"),
         ({"compression": {"type": "gzip", "level": True}}, "gzip: level is True"),
         ({"compression": {"type": "gzip", "useZlib": 1}}, "gzip: useZlib is 1, expected one of False, True"),
         ({"compression": {"type": "blosc", "cname": "snappy"}}, "blosc: cname is 'snappy', expected one of blosclz"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,23 @@ def test_metadata_that_are_no_json_leave_a_doubt(tmp_path: Path) -> None:
     found = salvage(path)
     assert times(found) == [0, None, 2, 3]
     assert [bool(page.doubt) for page in found.pages] == [False, True, False, False]
+
+
+def test_metadata_of_hundreds_of_megabytes_are_not_read(tmp_path: Path) -> None:
+    """A damaged count in a sparse file."""
+    path = stack(tmp_path)
+    page = salvage(path).pages[3].page
+    overwrite(path, page.directory + 2 + 12 * 12 + 4, struct.pack("<I", 3 * 10**8))
+    os.truncate(path, page.metadata + 4 * 10**8)
+    tracemalloc.start()
+    try:
+        found = salvage(path)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert times(found) == [0, 1, 2]
+    assert [loss.reason for loss in found.losses] == [f"metadata of {3 * 10**8} bytes; at most {64 * 2**20} are read"]
+    assert peak_bytes < 100 * 2**20
 
 
 @pytest.mark.parametrize("bit", range(1, 12))
