@@ -18,6 +18,7 @@ from acqstream.arrays.frame_space import UM, FrameSpace, Place, frame_space
 from acqstream.arrays.mosaic import Side, TileRun
 from acqstream.arrays.selection import as_slice
 from acqstream.arrays.space_evidence import POSITION, SpaceWitnesses
+from acqstream.dataset.reader_array import array_of
 from acqstream.dataset.source import (
     C,
     LevelAddress,
@@ -33,7 +34,6 @@ from acqstream.dataset.source import (
 )
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.formats.reader_array import array_of
 from acqstream.model.axes import AxisValue
 
 

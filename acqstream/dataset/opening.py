@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from acqstream.dataset.chunk_source import ChunkSource
 from acqstream.dataset.frame_source import NDTiffSource
-from acqstream.formats.base import FrameFormat
-from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.formats.registry import find_format
 from acqstream.storage.boundary import following_links
 
@@ -17,8 +15,8 @@ def open_source(path: Path, *, follow_links: bool) -> NDTiffSource | ChunkSource
     """The source of the dataset that `path` is, or lies in. Raises as `acqstream.open`."""
     with following_links(follow_links):
         data_format = find_format(path)
-        if not isinstance(data_format, FrameFormat):
+        if not isinstance(data_format, NDTiffFormat):
             return ChunkSource(path, data_format, follows_links=follow_links)
-        readers = cast("list[NDTiffReader]", data_format.open(path))  # the only frame format
+        readers = data_format.open(path)
     folder = readers[0].path if readers[0].level else readers[0].container
     return NDTiffSource(folder, data_format.name, readers, follows_links=follow_links)

@@ -21,7 +21,8 @@ from acqstream.dataset.dataset import Dataset, open_dataset
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
-from acqstream.formats.registry import chunk_formats, frame_formats
+from acqstream.formats.ndtiff import FORMAT as NDTIFF
+from acqstream.formats.registry import chunk_formats
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""
@@ -48,9 +49,7 @@ class AcqStreamBackend(BackendEntrypoint):
             if not is_folder and path.suffix != ".index" and path.name not in _OWN_FILES:
                 return False
             inside = path / "a file in it" if is_folder else path  # so a folder that only holds datasets is none
-            return any(entry.detect(inside) for entry in frame_formats()) or any(
-                entry.detect(path) for entry in chunk_formats()
-            )
+            return NDTIFF.detect(inside) or any(entry.detect(path) for entry in chunk_formats())
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
             return False
 

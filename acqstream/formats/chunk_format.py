@@ -67,7 +67,7 @@ OptionsT = TypeVar("OptionsT")
 class ChunkFormat(Generic[OptionsT]):
     """Registry entry of a chunk format. ChunkLayout has what a mirror needs besides.
 
-    suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in FrameFormat.
+    suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in NDTiffFormat.
     byte_order is that of the items in the files: chunks in this order need no copy. grows: the shape need not be known
     beforehand.
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import DatasetError, StorageError, UnknownFormat, UnsupportedFeature
-from acqstream.formats.base import FrameFormat
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.ndtiff import FORMAT as NDTIFF
+from acqstream.formats.ndtiff import NDTiffFormat
 
 ENTRY_POINTS = "acqstream.formats"
-FRAME_FORMATS = ("ndtiff",)  # names of formats of ours, and of the packages that define them as FORMAT
-CHUNK_FORMATS = ("n5", "wkw")
+CHUNK_FORMATS = ("n5", "wkw")  # names of formats of ours, and of the packages that define them as FORMAT
 
 _LOG = logging.getLogger("acqstream.formats")
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger("acqstream.formats")
 @functools.cache
 def foreign_formats() -> tuple[ChunkFormat[Any], ...]:
     """Chunk formats of other packages. One that cannot be loaded is logged and ignored."""
-    own = {*FRAME_FORMATS, *CHUNK_FORMATS}
+    own = {NDTIFF.name, *CHUNK_FORMATS}
     found: dict[str, ChunkFormat[Any]] = {}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
@@ -44,19 +44,14 @@ def foreign_formats() -> tuple[ChunkFormat[Any], ...]:
     return tuple(found.values())
 
 
-def frame_formats() -> Iterator[FrameFormat]:
-    """Frame formats, each imported when the caller gets to it."""
-    return map(_own_format, FRAME_FORMATS)
-
-
 def chunk_formats() -> Iterator[ChunkFormat[Any]]:
     """Chunk formats, ours first, each imported when the caller gets to it."""
     yield from map(_own_format, CHUNK_FORMATS)
     yield from foreign_formats()
 
 
-def all_formats() -> Iterator[FrameFormat | ChunkFormat[Any]]:
-    yield from frame_formats()
+def all_formats() -> Iterator[NDTiffFormat | ChunkFormat[Any]]:
+    yield NDTIFF
     yield from chunk_formats()
 
 
@@ -76,7 +71,7 @@ def _own_format(name: str) -> Any:
     return import_module(f"acqstream.formats.{name}").FORMAT
 
 
-def find_format(path: Path) -> FrameFormat | ChunkFormat[Any]:
+def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:
     """The format of the dataset at `path`: a container, a level folder, or a file in it.
 
     Raises DatasetError if there is nothing at `path`, UnknownFormat with what was looked for.
@@ -95,10 +90,9 @@ def find_format(path: Path) -> FrameFormat | ChunkFormat[Any]:
     raise UnknownFormat(f"{path}: no known format here. Looked for {'; '.join(patterns)}")
 
 
-def find_frame_format(path: Path) -> FrameFormat:
+def find_frame_format(path: Path) -> NDTiffFormat:
     """As `find_format`, for a dataset of frames. Raises UnsupportedFeature for one of arrays."""
     found = find_format(path)
     if isinstance(found, ChunkFormat):
-        names = ", ".join(FRAME_FORMATS)
-        raise UnsupportedFeature(f"{path}: {found.name} keeps arrays, not frames; this needs a dataset in {names}")
+        raise UnsupportedFeature(f"{path}: {found.name} keeps arrays, not frames; expected a dataset in {NDTIFF.name}")
     return found

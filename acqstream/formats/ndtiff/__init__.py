@@ -9,23 +9,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acqstream.formats.base import FrameFormat
 from acqstream.formats.check_report import CheckReport, FrameColumns
 from acqstream.formats.ndtiff.folders import container_of, is_ndtiff
-from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 
 
-def _check(container: Path, report: CheckReport, growing: bool) -> FrameColumns:
-    from acqstream.formats.ndtiff.check import check_dataset  # nobody who reads or writes needs it
+class NDTiffFormat:
+    """Entry of the registry. The log keeps each frame as it came, in this format alone."""
 
-    return check_dataset(container, report, growing)
+    name = "ndtiff"
+    looked_for = "NDTiff.index, a folder 'Full resolution', or an NDTiff stack file (*.tif)"
+
+    def detect(self, path: Path) -> bool:
+        """Return True if `path` is a container, a level, or a file in it. Cheap."""
+        return is_ndtiff(path)
+
+    def open(self, path: Path) -> list[NDTiffReader]:
+        """Readers of all levels, the full resolution first. Raises as `open_readers`."""
+        return open_readers(path)
+
+    def folder(self, path: Path) -> Path:
+        """The container of the dataset at `path`."""
+        return container_of(path)
+
+    def check(self, container: Path, report: CheckReport, growing: bool) -> FrameColumns:
+        """Report whatever breaks the format, in all levels, and return the frames of the full resolution.
+
+        While the dataset is growing, its unfinished end is not a problem.
+        """
+        from acqstream.formats.ndtiff.check import check_dataset  # not needed to read or write
+
+        return check_dataset(container, report, growing)
 
 
-FORMAT = FrameFormat(
-    name="ndtiff",
-    detect=is_ndtiff,
-    looked_for="NDTiff.index, a folder 'Full resolution', or an NDTiff stack file (*.tif)",
-    open=open_readers,
-    folder=container_of,
-    check=_check,
-)
+FORMAT = NDTiffFormat()

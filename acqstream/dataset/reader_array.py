@@ -5,10 +5,10 @@ from __future__ import annotations
 from acqstream.arrays.axis_values import axis_plans
 from acqstream.arrays.frame_array import FrameArray, frame_array
 from acqstream.errors import DatasetError
-from acqstream.formats.base import FrameReader
+from acqstream.formats.ndtiff.reader import NDTiffReader
 
 
-def array_of(reader: FrameReader) -> FrameArray:
+def array_of(reader: NDTiffReader) -> FrameArray:
     """Return the array of all frames published so far. It takes time in proportion to the values of the axes.
 
     Raises DatasetError while the dataset has no frame.
