@@ -36,7 +36,7 @@ class UnforcedTail:
 
     @property
     def must_be_forced(self) -> bool:
-        """By the durability that was asked for, or because recovery looks at no more than so many entries."""
+        """Return True if the durability demands it, or if recovery could not read more unforced entries."""
         is_large = self._entries >= _FORCE_AT_ENTRIES or self._pixel_bytes >= _FORCE_AT_BYTES
         return self._durability == "batch" or is_large
 

@@ -31,7 +31,7 @@ class SavedMirror:
 
     @staticmethod
     def parse(state: Mapping[str, Any], levels: int) -> SavedMirror:
-        """Read the state of a mirror with so many levels. Raises CannotResume for values that no mirror writes."""
+        """Read the state of a mirror of `levels` levels. Raises CannotResume for values that no mirror writes."""
         unstored: object = ()
         cut: object = ()
         if items(state.get("open"), "state field 'open'"):

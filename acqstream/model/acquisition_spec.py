@@ -88,7 +88,7 @@ class AcquisitionSpec:
 
     dataset_id is the uuid (32 hex digits) that the producer chose. summary is the NDTiff summary metadata. frame
     is the kind of the expected frames and expect their number, if known. durability is the time when journal and index
-    are forced: at "close", after so many seconds, or with every "batch". resume continues an interrupted dataset.
+    are forced: at "close", after a number of seconds, or with every "batch". resume continues an interrupted dataset.
     epoch counts the connections of a producer to its acquisition, from 0. views are to be made. default_mirrors: the
     daemon's configuration names the mirrors, not the request. tiles is None for a flat dataset.
     """

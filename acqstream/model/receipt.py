@@ -32,7 +32,7 @@ class MissingFrames:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A disk call on a file that stalled for so many seconds. began_at is ISO 8601 in UTC."""
+    """A disk call on a file that stalled, for `seconds`. began_at is ISO 8601 in UTC."""
 
     call: str
     file: str

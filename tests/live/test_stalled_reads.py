@@ -34,20 +34,32 @@ log.read_key_page = stalling(log.read_key_page)
 """
 
 
+def store_old(daemon: DaemonProcess) -> str:
+    """Store a dataset of one frame; its id."""
+    with acqstream.create("old", endpoint=daemon.endpoint) as old:
+        old.put(image_of(0, SHAPE), time=0)
+    assert old.receipt is not None
+    return old.receipt.dataset_id
+
+
+def ask_and_stall(asker: WireClient, trigger: Path, reached: Path) -> str:
+    """Record a frame, ask for the stored ones, and return once that read stalls; the id of the dataset."""
+    ds = new_dataset_id()
+    asker.open("asked", ds)
+    asker.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
+    trigger.touch()
+    asker.send("stored", ds=ds)
+    until(reached.with_name("reached-read_key_page").exists, "the read of the index stalls")
+    return ds
+
+
 def test_frames_flow_while_reads_for_another_client_stall(tmp_path: Path) -> None:
     trigger, reached = tmp_path / "stall", tmp_path / "reached-"
     prelude = STALLING_READS.format(trigger=str(trigger), reached=str(reached))
     with DaemonProcess(tmp_path / "data", prelude=prelude, grace_s=60) as daemon, WireClient(daemon.endpoint) as asker:
-        with acqstream.create("old", endpoint=daemon.endpoint) as old:
-            old.put(image_of(0, SHAPE), time=0)
-        assert old.receipt is not None
-        ds = new_dataset_id()
-        asker.open("asked", ds)
-        asker.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
-        trigger.touch()
-        asker.send("stored", ds=ds)
-        until(reached.with_name("reached-read_key_page").exists, "the read of the index stalls")
-        asker.send("mirrors", ds=old.receipt.dataset_id, name="old")
+        old_id = store_old(daemon)
+        ask_and_stall(asker, trigger, reached)
+        asker.send("mirrors", ds=old_id, name="old")
         with acqstream.create("cells", endpoint=daemon.endpoint) as run:
             for number in range(COUNT):
                 run.put(image_of(number, SHAPE), time=number)
@@ -59,7 +71,7 @@ def test_frames_flow_while_reads_for_another_client_stall(tmp_path: Path) -> Non
         page = asker.wait_for("stored")
         assert page["keys"] == [{"time": 0}]
         told = asker.wait_for("mirrors")
-        assert (told["ds"], told["state"], told["mirrors"]) == (old.receipt.dataset_id, "COMPLETE", [])
+        assert (told["ds"], told["state"], told["mirrors"]) == (old_id, "COMPLETE", [])
     assert check_frames(run.path, lambda _: SHAPE) == COUNT
 
 
@@ -92,18 +104,11 @@ def test_a_page_that_another_producer_asked_for_is_not_sent(tmp_path: Path) -> N
         WireClient(daemon.endpoint) as first,
         WireClient(daemon.endpoint) as second,
     ):
-        with acqstream.create("old", endpoint=daemon.endpoint) as old:
-            old.put(image_of(0, SHAPE), time=0)
-        assert old.receipt is not None
-        ds = new_dataset_id()
-        first.open("cells", ds)
-        first.frame(ds, 0, image_of(0, SHAPE).tobytes(), SHAPE, {"time": 0})
-        trigger.touch()
-        first.send("stored", ds=ds)
-        until(reached.with_name("reached-read_key_page").exists, "the read of the index stalls")
-        assert second.open("cells", ds, resume=True, epoch=1)["t"] == "opened"
+        old_id = store_old(daemon)
+        ds = ask_and_stall(first, trigger, reached)
+        assert second.open("asked", ds, resume=True, epoch=1)["t"] == "opened"
         trigger.unlink()
-        second.send("mirrors", ds=old.receipt.dataset_id, name="old")  # read after the page, by the same thread
+        second.send("mirrors", ds=old_id, name="old")  # read after the page, by the same thread
         assert second.wait_for("stored", "mirrors", "error")["t"] == "mirrors"
 
 

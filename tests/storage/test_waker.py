@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -100,3 +101,21 @@ def test_an_interrupted_wake_does_not_silence_the_later_ones(waker: Waker, monke
 def test_waking_after_the_end_is_no_error(waker: Waker) -> None:
     waker.close()
     waker.wake()
+
+
+def test_a_descriptor_above_1023_can_be_waited_for() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this process may not open more than 1,024 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (descriptor := os.open(os.devnull, os.O_RDONLY)) < 1024:
+            stack.callback(os.close, descriptor)
+        stack.callback(os.close, descriptor)
+        waker = Waker()
+        stack.callback(waker.close)
+        assert waker.fileno() > 1023
+        waker.wake()
+        waker.wait(60.0)

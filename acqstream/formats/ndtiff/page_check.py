@@ -243,7 +243,7 @@ class PageCheck:
         self._compare(batch, "length of the pixels", values[:, _STRIP_BYTES], entries.lengths, entries.lengths >= 0)
         compression = values[:, _COMPRESSION]
         wrong = (compression == 1) != (entries.lengths >= 0)
-        self._tell_tag(batch, wrong, "the index has no compression, the page has TIFF compression", compression)
+        self._tell_tag(batch, wrong, "the index states another compression, the page has TIFF compression", compression)
         code = numbers["pixel_type"].astype(np.int64)
         known = (code >= 0) & (code < len(_SAMPLE_BITS))
         sample_bits = _SAMPLE_BITS[np.where(known, code, 0)]

@@ -15,7 +15,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.formats.wkw.header import HEADER_BYTES, Header
 
 ENTRY_BYTES = 8
-_MOST_EXPANSION = 255  # a byte of an LZ4 block stands for at most so many
+_MAX_EXPANSION = 255  # bytes that one byte of an LZ4 block can stand for
 
 
 def encode_jump_table(header: Header, lengths: Sequence[int]) -> bytes:
@@ -44,7 +44,7 @@ def decode_positions(data: bytes, first: int, header: Header, file_bytes: int, p
         text = f"jump table: block {first + entry} at byte {int(positions[entry])}, expected {floor} to {file_bytes}"
         raise CorruptDataset(text, path=path, offset=table_position(first + entry))
     lengths = np.diff(positions.astype(np.int64))
-    least = -(-header.block_bytes // _MOST_EXPANSION)
+    least = -(-header.block_bytes // _MAX_EXPANSION)
     short = np.flatnonzero(lengths < least)
     if len(short):
         entry = int(short[0])

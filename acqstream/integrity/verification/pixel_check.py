@@ -46,7 +46,7 @@ class PixelCheck:
     """Reads with one thread and hashes with another; both release the interpreter while they run."""
 
     def __init__(self, journal: JournalContent, report: CheckReport, limit: int | None = None) -> None:
-        """limit: only so many frames, in order of arrival."""
+        """limit: maximum of frames to hash, in order of arrival; None for all."""
         self._journal = journal
         self._report = report
         numbers = np.flatnonzero(journal.is_frame)[:limit]
