@@ -34,7 +34,7 @@ def _default_view_memory_mb() -> int:
 
 
 def _default_runtime() -> Path:
-    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
+    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "LOCALAPPDATA"):  # the last one on Windows
         value = os.environ.get(name)
         if value:
             return Path(value.split(":")[0]) / ("" if name == "RUNTIME_DIRECTORY" else "acqstream")

@@ -24,6 +24,7 @@ KEEPALIVE_S = 10, 5, 3  # seconds of silence, then the interval of probes, and t
 UNREACHABLE_AFTER_MS = 25_000  # the sum of those; also the limit for data that the peer does not acknowledge
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
+SHUTDOWN_SUFFIX = ".shutdown"
 _QUEUE_IN = 65_536  # messages that may wait per peer, far more than a window allows: docs/decisions/018
 _QUEUE_OUT = 1000
 MAX_SUBSCRIPTION_BYTES = 4096  # a topic is the id of a dataset
@@ -54,9 +55,9 @@ class Endpoints:
             self.bound = [self._bind(self.producers, endpoint) for endpoint in config.endpoints]
             self.ipc = next((f"ipc://{path}" for path in self._names), "")
             if config.ipc and not self.ipc and zmq.has("ipc"):
-                self.ipc = self._bind(self.producers, f"ipc://{self._local_path(config, IPC_SUFFIX)}")
+                self.ipc = self._bind(self.producers, f"ipc://{self._socket_path(config, IPC_SUFFIX)}")
             if config.shared_memory and SharedMemoryServer.is_possible():
-                self.memory_server = SharedMemoryServer(self._local_path(config, MEMORY_SUFFIX))
+                self.memory_server = SharedMemoryServer(self._socket_path(config, MEMORY_SUFFIX))
             self._bind_remote(config)  # after the local ones: listeners bound from here on require keys
             self.events_endpoint = self._bind(self.events, self._events_name(config))
         except BaseException:
@@ -72,6 +73,13 @@ class Endpoints:
         """Return the identity of each local socket by path. Clients compare it with the file that they see."""
         paths = [*self._names, *([self.memory_server.path] if self.memory_server is not None else [])]
         return {str(path): socket_identity(path) for path in paths}
+
+    def local_path(self, config: DaemonConfig, suffix: str) -> Path:
+        """Return a path in the runtime directory that is this daemon's own. Creates the directory if it is missing."""
+        port = self.bound[0].rpartition(":")[2]
+        runtime = config.runtime.absolute()
+        make_runtime_folder(runtime)
+        return runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
 
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets, waiting up to linger_ms for last messages to leave. Repeated calls do nothing."""
@@ -114,7 +122,7 @@ class Endpoints:
     def _events_name(self, config: DaemonConfig) -> str:
         """Return the endpoint of events: no tcp if the configuration has none, since all users reach loopback ports."""
         if all(endpoint.startswith("ipc:") for endpoint in config.endpoints):
-            return f"ipc://{self._local_path(config, EVENTS_SUFFIX)}"
+            return f"ipc://{self._socket_path(config, EVENTS_SUFFIX)}"
         return "tcp://127.0.0.1:*"
 
     def _bind(self, socket: zmq.Socket[bytes], endpoint: str) -> str:
@@ -128,17 +136,13 @@ class Endpoints:
             self._names.append(Path(name).absolute())
         return bound
 
-    def _local_path(self, config: DaemonConfig, suffix: str) -> Path:
-        """Return the path of a socket in the runtime directory. Creates the directory if it is missing."""
-        runtime = config.runtime.absolute()
-        port = self.bound[0].rpartition(":")[2]
-        path = runtime / f"{port if port.isdigit() else os.getpid()}{suffix}"
+    def _socket_path(self, config: DaemonConfig, suffix: str) -> Path:
+        path = self.local_path(config, suffix)
         if len(os.fsencode(path)) > MAX_IPC_PATH:
             text = (
                 f"socket path {path} is too long; expected at most {MAX_IPC_PATH} bytes: set `runtime` to a shorter one"
             )
             raise ConfigError(text)
-        make_runtime_folder(runtime)
         return path
 
 

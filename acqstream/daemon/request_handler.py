@@ -18,20 +18,21 @@ from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirr
 from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.shared_memory_server import offered_memory
+from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol import requests
-from acqstream.protocol.replies import Closed, Error, MirrorsReply, StatusReply
+from acqstream.protocol.replies import Closed, Error, MirrorsReply, ShutdownReply, StatusReply
 from acqstream.protocol.session import Event
 
 logger = logging.getLogger("acqstream.daemon")
 
 
 class RequestHandler:
-    """Answers one request at a time. daemon_status returns the status of the daemon."""
+    """Answers one request at a time. daemon_status returns the status of the daemon; stop makes it end."""
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class RequestHandler:
         registry: AcquisitionRegistry,
         *,
         announcer: Announcer,
+        shutdown_file: ShutdownFile,
+        stop: Callable[[], None],
         daemon_status: Callable[[], DaemonStatus],
     ) -> None:
         self.is_stopping = False  # no acquisition is opened any more
@@ -51,6 +54,8 @@ class RequestHandler:
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._registry = registry
         self._announcer = announcer
+        self._shutdown_file = shutdown_file
+        self._stop_daemon = stop
         self._daemon_status = daemon_status
         self._open_requests = OpenRequests(config, directory, resources)
 
@@ -59,7 +64,7 @@ class RequestHandler:
         try:
             match request:
                 case requests.Hello():
-                    self._announcer.send(peer, welcome(self._config, self._endpoints))
+                    self._announcer.send(peer, welcome(self._config, self._endpoints, self._shutdown_file))
                 case requests.Open():
                     self._open(peer, request)
                 case requests.Ping():
@@ -74,6 +79,8 @@ class RequestHandler:
                     self._registry.of_producer(peer, request.dataset_id).request_keys(request.at)
                 case requests.Stop():
                     self._stop(peer, request.name)
+                case requests.Shutdown():
+                    self._shutdown(peer, request)
                 case requests.Mirrors():
                     self._mirrors(peer, request)
         except AcqStreamError as error:
@@ -240,3 +247,13 @@ class RequestHandler:
             self._announcer.notify(acquisition, Error("stopped", reason, acquisition.dataset_id, fatal=True))
         else:
             acquisition.log.abandon("canceled", reason)  # it closes already; perhaps it waits for space
+
+    def _shutdown(self, peer: Peer, request: requests.Shutdown) -> None:
+        """End the daemon for whoever could read its key. Asking again does not hurry it, unlike a second signal."""
+        if not self._shutdown_file.has_key(request.key):
+            text = f"the key is not the one in {self._shutdown_file.path} on the daemon's machine"
+            raise AcquisitionRefused(text, code="denied")
+        self._announcer.send(peer, ShutdownReply(len(self._registry)))
+        if not self.is_stopping:
+            logger.info("a shutdown request came: %d acquisitions are finished first", len(self._registry))
+            self._stop_daemon()

@@ -16,7 +16,7 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.connection_guard import ConnectionGuard
 from acqstream.daemon.crashed_datasets import recover_all
 from acqstream.daemon.data_directory import DataDirectory
-from acqstream.daemon.endpoints import Endpoints
+from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.message_receiver import MessageReceiver
@@ -24,6 +24,7 @@ from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.service import Service
+from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
 from acqstream.model.status import DaemonStatus
@@ -54,6 +55,8 @@ class Server:
             on_recovered()
             self.endpoints = Endpoints(config)
             undo.callback(self.endpoints.close)
+            self._shutdown_file = ShutdownFile(self.endpoints.local_path(config, SHUTDOWN_SUFFIX))
+            undo.callback(self._shutdown_file.close)
             self._waker = Waker()
             undo.callback(self._waker.close)
             self._resources = Resources(config, disk or LocalDisk(), self._waker.wake)
@@ -94,6 +97,8 @@ class Server:
             resources,
             registry,
             announcer=announcer,
+            shutdown_file=self._shutdown_file,
+            stop=self.stop,
             daemon_status=self._daemon_status,
         )
         reception = Reception(producers, registry, announcer, max_payload_bytes=max_payload_bytes)
@@ -152,6 +157,7 @@ class Server:
         self._resources.reads.close()
         self._resources.load.close()
         self._resources.space.close(is_disk_well=not self._registry)
+        self._shutdown_file.close()  # first: once tcp is closed, the next daemon may write its own
         self.endpoints.close(FAREWELL_MS)
         self._waker.close()
         self._service.close()

@@ -6,13 +6,14 @@ from acqstream import __version__
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.machine import boot_id
+from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.protocol.replies import Welcome
 from acqstream.protocol.requests import PROTOCOL_VERSION
 
 
-def welcome(config: DaemonConfig, endpoints: Endpoints) -> Welcome:
+def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownFile) -> Welcome:
     return Welcome(
         version=PROTOCOL_VERSION,
         server=f"acqstream {__version__}",
@@ -26,4 +27,5 @@ def welcome(config: DaemonConfig, endpoints: Endpoints) -> Welcome:
         memory=str(endpoints.memory_server.path) if endpoints.memory_server is not None else "",
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
+        shutdown=str(shutdown_file.path),
     )

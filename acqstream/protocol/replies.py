@@ -29,6 +29,7 @@ class Welcome:
 
     memory is the path of the socket that takes shared memory, or empty. sockets identifies the files
     of all local sockets, by path: see `socket_identity`. max_skip is how many numbers one `skip` may declare.
+    shutdown is the path of the file with the key of a `shutdown` request; empty in older daemons.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Welcome:
     memory: str = ""
     sockets: Mapping[str, str] = field(default_factory=dict)
     max_skip: int = FIRST_MAX_SKIP
+    shutdown: str = ""
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -59,6 +61,7 @@ class Welcome:
             "memory": self.memory,
             "sockets": dict(self.sockets),
             "max_skip": self.max_skip,
+            "shutdown": self.shutdown,
         }
 
 
@@ -199,7 +202,17 @@ class MirrorsReply:
         return {"t": "mirrors", "ds": self.dataset_id, "state": str(self.state), "mirrors": mirrors}
 
 
-Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply
+@dataclass(frozen=True, slots=True)
+class ShutdownReply:
+    """The daemon ends. n_running acquisitions are finished first; then the connection is closed."""
+
+    n_running: int
+
+    def fields(self) -> dict[str, Any]:
+        return {"t": "shutdown", "n": self.n_running}
+
+
+Reply = Welcome | Opened | Ack | StoredPage | Warn | Error | Closed | StatusReply | MirrorsReply | ShutdownReply
 
 
 def _fitting(missing: Sequence[MissingFrames]) -> tuple[MissingFrames, ...]:
@@ -259,6 +272,7 @@ def _parse_welcome(fields: Fields) -> Welcome:
         fields.text("memory", ""),
         fields.text_map("sockets"),
         fields.integer("max_skip", FIRST_MAX_SKIP),
+        fields.text("shutdown", ""),
     )
 
 
@@ -327,4 +341,5 @@ _PARSERS: Mapping[str, Callable[[Fields], Reply]] = {
     "closed": _parse_closed,
     "status": _parse_status,
     "mirrors": _parse_mirrors,
+    "shutdown": lambda fields: ShutdownReply(fields.integer("n")),
 }

@@ -41,6 +41,7 @@ PROTOCOL_VERSION = 1
 _CHECKSUM = re.compile(r"[0-9a-fA-F]{16}")
 CloseStatus = Literal["completed", "canceled", "error"]
 CLOSE_STATUSES: tuple[CloseStatus, ...] = get_args(CloseStatus)
+MAX_SHUTDOWN_KEY = 200
 _MAX_NAME_LENGTH = 1000  # on the wire; `normal_name` allows fewer characters
 
 
@@ -113,6 +114,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Asks the daemon to end. key is the content of the file that `welcome.shutdown` names."""
+
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Mirrors:
     """Asks for the states of a dataset's mirrors, of a running acquisition or of one that has ended."""
 
@@ -120,7 +128,7 @@ class Mirrors:
     name: str
 
 
-Request = Hello | Open | Frame | FrameBatch | Skip | Patch | Close | Ping | Stored | Stop | Mirrors
+Request = Hello | Open | Frame | FrameBatch | Skip | Patch | Close | Ping | Stored | Stop | Shutdown | Mirrors
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
@@ -334,5 +342,6 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
     "ping": _parse_ping,
     "stored": lambda fields: Stored(take_dataset_id(fields), check_integer(fields.get("at", 0), "at")),
     "stop": lambda fields: Stop(_take_name(fields)),
+    "shutdown": lambda fields: Shutdown(take_text(fields, "key", max_length=MAX_SHUTDOWN_KEY)),
     "mirrors": lambda fields: Mirrors(take_dataset_id(fields), _take_name(fields)),
 }

@@ -18,8 +18,8 @@ from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.frame_batch import FrameBatch
-from acqstream.protocol.replies import Ack, Closed, Error, Opened, StatusReply, Welcome
-from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Skip, parse_request
+from acqstream.protocol.replies import Ack, Closed, Error, Opened, ShutdownReply, StatusReply, Welcome
+from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
 from tests.waiting import WAIT_S, until_notified
 
 WINDOW_BYTES = 2**30
@@ -32,6 +32,7 @@ class Behavior:
     boot: str = field(default_factory=boot_id)
     ipc: str = ""
     memory: str = ""
+    shutdown: str = ""
     sockets: dict[str, str] = field(default_factory=dict)
     limit: Limit = field(default_factory=lambda: Limit(10**9, 10**15))
     window_bytes: int = WINDOW_BYTES
@@ -143,8 +144,8 @@ class FakeDaemon:
             self._reply(peer, self._welcome())
         elif isinstance(request, Open):
             self._open(peer, request)
-        elif isinstance(request, Ping):
-            self._reply(peer, self.behavior.status)
+        elif isinstance(request, Ping | Shutdown):  # a shutdown is confirmed, and the fake stays
+            self._reply(peer, self.behavior.status if isinstance(request, Ping) else ShutdownReply(0))
         elif peer != self.peer:
             self._reply(peer, Error("unknown_ds", "no such acquisition here", self.dataset_id))
         elif isinstance(request, Frame):
@@ -167,7 +168,18 @@ class FakeDaemon:
     def _welcome(self) -> Welcome:
         b = self.behavior
         return Welcome(
-            1, "fake", ("ndtiff",), ("|u1", "<u2"), 2**20, b.max_payload, b.boot, b.ipc, "", b.memory, b.sockets
+            1,
+            "fake",
+            ("ndtiff",),
+            ("|u1", "<u2"),
+            2**20,
+            b.max_payload,
+            b.boot,
+            b.ipc,
+            "",
+            b.memory,
+            b.sockets,
+            shutdown=b.shutdown,
         )
 
     def _open(self, peer: bytes, request: Open) -> None:

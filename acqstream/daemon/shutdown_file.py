@@ -1,0 +1,39 @@
+"""The file whose content a `shutdown` request must have: only users who may read it may end the daemon."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from pathlib import Path
+
+from acqstream.errors import ConfigError
+from acqstream.protocol.shutdown_key import new_key
+from acqstream.storage.private_file import write_private
+
+logger = logging.getLogger("acqstream.daemon")
+
+
+class ShutdownFile:
+    """A key of this daemon's own in a file that its user alone can read, until `close`. docs/decisions/037.
+
+    Raises ConfigError if the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._key = new_key()
+        try:
+            write_private(path, self._key.encode("ascii") + b"\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error}; name another folder as `runtime`") from error
+
+    def has_key(self, key: str) -> bool:
+        """Return True if the key is that of the file, in a time that does not depend on the key."""
+        return hmac.compare_digest(key.encode("utf-8"), self._key.encode("ascii"))
+
+    def close(self) -> None:
+        """Remove the file. Without it the key is of no use to the next daemon, which makes its own."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("cannot remove %s: %s", self.path, error)
