@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +32,7 @@ from acqstream.bench.report import (
 from acqstream.bench.workload import Workload, workload_of
 from acqstream.errors import ConfigError
 from acqstream.model.acquisition_spec import DEFAULT_DURABILITY_S, DurabilityMode
+from acqstream.storage.platform.capabilities import sync_all
 
 PEER = "ndstorage"
 DATASET = "bench"
@@ -150,8 +149,7 @@ def run_folder(folder: Path, name: str) -> Iterator[Path]:
         yield place
     finally:
         shutil.rmtree(place)
-        if sys.platform != "win32":
-            os.sync()  # a file system may tell the disk now what it can forget
+        sync_all()  # a file system may tell the disk now what it can forget
 
 
 def bench_report(

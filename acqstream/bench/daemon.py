@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import time
@@ -17,6 +16,7 @@ from acqstream.bench.child_process import child_command, last_line
 from acqstream.bench.interruption import temporary_folder
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable
+from acqstream.storage.platform.capabilities import has_memory_files, has_terminate_signal
 
 _READY_S = 60.0
 _RETRY_S = 0.05
@@ -45,7 +45,7 @@ def transport_absent(transport: str) -> str:
     """Why this platform does not have it; empty if it does."""
     if transport != "tcp" and not zmq.has("ipc"):
         return "not on this platform"
-    return "not on this platform" if transport == "shm" and not hasattr(os, "memfd_create") else ""
+    return "not on this platform" if transport == "shm" and not has_memory_files() else ""
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
 
 
 def _stop(daemon: subprocess.Popen[bytes]) -> None:
-    if os.name == "posix":
+    if has_terminate_signal():
         daemon.terminate()
     else:
         daemon.kill()  # Windows has no signal that ends it gently; every frame is durable here

@@ -13,7 +13,9 @@ from types import FrameType
 
 import psutil
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+from acqstream.storage.platform.capabilities import interrupting_signals
+
+SIGNALS = interrupting_signals()
 
 _GONE_S = 10.0  # longer than a disk takes to let a killed process go
 

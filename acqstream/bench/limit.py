@@ -23,6 +23,7 @@ from acqstream.bench.measurement import Measurement, ProcessCost, latency_of
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.disk import LocalDisk, write_all
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.platform.capabilities import drop_from_cache
 
 WRITE_BYTES = 8 * 2**20
 BLOCK_BYTES = 4096
@@ -183,7 +184,7 @@ def measure_direct_reads(paths: Sequence[Path]) -> Measurement:
 def _measure_reads(paths: Sequence[Path], depth: int) -> Measurement:
     memory = [PageMemory(READ_BYTES).view for _ in range(depth)]
     for path in paths:
-        forget(path)
+        drop_from_cache(path)
     files = [BlockFile(path) for path in paths]
     places = [(file, offset) for file in files for offset in range(0, file.size(), READ_BYTES)]
 
@@ -210,14 +211,6 @@ def _measure_reads(paths: Sequence[Path], depth: int) -> Measurement:
     )
 
 
-def forget(path: Path) -> None:
-    """Take a file out of the page cache, where the system can; what is not yet on the disk stays."""
-    if hasattr(os, "posix_fadvise"):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-
 def measure_copy(sources: Sequence[Path], directory: Path) -> Measurement:
     """The better of one thread and two; its latency is that of a piece. The copy is deleted again."""
     runs = [_measure_copy(sources, directory / f"copy-{depth}", depth) for depth in (1, 2)]
@@ -227,7 +220,7 @@ def measure_copy(sources: Sequence[Path], directory: Path) -> Measurement:
 def _measure_copy(sources: Sequence[Path], path: Path, depth: int) -> Measurement:
     memory = [PageMemory(READ_BYTES).view for _ in range(depth)]
     for source in sources:
-        forget(source)
+        drop_from_cache(source)
     files = [BlockFile(source) for source in sources]
     sizes = [file.size() // BLOCK_BYTES * BLOCK_BYTES for file in files]
     starts = itertools.accumulate(sizes[:-1], initial=0)

@@ -17,7 +17,7 @@ from acqstream.bench import block_peer
 from acqstream.bench.block_peer import ROLE
 from acqstream.bench.child_process import run_measured, started_child, timeout_for
 from acqstream.bench.comparison import run_folder
-from acqstream.bench.limit import forget, measure_copy
+from acqstream.bench.limit import measure_copy
 from acqstream.bench.measurement import (
     GIGA,
     Measurement,
@@ -36,7 +36,8 @@ from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import KEPT_BYTES
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.allocator import keep_large_blocks
+from acqstream.storage.platform import keep_large_blocks
+from acqstream.storage.platform.capabilities import drop_from_cache
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
@@ -67,7 +68,7 @@ def measure_mirror(dataset: Path, out: Path, settings: Mapping[str, Any], memory
     count, frame_bytes = len(reader), reader.stored_frame(0)[1].payload_bytes
     reader.close()
     for stack in dataset.glob("*.tif"):
-        forget(stack)
+        drop_from_cache(stack)
     name = str(settings["format"])
     make = view_maker(ViewSpec(name, settings), container=out, memory_mb=memory_mb)
     reset_peak_memory()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.workload import Workload, run_workload
+from acqstream.storage.platform import FILES
 
 _CHUNK_BYTES = 8 * 2**20  # of tensorstore: small frames share chunks of this size, a larger frame is a chunk
 _SHARD_BYTES, _SHARD_FRAMES = 128 * 2**20, 256  # whichever is reached first
@@ -174,13 +175,12 @@ def force(folder: Path) -> None:
     """fsync of every file below `folder`, of every folder there, and of itself."""
     for parent, _, files in os.walk(folder, topdown=False):
         for name in files:
-            _sync(os.path.join(parent, name), os.O_RDWR)
-        if os.name == "posix":  # elsewhere folders cannot be opened
-            _sync(parent, os.O_RDONLY)
+            _sync(os.path.join(parent, name))
+        FILES.sync_directory(parent)
 
 
-def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

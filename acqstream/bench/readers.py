@@ -13,12 +13,13 @@ from typing import Any
 import psutil
 
 from acqstream.bench.child_process import hold
-from acqstream.bench.limit import forget, measure_direct_reads
+from acqstream.bench.limit import measure_direct_reads
 from acqstream.bench.measurement import Measurement, UsageMeter, latency_of
 from acqstream.dataset.dataset import open_dataset
 from acqstream.errors import AcquisitionFailed
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.storage.platform.capabilities import drop_from_cache
 
 ROLE = "reader"
 FIRST_AXES: dict[str, Any] = {"time": 0, "channel": "DAPI", "z": 0}
@@ -77,7 +78,7 @@ def measure_limit(path: Path) -> Measurement:
 def measure_frames(path: Path) -> Measurement:
     """All frames in order, nothing of them in the page cache."""
     for stack in path.glob("*.tif"):
-        forget(stack)
+        drop_from_cache(stack)
     total, durations_ns = 0, array("q")
     meter, started_ns = UsageMeter(os.getpid()), time.perf_counter_ns()
     before_ns = started_ns

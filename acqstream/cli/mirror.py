@@ -75,7 +75,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     from acqstream.formats.chunk_format import ChunkFormat
     from acqstream.formats.registry import find_format
     from acqstream.mirrors.mirror_view import KEPT_BYTES
-    from acqstream.storage.allocator import keep_large_blocks
+    from acqstream.storage.platform import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
     spec = ViewSpec(to, _settings(to, compression, blocks, option or []))

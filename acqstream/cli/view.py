@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from acqstream.storage.platform.capabilities import needs_display_variable
+
 _QTS = ("PyQt6", "PySide6", "PyQt5", "PySide2")
 
 
@@ -47,7 +49,7 @@ def why_no_window() -> str:
         return "napari is not installed (pip install 'acqstream[napari]' and a Qt, such as PyQt6)"
     if not any(find_spec(name) for name in _QTS):
         return f"napari has no Qt (pip install one of {', '.join(_QTS)})"
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if needs_display_variable() and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return "this session has no screen (neither DISPLAY nor WAYLAND_DISPLAY is set)"
     return ""
 

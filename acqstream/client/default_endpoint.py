@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from acqstream.errors import DaemonUnavailable
+from acqstream.storage.platform.capabilities import group_ids, has_local_sockets, user_id
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
 ENDPOINT_VARIABLE = "ACQSTREAM_ENDPOINT"
@@ -31,7 +32,7 @@ def find_endpoint(transport: str = "auto") -> str:
     from_environment = os.environ.get(ENDPOINT_VARIABLE)
     if from_environment:
         return from_environment
-    if transport == "tcp" or not hasattr(socket, "AF_UNIX"):
+    if transport == "tcp" or not has_local_sockets():
         return DEFAULT_ENDPOINT
     folders = list(_own_folders())
     for folder in folders:
@@ -55,7 +56,8 @@ def not_a_member(path: Path) -> str:
         status = _visible_parent(path)
     except OSError:
         return ""
-    if not hasattr(os, "getgroups") or status.st_gid in (os.getegid(), *os.getgroups()):
+    groups = group_ids()
+    if groups is None or status.st_gid in groups:
         return ""
     group = _group_name(status.st_gid)
     return (
@@ -73,7 +75,7 @@ def hint(endpoint: str) -> str:
 
 def _own_folders() -> Iterator[Path]:
     """Folders for the sockets of a daemon of this user, those that exist and belong to this user."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
+    user = user_id()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     candidates = [Path(runtime) / "acqstream"] if runtime else []
     candidates += [Path(f"/run/user/{user}/acqstream"), Path(tempfile.gettempdir()) / f"acqstream-{user}"]

@@ -16,6 +16,7 @@ from acqstream.errors import ConfigError, DaemonUnavailable
 from acqstream.protocol.encoding import decode_header
 from acqstream.protocol.replies import Reply, UnknownReply, parse_reply
 from acqstream.storage.path_trust import distrust
+from acqstream.storage.platform.capabilities import can_fork
 from acqstream.storage.waker import Waker
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _SOCKET_OPTIONS = {
 _LOST_EVENTS = zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 """The first follows a connection or its handshake. The second means that no process listens."""
 _TCP_SEND_BUFFER_BYTES = 4 * 2**20
-_IS_FORK_POSSIBLE = hasattr(os, "register_at_fork")
+_IS_FORK_POSSIBLE = can_fork()
 _open_links: dict[int, Link] = {}  # by id
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import zmq.utils.garbage  # noqa: F401
 
 from acqstream.errors import AcqStreamError
+from acqstream.storage.platform.capabilities import can_fork
 
 EXIT_PATIENCE_S = 5.0
 EXIT_REASON = "interpreter exit"
@@ -34,7 +35,7 @@ class OpenRun(Protocol):
 
 _open: set[OpenRun] = set()
 _lock = threading.RLock()  # a signal handler may close a run while its thread has it
-if hasattr(os, "register_at_fork"):
+if can_fork():
     os.register_at_fork(after_in_child=_open.clear)  # they are the parent's
 
 

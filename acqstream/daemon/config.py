@@ -16,6 +16,7 @@ from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.mirrors.view_kinds import check_view
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
+from acqstream.storage.platform.capabilities import user_id
 
 MAX_PORT = 65535
 _MAX_FILE_BYTES = 2**20
@@ -38,8 +39,7 @@ def _default_runtime() -> Path:
         value = os.environ.get(name)
         if value:
             return Path(value.split(":")[0]) / ("" if name == "RUNTIME_DIRECTORY" else "acqstream")
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"acqstream-{user}"
+    return Path(tempfile.gettempdir()) / f"acqstream-{user_id()}"
 
 
 class DaemonConfig(BaseModel):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.daemon.unfinished_memory import UnfinishedMemory
 from acqstream.daemon.watched_connection import WatchedConnection
+from acqstream.storage.platform.capabilities import has_process_files
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -62,7 +62,7 @@ class ConnectionGuard:
         self._is_watching = False
         self._memory: UnfinishedMemory | None = None
         self.monitor: zmq.Socket[bytes] | None = None
-        if sys.platform == "linux":
+        if has_process_files():
             self._memory = UnfinishedMemory() if measures else None
             self.monitor = guarded.get_monitor_socket(_EVENTS)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
+
+from acqstream.storage.platform.capabilities import has_descriptor_limit
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -12,7 +13,7 @@ MAX_DESCRIPTORS = 65536
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open descriptors up to MAX_DESCRIPTORS, or the hard limit; return the new limit."""
-    if sys.platform == "win32":
+    if not has_descriptor_limit():
         return MAX_DESCRIPTORS
     import resource
 

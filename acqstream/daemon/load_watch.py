@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 
 from acqstream.model.status import LoadStatus
+from acqstream.storage.platform.capabilities import has_niceness
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -69,7 +69,7 @@ class LoadWatch:
             disk=self._disk,
             disk_write_bytes_per_s=None if before is None else now.disk_write_bytes_per_s(before),
             disk_busy_percent=None if before is None else now.disk_busy_percent(before),
-            priority=f"nice {int(nice)}" if sys.platform != "win32" else _class_name(nice),
+            priority=f"nice {int(nice)}" if has_niceness() else _class_name(nice),
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import sys
+
+from acqstream.storage.platform.capabilities import has_process_files
 
 
 class _HeapInfo(ctypes.Structure):
@@ -21,13 +22,13 @@ class ProcessMemory:
     """Measures memory in use. Linux with glibc 2.33 or newer; elsewhere `is_possible` is False.
 
     Counts resident pages of no file and no shared memory, without free blocks of the heap. Memory that was allocated
-    but not touched does not count, nor does memory that the heap keeps for reuse (allocator.py).
+    but not touched does not count, nor does memory that the heap keeps for reuse (`keep_large_blocks`).
     """
 
     def __init__(self) -> None:
         self._heap_info = None
         self._pages = -1
-        if sys.platform != "linux":
+        if not has_process_files():
             return
         heap_info = getattr(ctypes.CDLL(None), "mallinfo2", None)
         if heap_info is None:

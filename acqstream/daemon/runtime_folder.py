@@ -8,6 +8,7 @@ from pathlib import Path
 
 from acqstream.errors import ConfigError
 from acqstream.storage.path_trust import distrust
+from acqstream.storage.platform.capabilities import effective_user_id
 
 _MODE = 0o700
 _REMEDY = "remove it, or set `runtime` to a folder of your own (mode 0700, or 0750 to admit a group)"
@@ -23,7 +24,8 @@ def make_runtime_folder(folder: Path) -> None:
         folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot create runtime directory {folder}: {error}") from error
-    if not hasattr(os, "geteuid"):
+    user = effective_user_id()
+    if user is None:
         return  # Windows: access control lists
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -37,9 +39,9 @@ def make_runtime_folder(folder: Path) -> None:
     finally:
         os.close(descriptor)
     found = f"it belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}"
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != user or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
-            f"runtime directory {folder} is not safe: {found}; expected user {os.geteuid()}, and write permission for "
+            f"runtime directory {folder} is not safe: {found}; expected user {user}, and write permission for "
             f"no other user, since others could replace the sockets; {_REMEDY}"
         )
     reason = distrust(folder)

@@ -14,7 +14,7 @@ from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.memory_limit import memory_limit_bytes
 from acqstream.daemon.server import Server
-from acqstream.storage.allocator import keep_large_blocks
+from acqstream.storage.platform import keep_large_blocks
 
 logger = logging.getLogger("acqstream.daemon")
 

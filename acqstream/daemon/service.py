@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from acqstream.model.cursors import Cursors
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
+from acqstream.storage.platform.capabilities import has_local_sockets
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -55,8 +56,8 @@ class ServiceManager:
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self._socket: socket.socket | None = None
         self._is_failure_logged = False
-        if name and hasattr(socket, "AF_UNIX"):
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | getattr(socket, "SOCK_CLOEXEC", 0))
+        if name and has_local_sockets():
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
         self.watchdog_s = _watchdog_s(environment) if self._socket is not None else None
 

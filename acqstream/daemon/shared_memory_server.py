@@ -27,6 +27,7 @@ from acqstream.storage.handover import (
     receive_descriptors,
     unavailable_reason,
 )
+from acqstream.storage.platform.capabilities import has_epoll
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -105,7 +106,7 @@ class SharedMemoryServer:
     @staticmethod
     def is_possible() -> bool:
         """Return True if this platform can hand memory over (Linux)."""
-        return not unavailable_reason() and hasattr(select, "epoll")
+        return not unavailable_reason() and has_epoll()
 
     def fileno(self) -> int:
         return self._ready.fileno()

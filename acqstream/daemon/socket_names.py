@@ -12,13 +12,14 @@ import stat
 from pathlib import Path
 
 from acqstream.errors import ConfigError
+from acqstream.storage.platform.capabilities import has_local_sockets
 
 logger = logging.getLogger("acqstream.daemon")
 
 
 def take_over(path: Path) -> None:
     """Remove the name that a killed daemon left. Raises ConfigError if it is anything else."""
-    if not hasattr(socket, "AF_UNIX"):
+    if not has_local_sockets():
         return  # this platform has no such sockets
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):

@@ -12,12 +12,13 @@ from collections.abc import Collection
 
 from acqstream.daemon.process_memory import ProcessMemory
 from acqstream.daemon.watched_connection import WatchedConnection
+from acqstream.storage.platform.capabilities import has_epoll
 
 SLACK_BYTES = 192 * 2**20  # of growth, besides the memory of acquisitions
 TIE_BYTES = 192 * 2**20  # further growth, until one of several suspects is chosen
 MAX_COST_OF_A_BYTE = 512  # memory for one byte on the wire: a part of 35 bytes that arrives alone
 MEASURE_S = 0.05  # interval of measurements: one takes up to half a millisecond
-_ARRIVAL = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET if hasattr(select, "epoll") else 0
+_ARRIVAL = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET if has_epoll() else 0
 
 
 class UnfinishedMemory:

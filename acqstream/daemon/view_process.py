@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import socket
 import sys
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.platform.capabilities import can_send_descriptors
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -71,8 +71,7 @@ class ViewProcess:
     @property
     def unavailable_reason(self) -> str:
         """Why this system cannot make views beside the log; empty where it can."""
-        is_available = hasattr(socket, "AF_UNIX") and hasattr(socket, "send_fds")
-        return "" if is_available else "this system has no sockets that descriptors can be sent over"
+        return "" if can_send_descriptors() else "this system has no sockets that descriptors can be sent over"
 
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""

@@ -39,8 +39,9 @@ from acqstream.log.recent_groups import RecentGroups
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
-from acqstream.storage.allocator import keep_large_blocks
 from acqstream.storage.handover import receive_orders
+from acqstream.storage.platform import keep_large_blocks
+from acqstream.storage.platform.capabilities import has_process_files
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewProgress, ViewState
@@ -240,7 +241,7 @@ def _close(run: ViewRun) -> None:
 
 def _die_with(parent: int) -> None:
     """Ask the system to kill this process when the daemon ends, in whatever way."""
-    if sys.platform == "linux":
+    if has_process_files():
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
@@ -249,7 +250,7 @@ def _die_with(parent: int) -> None:
 def _lower_priority() -> None:
     """Let this process yield before the daemon where processor time or memory are short."""
     os.nice(NICENESS)
-    if sys.platform == "linux":
+    if has_process_files():
         with contextlib.suppress(OSError):  # no /proc here
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import StorageError
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.platform import FILES
 from acqstream.storage.read_file import ReadFile
 
 BLOCK_BYTES = 4096  # alignment of offsets, lengths and memory; a multiple of the sector size of common disks
@@ -62,8 +63,8 @@ class BlockFile:
         self._direct = -1
         self._buffered = ReadFile(path)
         try:
-            self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT | os.O_NONBLOCK)
-        except (OSError, AttributeError):
+            self._direct = FILES.open_for_reading(os.fspath(path), direct=True)
+        except OSError:
             pass  # no direct I/O on this platform or file system; for any other reason the buffered read raises
 
     def size(self) -> int:
@@ -78,7 +79,7 @@ class BlockFile:
         done = 0
         while self._direct >= 0 and done < len(memory):
             try:
-                count = os.preadv(self._direct, [memory[done:]], offset + done)
+                count = FILES.pread_into(self._direct, memory[done:], offset + done)
             except OSError as error:
                 if error.errno == errno.EINVAL:  # opened for direct I/O, but not readable with it (FUSE)
                     break
@@ -91,4 +92,4 @@ class BlockFile:
 
     def __del__(self) -> None:
         if self._direct >= 0:
-            os.close(self._direct)
+            FILES.close(self._direct)

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from acqstream.errors import UnsupportedFeature
+from acqstream.storage.platform import FILES
 from acqstream.storage.remote_path import is_remote
 
-_DESCRIPTORS = "/proc/self/fd"
 _requested: ContextVar[bool | None] = ContextVar("follow_links", default=None)
 _current: ContextVar[Boundary | None] = ContextVar("boundary", default=None)
 
@@ -69,7 +69,7 @@ class Boundary:
 
     def check(self, path: Path, descriptor: int) -> None:
         """Raises UnsupportedFeature if the open file is not below the top."""
-        place = _real_place(path, descriptor)
+        place = FILES.real_path(descriptor, os.fspath(path))
         if _is_below(place, self._real):
             return
         self._real = os.path.realpath(self.top)  # the dataset may have been moved since
@@ -80,13 +80,6 @@ class Boundary:
 
 def _boundary(top: Path, follows: bool) -> Boundary:
     return Boundary(top, follows=follows)
-
-
-def _real_place(path: Path, descriptor: int) -> str:
-    try:
-        return os.readlink(f"{_DESCRIPTORS}/{descriptor}")
-    except OSError:  # not Linux
-        return os.path.realpath(path)
 
 
 def _is_below(place: str, folder: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 
 from acqstream.storage.disk import LocalDisk
@@ -16,13 +15,13 @@ class DryDisk(LocalDisk):
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         if create:
-            return os.open(os.devnull, os.O_RDWR)
+            return self.open_null()
         try:
             return super().open(path, create=False)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
-            return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+            return self.open_for_reading(path)
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
         return sum(len(buffer) for buffer in buffers)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from acqstream.storage.huge_pages import map_file
+from acqstream.storage.platform.capabilities import has_memory_files, names_socket_peers, uninherited_descriptors_flag
 
 PAGE_BYTES = 4096
 MAX_LINE_BYTES = 65536
@@ -40,9 +41,9 @@ _MAX_DESCRIPTORS = 16  # in one call; more of one message are closed by the kern
 
 def unavailable_reason() -> str:
     """Return what this system lacks for memory files to be handed over; empty if it lacks nothing."""
-    if not hasattr(os, "memfd_create"):
+    if not has_memory_files():
         return "this system has no memory files that can be sealed (memfd)"
-    return "" if hasattr(socket, "SO_PEERCRED") else "this system does not name the peer of a local socket"
+    return "" if names_socket_peers() else "this system does not name the peer of a local socket"
 
 
 # Memory.
@@ -53,7 +54,7 @@ def make_sealed_memory(length: int) -> tuple[memoryview, int]:
 
     The caller owns the descriptor. The pages stay while any view of them does. Raises OSError.
     """
-    if not hasattr(os, "memfd_create"):
+    if not has_memory_files():
         raise OSError(unavailable_reason())
     import fcntl
 
@@ -148,7 +149,7 @@ def receive_descriptors(connection: socket.socket, max_bytes: int) -> tuple[byte
     (`socket.recv_fds` would let children inherit them.) Raises OSError.
     """
     capacity = socket.CMSG_SPACE(_MAX_DESCRIPTORS * _DESCRIPTOR.size)
-    data, extras, _, _ = connection.recvmsg(max_bytes, capacity, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    data, extras, _, _ = connection.recvmsg(max_bytes, capacity, uninherited_descriptors_flag())
     rights = [content for level, kind, content in extras if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
     return data, [number for content in rights for (number,) in _DESCRIPTOR.iter_unpack(content)]
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from acqstream.storage.handover import seal_memory
 from acqstream.storage.huge_pages import map_file
+from acqstream.storage.platform import map_private
+from acqstream.storage.platform.capabilities import has_memory_files
 
 _STRONGLY_ORDERED = frozenset({"x86_64", "amd64"})
 
@@ -28,7 +30,7 @@ class PageMemory:
             self.view = map_file(self.descriptor, length, is_ours=True)
             seal_memory(self.descriptor)
         else:
-            self.view = _map_private(length)
+            self.view = map_private(length)
         # One byte a page brings the page in; assigning through numpy releases no lock but takes 0.1 s per GiB.
         np.frombuffer(self.view, dtype=np.uint8)[:: mmap.PAGESIZE] = 0
 
@@ -41,22 +43,10 @@ class PageMemory:
             os.close(descriptor)  # the mapping stays while there are views
 
 
-def _map_private(length: int) -> memoryview:
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return memoryview(mmap.mmap(-1, length))
-    region = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            region.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: small ones do as well
-    return memoryview(region)
-
-
 def _memory_file(length: int) -> tuple[int | None, str]:
     """A descriptor and "", or None and the reason."""
     machine = platform.machine().lower()
-    if not hasattr(os, "memfd_create"):
+    if not has_memory_files():
         return None, "this system has no memory files that can be sealed (memfd)"
     if machine not in _STRONGLY_ORDERED:
         # Readers find out without a lock whether bytes were overwritten: stores must be seen in their order.

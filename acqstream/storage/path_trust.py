@@ -6,9 +6,10 @@ stranger can replace the socket and receive what is sent to it.
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
+
+from acqstream.storage.platform.capabilities import effective_user_id
 
 _ROOT_USER = 0
 _MAX_LINKS = 40  # as Linux
@@ -22,9 +23,10 @@ def distrust(path: Path) -> str:
     users may write, which must have the sticky bit (/tmp), entries of root and of the present user count only. Also
     empty where nothing exists at the path, and on systems without user ids (Windows).
     """
-    if not hasattr(os, "geteuid"):
+    user = effective_user_id()
+    if user is None:
         return ""
-    trusted = (_ROOT_USER, os.geteuid())
+    trusted = (_ROOT_USER, user)
     folder, links = Path(path.anchor or Path.cwd().anchor), 0
     names = list(reversed((Path.cwd() / path).parts[1:]))
     try:

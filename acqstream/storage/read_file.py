@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-import threading
 from pathlib import Path
 from typing import cast
 
 from acqstream.errors import CorruptDataset, DatasetError, StorageError
 from acqstream.storage.boundary import check_boundary
+from acqstream.storage.platform import FILES
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
-
-# O_NONBLOCK: opening a pipe without a writer would wait forever.
-_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-_HAS_PREADV = hasattr(os, "preadv")
 
 
 def is_absent(error: StorageError) -> bool:
@@ -31,7 +26,7 @@ class ReadFile:
     `RemotePath` gives a `RemoteFile`.
     """
 
-    __slots__ = ("_descriptor", "_seek_lock", "path")
+    __slots__ = ("_descriptor", "path")
 
     def __new__(cls, path: Path) -> ReadFile:
         # Here and not in a factory: every caller that opens a path of a dataset reads remote ones, too.
@@ -40,13 +35,12 @@ class ReadFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1  # `close` and `__del__` run also if opening fails
-        self._seek_lock = threading.Lock()
         try:
-            self._descriptor = os.open(path, _FLAGS)
-            mode = os.fstat(self._descriptor).st_mode
+            self._descriptor = FILES.open_for_reading(os.fspath(path))
+            is_regular = FILES.status(self._descriptor).is_regular
         except OSError as error:
             raise StorageError.wrap(error, str(path), "open for reading") from error
-        if not stat.S_ISREG(mode):  # a pipe or device would block, or never end
+        if not is_regular:  # a pipe or device would block, or never end
             self.close()
             raise CorruptDataset("is not a regular file", path=str(path))
         try:
@@ -58,7 +52,7 @@ class ReadFile:
     def size(self) -> int:
         """Length of the file now, in bytes."""
         try:
-            return os.fstat(self._descriptor).st_size
+            return FILES.size(self._descriptor)
         except OSError as error:
             raise StorageError.wrap(error, str(self.path), "get the size") from error
 
@@ -69,20 +63,18 @@ class ReadFile:
     def is_in_place(self) -> bool:
         """True if the path still leads to this file: it was neither removed nor replaced."""
         try:
-            own, current = os.fstat(self._descriptor), os.stat(self.path)
+            own, current = FILES.status(self._descriptor), FILES.path_status(os.fspath(self.path))
         except FileNotFoundError:
             return False
         except OSError as error:
             raise StorageError.wrap(error, str(self.path), "get the status") from error
-        if os.path.samestat(own, current):
-            return True
         # Some network file systems give a file a new number at each look: length and time decide then.
-        return (own.st_size, own.st_mtime_ns) == (current.st_size, current.st_mtime_ns)
+        return own.identity == current.identity or own[1:] == current[1:]
 
     def modified_s(self) -> float:
         """Time of the last write, in seconds since 1970."""
         try:
-            return os.fstat(self._descriptor).st_mtime
+            return FILES.status(self._descriptor).modified_ns / 1e9
         except OSError as error:
             raise StorageError.wrap(error, str(self.path), "get the time of change") from error
 
@@ -90,13 +82,12 @@ class ReadFile:
         """The bytes [offset, offset + count), fewer at the end of the file."""
         # Bounded by the file before memory is taken: a stranger's count may be anything.
         count = max(0, min(count, self.size() - offset))
-        if _HAS_PREADV:
-            try:
-                data = os.pread(self._descriptor, count, offset)
-            except OSError as error:
-                raise StorageError.wrap(error, str(self.path), f"read at byte {offset}") from error
-            if len(data) == count:  # one call and no copy, the usual case; a short read continues below
-                return data
+        try:
+            data = FILES.pread(self._descriptor, count, offset)
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), f"read at byte {offset}") from error
+        if len(data) == count:  # one call and no copy, the usual case; a short read continues below
+            return data
         buffer = bytearray(count)
         length = self.read_into(offset, memoryview(buffer))
         return bytes(memoryview(buffer)[:length])
@@ -106,7 +97,7 @@ class ReadFile:
         done = 0
         try:
             while done < len(buffer):
-                count = self._read_once(offset + done, buffer[done:])
+                count = FILES.pread_into(self._descriptor, buffer[done:], offset + done)
                 if count == 0:
                     break
                 done += count
@@ -114,20 +105,11 @@ class ReadFile:
             raise StorageError.wrap(error, str(self.path), f"read at byte {offset + done}") from error
         return done
 
-    def _read_once(self, offset: int, buffer: memoryview) -> int:
-        if _HAS_PREADV:
-            return os.preadv(self._descriptor, [buffer], offset)
-        with self._seek_lock:  # a descriptor has one position: no other thread may move it in between
-            os.lseek(self._descriptor, offset, os.SEEK_SET)
-            data = os.read(self._descriptor, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            FILES.close(descriptor)
 
     def __del__(self) -> None:
         self.close()

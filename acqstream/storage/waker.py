@@ -9,6 +9,8 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from acqstream.storage.platform.capabilities import has_eventfd, has_poll
+
 _ONE = (1).to_bytes(8, "little")  # counts as a number above 0 in either byte order
 _DRAIN_BYTES = 4096
 
@@ -28,7 +30,7 @@ class Waker:
         # Bound calls, so that a wake runs no further Python function.
         self._write: Callable[[], object]
         self._read: Callable[[], object]
-        if hasattr(os, "eventfd"):
+        if has_eventfd():
             # A file object: a handler may close it in the middle of `wake`, and the number be given to another file.
             event = io.FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
             self._files = (event,)
@@ -59,7 +61,7 @@ class Waker:
 
     def wait(self, timeout_s: float) -> None:
         """Return once woken, after timeout_s seconds at the latest."""
-        if hasattr(select, "poll"):  # select takes no descriptor from 1024 on
+        if has_poll():  # select takes no descriptor from 1024 on
             poll = select.poll()
             poll.register(self._descriptor, select.POLLIN)
             poll.poll(timeout_s * 1000)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, DiskFull, StorageError
-from acqstream.storage import lock
 from acqstream.storage.lock import LOCK_NAME, DirectoryLock, is_locked
+from acqstream.storage.platform import FILES
 
 HOLD = """
 import sys
@@ -65,11 +65,11 @@ def test_a_missing_directory_is_a_storage_error(tmp_path: Path) -> None:
 
 
 def test_where_its_holder_cannot_be_noted_nobody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(_fd: int, _content: bytes) -> int:
+    def no_space(_fd: int, _content: object, _offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskFull, match="No space left"):
-        patch.setattr(os, "write", no_space)
+        patch.setattr(FILES, "pwritev", no_space)
         DirectoryLock(str(tmp_path))
     DirectoryLock(str(tmp_path)).close()  # there is space again
 
@@ -87,6 +87,6 @@ def test_a_held_file_is_seen_and_left_alone(tmp_path: Path) -> None:
 def test_whoever_asks_does_not_keep_a_holder_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`is_locked` has the lock for an instant, and the holder happens to come just then."""
     answers = iter([False, False, True])
-    monkeypatch.setattr(lock, "try_lock", lambda _: next(answers))
+    monkeypatch.setattr(FILES, "try_lock", lambda _: next(answers))
     DirectoryLock(str(tmp_path)).close()
     assert next(answers, None) is None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from acqstream.storage.disk import LocalDisk, write_all
+from acqstream.storage.disk import Disk, LocalDisk, write_all
+from acqstream.storage.platform import Files
+from acqstream.storage.platform.posix_files import PosixFiles
+from acqstream.storage.platform.windows_files import WindowsFiles
 from tests.storage.scripted_disk import ScriptedDisk
 
 BLOCK = 4096
@@ -112,10 +116,9 @@ def test_where_reserving_fails_for_want_of_space_it_says_so(path: str) -> None:
         disk.close(fd)
 
 
-def test_platforms_without_positional_calls(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pwritev", "pread", "fdatasync"):
-        monkeypatch.delattr(os, name, raising=False)
-    disk = LocalDisk()
+@pytest.mark.parametrize("kind", [Files, PosixFiles, WindowsFiles])
+def test_files_of_each_system_write_and_read_at_places(path: str, kind: Callable[[], Disk]) -> None:
+    disk = kind()
     fd = disk.open(path, create=True)
     assert write_all(disk, fd, [b"abc", b"", b"defg"], 2) == 9
     disk.fdatasync(fd)

@@ -8,14 +8,14 @@ import pytest
 
 from acqstream.errors import DatasetError, StorageError
 from acqstream.storage import read_file
+from acqstream.storage.platform import Files
+from acqstream.storage.platform.windows_files import WindowsFiles
 from acqstream.storage.read_file import ReadFile
 
 
-@pytest.fixture(params=[True, False], ids=["preadv", "seek"])
+@pytest.fixture(params=[Files, WindowsFiles])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadFile:
-    if request.param and not read_file._HAS_PREADV:
-        pytest.skip("no preadv on this platform")
-    monkeypatch.setattr(read_file, "_HAS_PREADV", request.param)
+    monkeypatch.setattr(read_file, "FILES", request.param())
     path = tmp_path / "data"
     path.write_bytes(bytes(range(100)))
     return ReadFile(path)

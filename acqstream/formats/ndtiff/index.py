@@ -15,7 +15,6 @@ Published when: all bytes of the entry are in the file.
 from __future__ import annotations
 
 import json
-import os
 import struct
 import sys
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CorruptDataset
 from acqstream.formats.ndtiff.pages import StackPage
 from acqstream.formats.ndtiff.stack_header import decode_text
+from acqstream.storage.platform.capabilities import has_drives
 from acqstream.storage.read_file import ReadFile
 
 INDEX_NAME = "NDTiff.index"
@@ -172,7 +172,7 @@ def encode_entry(axes: bytes, stack_name: str, page: StackPage, pixel_type: int,
 def plain_name(name: bytes, path: str, offset: int) -> str:
     """A stack file's name as text. Raises CorruptDataset if it could lead out of the dataset's folder."""
     text = decode_text(name)
-    drive = os.name == "nt" and ":" in text
+    drive = has_drives() and ":" in text
     if text in ("", ".", "..") or "/" in text or "\\" in text or "\0" in text or drive:
         raise CorruptDataset(f"{text!r} is not a plain file name", path=path, offset=offset)
     return text

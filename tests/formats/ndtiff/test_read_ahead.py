@@ -15,6 +15,8 @@ import pytest
 import acqstream
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff import read_ahead as read_ahead_module
+from acqstream.storage import block_file
+from acqstream.storage.platform.posix_files import PosixFiles
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
 
 
@@ -42,7 +44,7 @@ def test_frames_of_any_kind(folder: Folder, monkeypatch: pytest.MonkeyPatch, pie
     monkeypatch.setattr(read_ahead_module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(read_ahead_module, "_ROWS", 11)
     if not direct:
-        monkeypatch.delattr(os, "O_DIRECT", raising=False)
+        monkeypatch.setattr(block_file, "FILES", PosixFiles())
     kinds: list[tuple[tuple[int, ...], str]] = [((3, 4), "<u2"), ((5, 7), "|u1"), ((60, 70), "<u2"), ((2, 9, 3), "|u1")]
     for t in range(40):
         if t % 15 == 14:

@@ -1,0 +1,138 @@
+"""Abilities that a system has or lacks, one function each."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+
+# Sockets.
+
+
+def has_local_sockets() -> bool:
+    """True if sockets have names in the file system (unix(7)): not in Python for Windows."""
+    return hasattr(socket, "AF_UNIX")
+
+
+def can_send_descriptors() -> bool:
+    """True if open files can be sent over a local socket (SCM_RIGHTS)."""
+    return has_local_sockets() and hasattr(socket, "send_fds")
+
+
+def names_socket_peers() -> bool:
+    """True if the system names the process and user at the other end of a local socket (SO_PEERCRED)."""
+    return hasattr(socket, "SO_PEERCRED")
+
+
+def uninherited_descriptors_flag() -> int:
+    """The flag of recvmsg(2) for descriptors that no child inherits; 0 where the system has none (macOS)."""
+    return getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+def has_epoll() -> bool:
+    return hasattr(select, "epoll")
+
+
+def has_poll() -> bool:
+    """True if poll(2) exists. select(2) takes no descriptor from 1024 on, except on Windows."""
+    return hasattr(select, "poll")
+
+
+def has_eventfd() -> bool:
+    """True for Linux with Python 3.10 or newer (eventfd(2))."""
+    return hasattr(os, "eventfd")
+
+
+# Memory and processes.
+
+
+def has_memory_files() -> bool:
+    """True if memory can be shared by a descriptor, and sealed (memfd_create(2))."""
+    return hasattr(os, "memfd_create")
+
+
+def can_fork() -> bool:
+    """True if a process can go on as two, with the open files and locks of the first."""
+    return hasattr(os, "register_at_fork")
+
+
+def has_process_files() -> bool:
+    """True if /proc describes processes and /sys the machine, as on Linux (proc(5))."""
+    return sys.platform == "linux"
+
+
+def has_niceness() -> bool:
+    """True if a priority is a nice value; Windows has priority classes."""
+    return sys.platform != "win32"
+
+
+def has_descriptor_limit() -> bool:
+    """True if the open descriptors of a process have a limit that can be raised (getrlimit(2))."""
+    return sys.platform != "win32"
+
+
+def has_terminate_signal() -> bool:
+    """True if a process can be asked to end by SIGTERM; Windows would kill it."""
+    return sys.platform != "win32"
+
+
+def interrupting_signals() -> tuple[signal.Signals, ...]:
+    """Signals that ask a program to end: of the terminal, of a manager, of a closed terminal."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+# Files and users.
+
+
+def has_file_modes() -> bool:
+    """True if files have an owner and mode bits; Windows has access control lists."""
+    return os.name == "posix"
+
+
+def has_drives() -> bool:
+    """True if a colon in a name stands for a drive or a stream of a file (Windows)."""
+    return os.name == "nt"
+
+
+def user_id() -> int:
+    """The real user; 0 where users have no numbers (Windows)."""
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def effective_user_id() -> int | None:
+    """The user whose rights this process has; None where users have no numbers (Windows)."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def group_ids() -> frozenset[int] | None:
+    """The groups whose rights this process has; None where groups have no numbers (Windows)."""
+    return frozenset((os.getegid(), *os.getgroups())) if hasattr(os, "getgroups") else None
+
+
+def needs_display_variable() -> bool:
+    """True if a window needs DISPLAY or WAYLAND_DISPLAY in the environment."""
+    return sys.platform == "linux"
+
+
+# The page cache.
+
+
+def sync_all() -> None:
+    """Let the system write all it has in memory to its disks; nothing on Windows."""
+    if hasattr(os, "sync"):
+        os.sync()
+
+
+def drop_from_cache(path: Path) -> None:
+    """Take a file out of the page cache where the system can; what is not yet on the disk stays. Raises OSError."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

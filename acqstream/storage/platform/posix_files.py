@@ -1,0 +1,157 @@
+"""Files of a POSIX system, by descriptors: what Linux and macOS have in common."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# O_NONBLOCK: opening a pipe without a writer would wait forever. Regular files ignore it.
+# By getattr, so that this module can be imported on Windows, where tests compare its names.
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_NO_WAIT = _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
+
+
+class FileStatus(NamedTuple):
+    """The state of a file. identity is equal for two names or descriptors of one file."""
+
+    identity: tuple[int, int]
+    is_regular: bool
+    size: int
+    modified_ns: int
+
+
+class PosixFiles:
+    """Calls on files of the system. Offsets and lengths are bytes; all methods raise OSError.
+
+    A descriptor belongs to the caller until `close`. Children do not inherit it.
+    """
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        """A descriptor for reading and writing. create: the file must not exist. direct: past the page cache."""
+        flags = os.O_RDWR | _CLOSE_ON_EXEC | self._direct_flag(path, direct)
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return os.open(path, flags, 0o666)
+
+    def open_for_reading(self, path: str, *, direct: bool = False) -> int:
+        """A descriptor for reading; a pipe does not block."""
+        return os.open(path, os.O_RDONLY | _NO_WAIT | self._direct_flag(path, direct))
+
+    def open_lock_file(self, path: str) -> int:
+        """A descriptor for reading and writing; the file is created where it is missing. A pipe does not block."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | _NO_WAIT, 0o666)
+
+    def open_null(self) -> int:
+        """A descriptor that takes all writes and has no content."""
+        return os.open(os.devnull, os.O_RDWR | _CLOSE_ON_EXEC)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
+        """Bytes written; may be fewer than given."""
+        return os.pwritev(fd, buffers, offset)
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        """Bytes read; may be fewer than asked for, and are none at the end of the file."""
+        return os.pread(fd, length, offset)
+
+    def pread_into(self, fd: int, buffer: memoryview, offset: int) -> int:
+        """Bytes read into `buffer`; may be fewer than it takes, and are 0 at the end of the file."""
+        return os.preadv(fd, [buffer], offset)
+
+    def fdatasync(self, fd: int) -> None:
+        """Force written data and the length of the file to the disk."""
+        os.fsync(fd)
+
+    def reserve(self, fd: int, offset: int, length: int) -> bool:
+        """Allocate blocks without changing the visible length. False where the file system cannot."""
+        return False
+
+    def truncate(self, fd: int, length: int) -> None:
+        os.ftruncate(fd, length)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def status(self, fd: int) -> FileStatus:
+        """The status of an open file."""
+        return _status(os.fstat(fd))
+
+    def path_status(self, path: str) -> FileStatus:
+        """The status of the file that `path` leads to, through links."""
+        return _status(os.stat(path))
+
+    def real_path(self, fd: int, path: str) -> str:
+        """The real place of an open file, which was opened as `path`."""
+        return os.path.realpath(path)
+
+    def data_ranges(self, fd: int, size: int) -> list[tuple[int, int]]:
+        """Byte ranges [start, end) with data in a file of `size` bytes; the bytes between them read as zeros.
+
+        The complete file is one range where the file system reports no holes (lseek(2), SEEK_DATA).
+        """
+        if size and not hasattr(os, "SEEK_DATA"):
+            return [(0, size)]
+        ranges: list[tuple[int, int]] = []
+        end = 0
+        while end < size:
+            try:
+                start = os.lseek(fd, end, os.SEEK_DATA)
+                end = os.lseek(fd, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                    break
+                if error.errno in (errno.EINVAL, errno.ENOTSUP):
+                    return [(0, size)]
+                raise
+            ranges.append((start, end))
+        return ranges
+
+    def try_lock(self, fd: int) -> bool:
+        """Lock an open file against other processes until it is closed; False if another one has locked it."""
+        import fcntl  # not on Windows, where this module is imported by tests
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename a file or folder; a file at `target` is replaced."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Force the names in a folder to the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that this user can still write to the file system of `path`."""
+        status = os.statvfs(path)
+        # f_bavail, not f_bfree: the blocks kept for root are not ours.
+        return status.f_bavail * status.f_frsize
+
+    def _direct_flag(self, path: str, direct: bool) -> int:
+        """The flag of open(2) for direct I/O; raises OSError (EINVAL) if `direct` and the system has none."""
+        if direct:
+            raise OSError(errno.EINVAL, "no direct I/O on this platform", path)
+        return 0
+
+
+def _status(status: os.stat_result) -> FileStatus:
+    identity = (status.st_dev, status.st_ino)
+    return FileStatus(identity, stat.S_ISREG(status.st_mode), status.st_size, status.st_mtime_ns)
