@@ -18,7 +18,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests import unforced
+from tests import unforced, windows_like
 from tests.live.daemon_process import DaemonProcess
 from tests.live.nursery import nursery
 from tests.waiting import FreeSeconds
@@ -107,6 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("ACQSTREAM_TEST_SEED", str(random.randrange(10**6)))
     config.stash[began_key] = time.monotonic()
     unforced.force_nothing()
+    windows_like.begin()
     # A copy of the real stderr: while a test runs, pytest has put a file in its place.
     stream = os.fdopen(os.dup(sys.__stderr__.fileno()), "w") if sys.__stderr__ else sys.stderr
     config.stash[watchdog_key] = Watchdog(stream)

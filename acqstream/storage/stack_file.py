@@ -1,7 +1,8 @@
 """A stack file in writing: complete blocks, direct I/O where the system has it, space reserved ahead.
 
-The file is created under a private name and renamed when its header is complete, so no reader meets a stack without
-header. Its visible length never runs ahead of its data.
+The file is created under a private name. When its header is complete it is closed, renamed and opened again, because
+Windows renames no open file; so no reader meets a stack without header. Its visible length never runs ahead of its
+data.
 """
 
 from __future__ import annotations
@@ -57,8 +58,13 @@ class StackFile:
         self.write([header], 0)
         self.sync()
         try:
+            self.close()
             self._disk.replace(self._private, self.path)
             self._has_name = True
+            self._fd = self._disk.open(self.path, create=False, direct=self.direct)
+            # Windows frees the space beyond the end of a file that is closed. Elsewhere this finds it reserved.
+            if self._can_reserve and self._reserved > self.end:
+                self._allocate(0, self._reserved)
             self._disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
@@ -133,13 +139,14 @@ class StackFile:
         start = max(self._reserved, needed)
         length = min(step, self._limit_bytes - start)  # a stack never grows beyond its limit
         length -= length % DIRECT_STEP_BYTES
-        start_reserve = self._reserved
-        total = start + length - start_reserve
-        if total <= 0:
-            return
+        total = start + length - self._reserved
+        if total > 0:
+            self._allocate(self._reserved, total)
+
+    def _allocate(self, offset: int, length: int) -> None:
         try:
-            self._can_reserve = self._disk.reserve(self._fd, start_reserve, total)
-            self._reserved = start_reserve + total if self._can_reserve else 0
+            self._can_reserve = self._disk.reserve(self._fd, offset, length)
+            self._reserved = offset + length if self._can_reserve else 0
         except OSError:
             # Too little space for a step: free the reserved part. The write itself reports a full disk.
             self._can_reserve = False
