@@ -15,7 +15,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset
 from acqstream.storage.json_file import read_small_file
-from acqstream.storage.platform.capabilities import has_file_modes
+from acqstream.storage.platform import exposure
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -87,8 +87,8 @@ class _Authenticator(ThreadAuthenticator):
 
 def _load_server_key(path: Path) -> tuple[bytes, bytes]:
     try:
-        if has_file_modes() and path.stat().st_mode & 0o007:
-            raise ConfigError(f"server_key: every user can read {path}; set mode 600 (chmod) and make new keys")
+        if reason := exposure(path):
+            raise ConfigError(f"server_key: {reason}, and make new keys")
         read_small_file(path, _MAX_KEY_FILE_BYTES)
         public, secret = load_certificate(path)
     except (CorruptDataset, OSError, ValueError) as error:

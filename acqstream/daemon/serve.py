@@ -14,7 +14,7 @@ from acqstream.daemon.descriptors import raise_descriptor_limit
 from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.memory_limit import memory_limit_bytes
 from acqstream.daemon.server import Server
-from acqstream.storage.platform import keep_large_blocks
+from acqstream.storage.platform import STOP_SIGNALS, console_watch, keep_large_blocks
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -22,15 +22,18 @@ KEPT_HEAP_BYTES = 256 * 2**20  # frames in the sockets, between the kernel and t
 
 
 def serve(config: DaemonConfig) -> ExitStatus:
-    """Run a daemon until SIGTERM or SIGINT. Raises ConfigError or DatasetLocked before it starts."""
+    """Run a daemon until a signal, a shutdown request or the end of its console.
+
+    Raises ConfigError or DatasetLocked before it starts.
+    """
     keep_large_blocks(KEPT_HEAP_BYTES)
     raise_descriptor_limit()
     start = _Start()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, start.cancel)
+    for number in STOP_SIGNALS:
+        signal.signal(number, start.cancel)
     server = Server(config, on_recovered=start.note_recovered)
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda _number, _frame: server.stop())
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda _number, _frame: server.stop())
     if start.is_canceled:
         server.stop()
     threading.excepthook = partial(_note_thread_error, server)
@@ -39,11 +42,12 @@ def serve(config: DaemonConfig) -> ExitStatus:
         text = "MemoryMax of this service is %d MiB; its configuration needs at least %d MiB: raise MemoryMax"
         logger.warning(text, limit_bytes // 2**20, config.max_memory_mb)
     logger.info("listening on %s, data in %s", ", ".join(server.endpoints.all), server.directory.path)
-    return server.run()
+    with console_watch(server.stop):
+        return server.run()
 
 
 class _Start:
-    """SIGTERM or SIGINT before the daemon is ready: recovery may be interrupted anywhere, making sockets may not."""
+    """A signal to end before the daemon is ready: recovery may be interrupted anywhere, making sockets may not."""
 
     def __init__(self) -> None:
         self.is_canceled = self._is_recovered = False

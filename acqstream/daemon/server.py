@@ -104,9 +104,13 @@ class Server:
         reception = Reception(producers, registry, announcer, max_payload_bytes=max_payload_bytes)
         self._receiver = MessageReceiver(producers, self._guard, registry, self._handler, reception)
 
-    def stop(self) -> None:
-        """Finish all acquisitions, then leave `run`; a second call leaves it at once."""
-        self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else self._stop_timeout_s)
+    def stop(self, max_s: float | None = None) -> None:
+        """Finish all acquisitions, then leave `run`, after at most max_s seconds; a second call leaves it at once.
+
+        max_s: by default that of the configuration.
+        """
+        timeout_s = self._stop_timeout_s if max_s is None else min(max_s, self._stop_timeout_s)
+        self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else timeout_s)
         self._is_stopping = self._handler.is_stopping = True
         self._waker.wake()
 

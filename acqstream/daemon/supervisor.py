@@ -8,6 +8,7 @@ from functools import partial
 from acqstream.daemon.acquisition import ActiveAcquisition
 from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
+from acqstream.daemon.awake import Awake
 from acqstream.daemon.exit_status import ExitStatus, exit_status_of
 from acqstream.daemon.resources import Resources
 from acqstream.errors import StorageError
@@ -31,6 +32,7 @@ class Supervisor:
         self._announcer = announcer
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._status_at_s = 0.0
+        self._awake = Awake()
 
     def poll_ms(self, idle_ms: int) -> int:
         """Return how long the loop may sleep."""
@@ -43,6 +45,7 @@ class Supervisor:
             self._status_at_s = now_s
         running = tuple(self._registry)
         self._space.running = running
+        self._awake.keep(bool(running))
         self._reads.look_after(now_s)
         for acquisition in running:
             self._look_after(acquisition, now_s, is_status_due=is_status_due)

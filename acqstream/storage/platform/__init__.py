@@ -1,4 +1,4 @@
-"""The operating system: files, memory, and what sockets and processes can do.
+"""The operating system: files, memory, how it ends a program, and what sockets and processes can do.
 
 No other package asks which system it runs on. Each subject has a module per system (`linux_files`, `windows_files`),
 and this module chooses the one to use. `capabilities` has a function for each ability that some systems lack.
@@ -10,15 +10,35 @@ import sys
 
 if sys.platform == "win32":
     from acqstream.storage.platform.windows_files import WindowsFiles as Files
+    from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
+    from acqstream.storage.platform.windows_secrets import create_private, exposure
+    from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake
 elif sys.platform == "linux":
     from acqstream.storage.platform.linux_files import LinuxFiles as Files
+    from acqstream.storage.platform.linux_identity import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
+    from acqstream.storage.platform.posix_secrets import create_private, exposure
+    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
 else:
     from acqstream.storage.platform.macos_files import MacFiles as Files
+    from acqstream.storage.platform.macos_identity import boot_id
     from acqstream.storage.platform.macos_memory import keep_large_blocks, map_private
+    from acqstream.storage.platform.posix_secrets import create_private, exposure
+    from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
 
 FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""
 
-__all__ = ["FILES", "Files", "keep_large_blocks", "map_private"]
+__all__ = [
+    "FILES",
+    "STOP_SIGNALS",
+    "Files",
+    "boot_id",
+    "console_watch",
+    "create_private",
+    "exposure",
+    "keep_awake",
+    "keep_large_blocks",
+    "map_private",
+]

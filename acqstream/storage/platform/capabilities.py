@@ -88,11 +88,6 @@ def interrupting_signals() -> tuple[signal.Signals, ...]:
 # Files and users.
 
 
-def has_file_modes() -> bool:
-    """True if files have an owner and mode bits; Windows has access control lists."""
-    return os.name == "posix"
-
-
 def has_drives() -> bool:
     """True if a colon in a name stands for a drive or a stream of a file (Windows)."""
     return os.name == "nt"
