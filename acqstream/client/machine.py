@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from acqstream.protocol.replies import Welcome
 from acqstream.protocol.socket_identity import socket_identity
+from acqstream.storage import platform
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 IPC = "ipc://"
 
 
 def boot_id() -> str:
     """Identifies this machine until it starts again; empty where the platform has none."""
-    try:
-        return _BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""
+    return platform.boot_id()
 
 
 def has_equal_boot(welcome: Welcome) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 import zmq
 
-from acqstream.client.machine import boot_id
+from acqstream.client import machine
 from acqstream.model.cursors import Cursors, Limit
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.model.status import DaemonStatus
@@ -29,7 +29,7 @@ WINDOW_BYTES = 2**30
 class Behavior:
     """What the fake does. Changed by tests while it runs; every field is read anew for every message."""
 
-    boot: str = field(default_factory=boot_id)
+    boot: str = field(default_factory=machine.boot_id)
     ipc: str = ""
     memory: str = ""
     shutdown: str = ""

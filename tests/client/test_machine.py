@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.client import machine
 from acqstream.client.machine import is_same_machine, is_socket_of
 from acqstream.protocol.replies import Welcome, parse_reply
 from acqstream.protocol.requests import Open
 from acqstream.protocol.socket_identity import socket_identity
+from acqstream.storage import platform
 from tests.client.fake_daemon import FakeDaemon
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs local sockets")
@@ -26,10 +26,8 @@ OURS, OTHER = "the boot id seen here", "the boot id seen there"
 
 
 @pytest.fixture(autouse=True)
-def _boot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "boot_id"
-    path.write_text(OURS)
-    monkeypatch.setattr(machine, "_BOOT_ID", path)
+def _boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "boot_id", lambda: OURS)
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ def test_same_machine(path: Path, boot: str, way: str, identified: bool, has_mem
 
 
 def test_a_platform_without_boot_ids_is_not_the_same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_BOOT_ID", Path("/no such file"))
+    monkeypatch.setattr(platform, "boot_id", lambda: "")
     assert not is_same_machine(welcome(""), TCP, has_memory=False)
 
 
