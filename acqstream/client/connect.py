@@ -210,7 +210,9 @@ class Connector:
             return Handover(why=f"transport={self.transport!r} was requested")
         if not welcome.memory:
             return Handover(why="the daemon takes no shared memory")
-        if not is_socket_of(welcome, welcome.memory):
+        # A socket with a name is looked up; an address on loopback proves itself, as the daemon then knows the token.
+        is_near = is_loopback(self.endpoint) if is_loopback(welcome.memory) else is_socket_of(welcome, welcome.memory)
+        if not is_near:
             return _no_way_to(welcome)
         return self.memory.hand_over(welcome.memory, max(0.1, _sooner(deadline, _HANDOVER_S) - time.monotonic()))
 
@@ -229,7 +231,7 @@ class Connector:
 
 def _no_way_to(welcome: Welcome) -> Handover:
     """The reason why this program does not see the daemon's socket for memory at its path."""
-    if not has_equal_boot(welcome):
+    if is_loopback(welcome.memory) or not has_equal_boot(welcome):
         return Handover(why="the daemon is on another machine")
     is_other = os.path.exists(welcome.memory)  # or the daemon is being replaced
     problem = "the socket there is of another daemon" if is_other else "the socket is missing"

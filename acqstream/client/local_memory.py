@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import weakref
@@ -14,9 +13,10 @@ from typing import Any, Self
 
 from acqstream.errors import ProtocolError
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage.handover import make_sealed_memory, peer_credentials
+from acqstream.storage.handover import close_handle, make_sealed_memory
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.path_trust import distrust
+from acqstream.storage.platform import memory_listener
 
 
 class LocalMemory:
@@ -26,14 +26,14 @@ class LocalMemory:
     """
 
     def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
-        self._descriptor = -1
+        self._handle = -1
         self._finalizer: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that failed to start
         self.pages: memoryview | None
         self.private_why = why_not
         if shared:
             try:
-                self.pages, self._descriptor = make_sealed_memory(size)
-                self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+                self.pages, self._handle = make_sealed_memory(size)
+                self._finalizer = weakref.finalize(self, close_handle, self._handle)
                 self.private_why = ""
                 return
             except OSError as error:
@@ -43,40 +43,32 @@ class LocalMemory:
     def close(self) -> None:
         """End handing over. The pages are freed with their last user."""
         self.pages = None
-        self._descriptor = -1
+        self._handle = -1
         if self._finalizer is not None:
             self._finalizer()
 
-    def hand_over(self, path: str, timeout_s: float) -> Handover:
-        """Hand the memory to the daemon whose socket is at `path`, which has timeout_s to answer."""
-        reason = self.private_why or distrust(Path(path))
-        if reason:
+    def hand_over(self, address: str, timeout_s: float) -> Handover:
+        """Hand the memory to the daemon that listens at `address`, which has timeout_s to answer."""
+        distrusted = distrust(Path(address)) if memory_listener.HAS_NAME else ""
+        if reason := self.private_why or distrusted:
             return Handover(why=reason)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        token = secrets.token_hex(16)
+        connection: socket.socket | None = None
         try:
-            connection.settimeout(timeout_s)
-            connection.connect(path)
-            _check_listener(connection, path)
-            token = secrets.token_hex(16)
-            socket.send_fds(connection, [wire.encode_handover(token)], [self._descriptor])
-            answer = connection.recv(wire.MAX_HANDOVER_BYTES)
+            connection = memory_listener.connect_to(address, timeout_s)
+            message = wire.encode_handover(token, memory_listener.named_handle(self._handle))
+            memory_listener.send_memory(connection, message, self._handle)
+            answer = memory_listener.receive_answer(connection, wire.MAX_HANDOVER_BYTES)
             if not answer:
                 raise ConnectionResetError("the daemon has closed the connection")
             wire.parse_handover_answer(answer)
         except (OSError, ProtocolError) as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             return Handover(
-                why=f"{path}: {_reason(error)}", is_broken=isinstance(error, ConnectionError | TimeoutError)
+                why=f"{address}: {_reason(error)}", is_broken=isinstance(error, ConnectionError | TimeoutError)
             )
         return Handover(connection, token)
-
-
-def _check_listener(connection: socket.socket, path: str) -> None:
-    """Raises PermissionError unless the process that listens is root's, ours, or that of the socket's owner."""
-    process, user, _ = peer_credentials(connection)
-    owner = os.lstat(path).st_uid
-    if user not in (0, os.geteuid(), owner):
-        raise PermissionError(f"process {process} of user {user} listens there; the socket belongs to user {owner}")
 
 
 def _reason(error: OSError | ProtocolError) -> str:

@@ -14,6 +14,7 @@ from acqstream.daemon.runtime_folder import make_runtime_folder
 from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
+from acqstream.storage.platform import memory_listener
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
@@ -57,7 +58,8 @@ class Endpoints:
             if config.ipc and not self.ipc and zmq.has("ipc"):
                 self.ipc = self._bind(self.producers, f"ipc://{self._socket_path(config, IPC_SUFFIX)}")
             if config.shared_memory and SharedMemoryServer.is_possible():
-                self.memory_server = SharedMemoryServer(self._socket_path(config, MEMORY_SUFFIX))
+                has_name = memory_listener.HAS_NAME
+                self.memory_server = SharedMemoryServer(self._socket_path(config, MEMORY_SUFFIX) if has_name else None)
             self._bind_remote(config)  # after the local ones: listeners bound from here on require keys
             self.events_endpoint = self._bind(self.events, self._events_name(config))
         except BaseException:
@@ -71,7 +73,8 @@ class Endpoints:
 
     def identities(self) -> dict[str, str]:
         """Return the identity of each local socket by path. Clients compare it with the file that they see."""
-        paths = [*self._names, *([self.memory_server.path] if self.memory_server is not None else [])]
+        memory_path = self.memory_server.path if self.memory_server is not None else None
+        paths = [*self._names, *([memory_path] if memory_path is not None else [])]
         return {str(path): socket_identity(path) for path in paths}
 
     def local_path(self, config: DaemonConfig, suffix: str) -> Path:

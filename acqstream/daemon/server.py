@@ -173,7 +173,7 @@ class Server:
         poller.register(self.endpoints.events, zmq.POLLIN)
         poller.register(self._waker.fileno(), zmq.POLLIN)
         if self.endpoints.memory_server is not None:
-            poller.register(self.endpoints.memory_server.fileno(), zmq.POLLIN)
+            self.endpoints.memory_server.register_with(lambda one: poller.register(one, zmq.POLLIN), poller.unregister)
         for guard in (self._guard, self._events_guard):
             if guard.monitor is not None:
                 poller.register(guard.monitor, zmq.POLLIN)  # a new connection is watched from its first byte

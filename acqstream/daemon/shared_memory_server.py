@@ -1,17 +1,15 @@
 """Receives memory that producers on this machine hand over, until their `open` names it. Used by the loop only.
 
-One message each way over a local socket; docs/protocol.md, "Shared memory". The file system decides which users may
-connect (mode 0660 in the runtime directory); the credentials of the peer are checked as well.
+One message each way over a local socket; docs/protocol.md, "Shared memory". The platform decides who may connect and
+how memory arrives (`storage.platform.linux_memory_listener`, `windows_memory_listener`).
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import select
-import socket
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -20,18 +18,11 @@ from pathlib import Path
 from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage.handover import (
-    map_sealed_memory,
-    peer_credentials,
-    peer_groups,
-    receive_descriptors,
-    unavailable_reason,
-)
-from acqstream.storage.platform.capabilities import has_epoll
+from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory
+from acqstream.storage.platform import memory_listener
 
 logger = logging.getLogger("acqstream.daemon")
 
-SOCKET_MODE = 0o660
 MAX_VISITORS = 64
 VISIT_S = 10.0
 """Memory that no `open` names is dropped after this time, or when its producer disconnects."""
@@ -39,20 +30,20 @@ VISIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProducerMemory:
-    """A producer's memory, mapped read-only. generation is its number here; descriptor is for the view process."""
+    """A producer's memory, mapped read-only. generation is its number here; handle is for the view process."""
 
     generation: int
     view: memoryview
-    descriptor: int
+    handle: int
 
     @staticmethod
-    def map(generation: int, descriptor: int) -> ProducerMemory:
-        """Map memory; the caller keeps its descriptor. Raises OSError or ValueError if it is not safe to use."""
-        view = map_sealed_memory(descriptor)
-        duplicate = os.dup(descriptor)
+    def map(generation: int, handle: int) -> ProducerMemory:
+        """Map memory; the caller keeps its handle. Raises OSError or ValueError if it is not safe to use."""
+        view = map_sealed_memory(handle)
+        duplicate = duplicate_handle(handle)
         memory = ProducerMemory(generation, view, duplicate)
-        # The kernel closes it when the process exits.
-        weakref.finalize(memory, os.close, duplicate).atexit = False
+        # The system closes it when the process exits.
+        weakref.finalize(memory, close_handle, duplicate).atexit = False
         return memory
 
     def part(self, place: wire.MemoryPlace, length: int) -> memoryview:
@@ -76,7 +67,7 @@ class ProducerMemory:
 class _Visitor:
     """A connection and the memory that it handed over. refusal, if not empty, is sent instead of taking any."""
 
-    socket: socket.socket
+    peer: memory_listener.MemoryPeer
     until_s: float
     refusal: str
     token: str = ""
@@ -84,115 +75,105 @@ class _Visitor:
 
 
 class SharedMemoryServer:
-    """Listens at `path`. Raises ConfigError if it cannot. The descriptor `fileno` is readable when `serve` has work."""
+    """Listens at `path`, or where the platform chooses if it uses no names. Raises ConfigError if it cannot.
 
-    def __init__(self, path: Path) -> None:
+    address is where clients connect, for `welcome`.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self._numbers = count(1)
         self._visitors: dict[int, _Visitor] = {}
-        socket_names.take_over(path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        if path is not None:
+            socket_names.take_over(path)
         try:
-            self._listener.bind(str(path))
-            path.chmod(SOCKET_MODE)  # in time: no process can connect before `listen`
-            self._group = path.stat().st_gid
-            self._listener.listen(16)
+            self._listener = memory_listener.MemoryListener(path)
         except OSError as error:
-            self._listener.close()
-            raise ConfigError(f"cannot listen on {path} for shared memory: {error}") from error
-        self._ready = select.epoll()
-        self._ready.register(self._listener, select.EPOLLIN)
+            raise ConfigError(f"cannot listen on {path or 'loopback'} for shared memory: {error}") from error
+        self.address = self._listener.address
 
     @staticmethod
     def is_possible() -> bool:
-        """Return True if this platform can hand memory over (Linux)."""
-        return not unavailable_reason() and has_epoll()
+        """Return True if this platform can hand memory over (Linux, Windows)."""
+        return memory_listener.is_possible()
 
-    def fileno(self) -> int:
-        return self._ready.fileno()
+    def register_with(self, register: Callable[[int], None], unregister: Callable[[int], None]) -> None:
+        """Register the sockets that the loop polls: any of them is readable when `serve` has work."""
+        self._listener.register_with(register, unregister)
 
     def close(self) -> None:
-        socket_names.remove(self.path)
-        for descriptor in list(self._visitors):
-            self._dismiss(descriptor)
-        self._ready.close()
+        if self.path is not None:
+            socket_names.remove(self.path)
+        for number in list(self._visitors):
+            self._dismiss(number)
         self._listener.close()
 
     def take(self, token: str) -> ProducerMemory:
         """Return the memory that was handed over with this token. Raises ProtocolError (bad_memory) if none was."""
-        for descriptor, visitor in self._visitors.items():
+        for number, visitor in self._visitors.items():
             if visitor.token == token and visitor.memory is not None:
                 memory = visitor.memory
-                self._dismiss(descriptor)
+                self._dismiss(number)
                 return memory
         raise ProtocolError("no memory was handed over to this daemon with the token named", code="bad_memory")
 
     def serve(self, now_s: float) -> None:
         """Handle connections and messages that have arrived; never waits."""
-        for descriptor, _ in self._ready.poll(0):
-            if descriptor == self._listener.fileno():
-                self._admit(now_s)
-            else:
-                self._receive(descriptor)
-        for descriptor in [key for key, visitor in self._visitors.items() if now_s > visitor.until_s]:
-            self._dismiss(descriptor)
+        has_arrivals, senders = self._listener.ready()
+        for number in senders:
+            self._receive(number)
+        if has_arrivals:
+            self._admit(now_s)
+        for number in [key for key, visitor in self._visitors.items() if now_s > visitor.until_s]:
+            self._dismiss(number)
 
     def _admit(self, now_s: float) -> None:
         try:
-            connection, _ = self._listener.accept()
+            peer = self._listener.accept()
         except OSError as error:
             logger.warning("a producer's connection for shared memory failed: %s", error)
             return
-        connection.setblocking(False)
         # Above MAX_VISITORS a visitor gets an answer; above twice as many not even that, to bound descriptors.
         if len(self._visitors) >= 2 * MAX_VISITORS:
-            connection.close()
+            peer.close()
             return
-        self._visitors[connection.fileno()] = _Visitor(connection, now_s + VISIT_S, self._refusal(connection))
-        self._ready.register(connection, select.EPOLLIN)
+        is_full = len(self._visitors) >= MAX_VISITORS
+        refusal = f"{MAX_VISITORS} producers are handing over memory, which is the limit; try again" if is_full else ""
+        self._visitors[peer.socket.fileno()] = _Visitor(peer, now_s + VISIT_S, refusal or peer.refusal())
+        self._listener.watch(peer)
 
-    def _refusal(self, connection: socket.socket) -> str:
-        """Return why this peer is refused; empty for the daemon's user, root, and members of the socket's group."""
-        if len(self._visitors) >= MAX_VISITORS:
-            return f"{MAX_VISITORS} producers are handing over memory, which is the limit; try again"
-        process, user, group = peer_credentials(connection)
-        if user in (0, os.geteuid()) or self._group in (group, *peer_groups(connection)):
-            return ""
-        return f"process {process} of user {user} is neither of the daemon's user nor of the socket's group"
-
-    def _receive(self, descriptor: int) -> None:
+    def _receive(self, number: int) -> None:
         """Receive one message; take its memory, or refuse it and disconnect."""
-        visitor = self._visitors[descriptor]
-        connection = visitor.socket
-        descriptors: list[int] = []
+        visitor = self._visitors[number]
         try:
-            message, descriptors = receive_descriptors(connection, wire.MAX_HANDOVER_BYTES)
-            if not message:
-                self._dismiss(descriptor)
+            message = visitor.peer.receive(wire.MAX_HANDOVER_BYTES)
+            if message is None:
                 return
-            visitor.token, visitor.memory = self._take_in(message, descriptors, visitor.refusal)
+            if not message:
+                self._dismiss(number)
+                return
+            visitor.token, visitor.memory = self._take_in(message, visitor)
         except (ProtocolError, OSError, ValueError) as error:
             logger.warning("a producer's memory was refused: %s", error)
-            _answer(connection, wire.encode_not_taken(str(error)))
-            self._dismiss(descriptor)
+            _answer(visitor.peer, wire.encode_not_taken(str(error)))
+            self._dismiss(number)
         else:
-            _answer(connection, wire.encode_taken(visitor.memory.generation, len(visitor.memory.view)))
+            _answer(visitor.peer, wire.encode_taken(visitor.memory.generation, len(visitor.memory.view)))
+
+    def _take_in(self, message: bytes, visitor: _Visitor) -> tuple[str, ProducerMemory]:
+        if visitor.refusal:  # after the message was read: closing a connection with unread messages drops the answer
+            raise ProtocolError(visitor.refusal)
+        token, named = wire.parse_handover(message)
+        handle = visitor.peer.take_memory(named)
+        try:
+            return token, ProducerMemory.map(next(self._numbers), handle)
         finally:
-            for received in descriptors:  # the mapping keeps its own duplicate
-                os.close(received)
+            close_handle(handle)  # the memory keeps its own duplicate
 
-    def _take_in(self, message: bytes, descriptors: list[int], refusal: str) -> tuple[str, ProducerMemory]:
-        if refusal:  # after the message was read: closing a connection with unread messages would drop the answer
-            raise ProtocolError(refusal)
-        token = wire.parse_handover(message)
-        if len(descriptors) != 1:
-            raise ProtocolError(f"{len(descriptors)} descriptors came with the message; expected one, of the memory")
-        return token, ProducerMemory.map(next(self._numbers), descriptors[0])
-
-    def _dismiss(self, descriptor: int) -> None:
-        visitor = self._visitors.pop(descriptor)
-        self._ready.unregister(descriptor)
-        visitor.socket.close()
+    def _dismiss(self, number: int) -> None:
+        visitor = self._visitors.pop(number)
+        self._listener.forget(visitor.peer)
+        visitor.peer.close()
 
 
 def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -> tuple[ProducerMemory | None, str]:
@@ -207,6 +188,6 @@ def offered_memory(server: SharedMemoryServer | None, offer: wire.MemoryOffer) -
         return None, str(error)
 
 
-def _answer(connection: socket.socket, message: bytes) -> None:
+def _answer(peer: memory_listener.MemoryPeer, message: bytes) -> None:
     with suppress(OSError):  # the peer disconnected: its `open` will not come either
-        connection.send(message)
+        peer.send(message)

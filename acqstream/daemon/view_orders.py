@@ -62,7 +62,7 @@ class ViewOrders:
         """Send the producer's memory, if the job has one."""
         if job.lent is not None and self._is_sharing:
             order = {"t": "lend", "id": job.number, "address": address_of(job.lent.view)}
-            _send_memory(worker, order, job.lent.descriptor)
+            _send_memory(worker, order, job.lent.handle)
 
 
 def _send_memory(worker: WorkerProcess, order: dict[str, Any], *descriptors: int) -> bool:

@@ -23,8 +23,8 @@ from acqstream.log.recent_groups import GroupTable
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
+from acqstream.storage.handover import orders_unavailable_reason
 from acqstream.storage.memory import PageMemory
-from acqstream.storage.platform.capabilities import can_send_descriptors
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -71,7 +71,7 @@ class ViewProcess:
     @property
     def unavailable_reason(self) -> str:
         """Why this system cannot make views beside the log; empty where it can."""
-        return "" if can_send_descriptors() else "this system has no sockets that descriptors can be sent over"
+        return orders_unavailable_reason()
 
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""

@@ -24,7 +24,7 @@ def welcome(config: DaemonConfig, endpoints: Endpoints, shutdown_file: ShutdownF
         boot=boot_id(),
         ipc=endpoints.ipc,
         events=endpoints.events_endpoint,
-        memory=str(endpoints.memory_server.path) if endpoints.memory_server is not None else "",
+        memory=endpoints.memory_server.address if endpoints.memory_server is not None else "",
         sockets=endpoints.identities(),
         max_skip=MAX_NUMBER,
         shutdown=str(shutdown_file.path),

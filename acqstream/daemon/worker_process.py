@@ -17,6 +17,7 @@ from typing import Any
 
 import acqstream
 from acqstream.storage.handover import OrderSender
+from acqstream.storage.platform import child_process
 
 _READ_BYTES = 65536
 _MAX_READS = 16  # in one call of `reports`
@@ -30,22 +31,14 @@ class WorkerProcess:
     """One running view worker. is_ending: it was asked to end and takes no more orders."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start `command` with the numbers of the socket and of this process added. Raises OSError."""
+        """Start `command` with two arguments added, see `storage.platform`. Raises OSError."""
         self.is_ending = False
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._orders = OrderSender(self._connection)
-        self._pending = b""
-        with theirs:
-            arguments = [*command, str(theirs.fileno()), str(os.getpid())]
-            try:
-                # Called by the daemon's loop: the system ends the child with the thread that started it.
-                self._process = subprocess.Popen(
-                    arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=_environment()
-                )
-            except OSError:
-                self._connection.close()
-                raise
+        # Called by the daemon's loop: Linux ends the child with the thread that started it.
+        self._process = child_process.ChildProcess(command, _environment())
+        self._connection = self._process.connection
         self._connection.setblocking(False)
+        self._orders = OrderSender(self._connection, self._process.pid)
+        self._pending = b""
 
     @property
     def pid(self) -> int:
@@ -62,11 +55,11 @@ class WorkerProcess:
         since_s = self._orders.blocked_since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
-    def order(self, order: dict[str, Any], *descriptors: int) -> None:
-        """Queue an order. Descriptors are duplicated, as theirs may be closed before it is sent. Raises OSError."""
+    def order(self, order: dict[str, Any], *handles: int) -> None:
+        """Queue an order. Handles are duplicated, as they may be closed before it is sent. Raises OSError."""
         if self.is_ending:
             return
-        self._orders.add(order, *descriptors)
+        self._orders.add(order, *handles)
 
     def send(self) -> None:
         """Send the queued orders, as far as the socket takes them now."""
@@ -118,9 +111,10 @@ class WorkerProcess:
         return True
 
     def release(self) -> None:
-        """Close the socket and the descriptors of orders that were not sent."""
+        """Close the socket and the handles of orders that were not sent."""
         self._connection.close()
         self._orders.close()
+        self._process.release()
 
 
 def _environment() -> dict[str, str]:

@@ -23,7 +23,7 @@ from acqstream.log.group import Group
 from acqstream.storage.memory import PageMemory
 
 CAPACITY = 4096  # groups
-_CLAIMED, _COUNT, _RELEASED, _IS_MOVED = 0, 1, 2, 3  # words of the header
+_CLAIMED, _COUNT, _RELEASED, _IS_MOVED, _CAPACITY = 0, 1, 2, 3, 4  # words of the header
 _HEADER_WORDS = 8  # a cache line
 _RECORD_WORDS = 4  # see _Record
 _NEVER = 2**62  # claimed after the end of the acquisition, so that no reader takes anything
@@ -52,6 +52,7 @@ class GroupTable:
         self._capacity = capacity
         self._memory = PageMemory(8 * (_HEADER_WORDS + capacity * _RECORD_WORDS), shared=True)
         self._words = self._memory.view.cast("q")
+        self._words[_CAPACITY] = capacity
         self._count = 0
 
     @property
@@ -116,7 +117,7 @@ class RecentGroups:
     def __init__(self, table: memoryview, ring: memoryview) -> None:
         self._words = table.cast("q")
         self._ring = ring
-        self._capacity = (len(self._words) - _HEADER_WORDS) // _RECORD_WORDS
+        self._capacity = self._words[_CAPACITY]  # the mapping may be longer
         self._seen = 0
         self._records: list[_Record] = []  # in order of their keys
         self._lent: list[tuple[int, memoryview]] = []

@@ -1,7 +1,8 @@
 """The view worker: a child process of the daemon that makes all its views and cannot write the log.
 
 `acqstream.daemon.worker_process` starts `python -m acqstream.mirrors.view_worker SOCKET PARENT`. The daemon sends lines
-of JSON over the socket, with descriptors of shared memory where a line has "fds", in this order:
+of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
+has "handles" instead, a list of handles of this process:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
@@ -16,13 +17,10 @@ The worker sends a line for each view whose progress has changed: {"id", "reason
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import heapq
 import itertools
 import json
-import os
 import signal
 import socket
 import sys
@@ -40,8 +38,7 @@ from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
-from acqstream.storage.platform import keep_large_blocks
-from acqstream.storage.platform.capabilities import has_process_files
+from acqstream.storage.platform import child_process, keep_large_blocks
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewProgress, ViewState
@@ -50,9 +47,6 @@ THREADS = 4
 MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
-NICENESS = 10
-OOM_SCORE = 500  # of 1000: killed before the daemon when memory runs out
-_PR_SET_PDEATHSIG = 1
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
 
@@ -239,31 +233,15 @@ def _close(run: ViewRun) -> None:
         sys.stderr.write(f"acqstream: cannot close the files of view {run.folder}: {error}\n")
 
 
-def _die_with(parent: int) -> None:
-    """Ask the system to kill this process when the daemon ends, in whatever way."""
-    if has_process_files():
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
-
-
-def _lower_priority() -> None:
-    """Let this process yield before the daemon where processor time or memory are short."""
-    os.nice(NICENESS)
-    if has_process_files():
-        with contextlib.suppress(OSError):  # no /proc here
-            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
-
-
 def main() -> None:
     """Run the process. Ctrl-C and SIGTERM go to the whole process group, but the daemon decides when to end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in child_process.ignored_signals():
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     keep_large_blocks(KEPT_BYTES)
-    _die_with(int(sys.argv[2]))
-    _lower_priority()
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
+    child_process.follow_parent(sys.argv[2])
+    child_process.yield_to_parent()
+    with child_process.adopt_connection(sys.argv[1]) as connection:
         ViewWorker(connection).run()
 
 

@@ -1,7 +1,8 @@
 """Messages that hand memory over to the daemon, and places of payloads in it. docs/protocol.md, "Shared memory".
 
-The handover is one message each way over a local socket of its own (AF_UNIX, SOCK_SEQPACKET), the producer's with
-the descriptor of the memory (SCM_RIGHTS). Everything else stays on ZeroMQ.
+The handover is one message each way over a local socket of its own: AF_UNIX, SOCK_SEQPACKET on Linux, where the
+descriptor of the memory comes with the producer's (SCM_RIGHTS); TCP on loopback on Windows, where the message names the
+producer's handle. Everything else stays on ZeroMQ.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from acqstream.errors import FieldError, FrameRefused, ProtocolError
-from acqstream.model.fields import check_integer, check_map
+from acqstream.model.fields import check_integer, check_map, check_optional_integer
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.texts import take_text
 
 MAX_HANDOVER_BYTES = 4096
 MAX_WHY = 300
+_MAX_HANDLE = 2**26  # multiples of 4, at most 2**24 in a process; larger ones may be pseudo handles
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -26,6 +28,13 @@ class MemoryPlace(NamedTuple):
 
     generation: int
     offset: int
+
+
+class MemoryMessage(NamedTuple):
+    """The producer's message: the token, and on Windows the handle of the memory in the producer's process."""
+
+    token: str
+    handle: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +68,19 @@ def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:
     return MemoryOffer(token, take_text(offer, "why", "", max_length=MAX_WHY))
 
 
-def encode_handover(token: str) -> bytes:
-    """The message that carries the descriptor. token: 32 random hex digits."""
-    return encode_header({"t": "memory", "v": 1, "token": token}, Encoding.JSON)
+def encode_handover(token: str, handle: int | None = None) -> bytes:
+    """The message that hands memory over. token: 32 random hex digits; handle as in MemoryMessage."""
+    named = {} if handle is None else {"handle": handle}
+    return encode_header({"t": "memory", "v": 1, "token": token, **named}, Encoding.JSON)
 
 
-def parse_handover(message: bytes) -> str:
-    """The token. Raises ProtocolError."""
+def parse_handover(message: bytes) -> MemoryMessage:
+    """Raises ProtocolError."""
     fields, _ = decode_header(message)
     if fields.get("t") != "memory" or check_integer(fields.get("v"), "v") != 1:
         raise ProtocolError("expected a message of type 'memory', version 1")
-    return _check_token(take_text(fields, "token"))
+    handle = check_optional_integer(fields.get("handle"), "handle", 1, _MAX_HANDLE)
+    return MemoryMessage(_check_token(take_text(fields, "token")), handle)
 
 
 def encode_taken(generation: int, size: int) -> bytes:

@@ -55,7 +55,7 @@ def check_local(endpoints: Endpoints) -> None:
     """Both names lead to somebody."""
     assert endpoints.memory_server is not None
     assert hears(endpoints.ipc.removeprefix("ipc://"), socket.SOCK_STREAM)
-    assert hears(endpoints.memory_server.path, socket.SOCK_SEQPACKET)
+    assert hears(endpoints.memory_server.address, socket.SOCK_SEQPACKET)
 
 
 def test_the_names_of_the_next_daemon_stay(tmp_path: Path, first: Endpoints, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +130,9 @@ def test_with_local_endpoints_only_no_port_is_open(tmp_path: Path) -> None:
         assert endpoints.all == [endpoints.ipc] == [f"ipc://{path}"]  # and no second local socket beside it
         assert endpoints.memory_server is not None
         events = endpoints.events_endpoint.removeprefix("ipc://")
-        assert names(tmp_path) == sorted(["own.sock", endpoints.memory_server.path.name, Path(events).name])
+        assert names(tmp_path) == sorted(["own.sock", Path(endpoints.memory_server.address).name, Path(events).name])
         assert endpoints.identities() == {
-            one: socket_identity(one) for one in (str(path), events, str(endpoints.memory_server.path))
+            one: socket_identity(one) for one in (str(path), events, endpoints.memory_server.address)
         }
         with zmq.Context() as context, context.socket(zmq.SUB) as reader:
             reader.linger = 0
@@ -150,7 +150,7 @@ def test_with_local_endpoints_only_no_port_is_open(tmp_path: Path) -> None:
 def test_beside_tcp_events_stay_on_loopback(first: Endpoints) -> None:
     assert first.events_endpoint.startswith("tcp://127.0.0.1:")
     assert first.memory_server is not None
-    assert set(first.identities()) == {first.ipc.removeprefix("ipc://"), str(first.memory_server.path)}
+    assert set(first.identities()) == {first.ipc.removeprefix("ipc://"), first.memory_server.address}
     assert all(first.identities().values())
 
 

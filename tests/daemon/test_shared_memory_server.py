@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[SharedMemoryServer]:
 def visit(server: SharedMemoryServer) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(5)
-    connection.connect(str(server.path))
+    connection.connect(server.address)
     return connection
 
 
@@ -149,11 +149,11 @@ else:
     ],
 )
 def test_who_may_come(server: SharedMemoryServer, mode: int, group: int, groups: str, text: str) -> None:
-    for folder in server.path.parents:  # pytest's own are for one user only
+    for folder in Path(server.address).parents:  # pytest's own are for one user only
         if folder.stat().st_mode & 0o005 != 0o005:
             folder.chmod(0o755)
-    server.path.chmod(mode)
-    arguments = [str(server.path), str(NOBODY), str(group), groups]
+    Path(server.address).chmod(mode)
+    arguments = [server.address, str(NOBODY), str(group), groups]
     visitor = subprocess.Popen([sys.executable, "-c", VISIT_AS, *arguments], stdout=subprocess.PIPE, text=True)
     while visitor.poll() is None:
         server.serve(NOW_S)

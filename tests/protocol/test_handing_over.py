@@ -56,14 +56,27 @@ def test_what_is_no_offer(memory: object) -> None:
 
 
 def test_the_handing_over_there_and_back() -> None:
-    assert wire.parse_handover(wire.encode_handover("0a" * 16)) == "0a" * 16
+    assert wire.parse_handover(wire.encode_handover("0a" * 16)) == ("0a" * 16, None)
+    assert wire.parse_handover(wire.encode_handover("0a" * 16, 396)) == ("0a" * 16, 396)
     assert wire.parse_handover_answer(wire.encode_taken(7, 4096)) == 7
     with pytest.raises(ProtocolError, match="not take it: too small"):
         wire.parse_handover_answer(wire.encode_not_taken("too small"))
 
 
 @pytest.mark.parametrize(
-    "message", [b"", b"{}", b"[]", b"\xff", b'{"t":"memory"}', b'{"t":"memory","v":1,"token":"x"}']
+    "message",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"t":"memory"}',
+        b'{"t":"memory","v":1,"token":"x"}',
+        *(
+            b'{"t":"memory","v":1,"token":"%s","handle":%s}' % (b"0a" * 16, one)
+            for one in (b"0", b"-1", b'"4"', b"1e1")
+        ),
+    ],
 )
 def test_what_is_no_handing_over(message: bytes) -> None:
     for parse in (wire.parse_handover, wire.parse_handover_answer):

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from acqstream.storage.platform import linux_memory, macos_memory, windows_memory
+from acqstream.storage.platform import (
+    linux_child_process,
+    linux_memory,
+    linux_memory_listener,
+    linux_shared_memory,
+    macos_memory,
+    windows_child_process,
+    windows_memory,
+    windows_memory_listener,
+    windows_shared_memory,
+)
 from acqstream.storage.platform.linux_files import LinuxFiles
 from acqstream.storage.platform.macos_files import MacFiles
 from acqstream.storage.platform.posix_files import PosixFiles
@@ -61,10 +73,36 @@ def test_files_of_each_system_have_the_same_calls(kind):
     assert calls_of(kind) == calls_of(PosixFiles)
 
 
+def functions_of(module: ModuleType) -> dict[str, list[str]]:
+    """Public functions that a module defines or imports from its package, with the names of their parameters."""
+    found = inspect.getmembers(module, inspect.isfunction)
+    own = {name: call for name, call in found if name[0] != "_" and "platform" in call.__module__}
+    return {name: list(inspect.signature(call).parameters) for name, call in own.items()}
+
+
 @pytest.mark.parametrize("module", [macos_memory, windows_memory])
 def test_memory_of_each_system_has_the_same_functions(module):
-    def functions(of: object) -> dict[str, list[str]]:
-        found = inspect.getmembers(of, inspect.isfunction)
-        return {name: list(inspect.signature(call).parameters) for name, call in found if name[0] != "_"}
+    assert functions_of(module) == functions_of(linux_memory)
 
-    assert functions(module) == functions(linux_memory)
+
+@pytest.mark.parametrize(
+    ("subject", "windows"),
+    [
+        (linux_child_process, windows_child_process),
+        (linux_memory_listener, windows_memory_listener),
+        (linux_shared_memory, windows_shared_memory),
+    ],
+)
+def test_other_modules_use_only_what_each_system_has(subject, windows):
+    """All names that the other packages take from the module of a subject exist on both systems, with equal calls."""
+    alias = subject.__name__.rpartition("linux_")[2]
+    pattern = re.compile(rf"\b{alias}\.(\w+)")
+    sources = [path.read_text("utf-8") for path in (ROOT / "acqstream").rglob("*.py") if PLATFORM not in path.parents]
+    used = {name for text in sources for name in pattern.findall(text)}
+    assert used
+    for name in used:
+        one, other = getattr(subject, name), getattr(windows, name)
+        if inspect.isclass(one):
+            assert calls_of(one) == calls_of(other), name
+        elif callable(one):
+            assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters), name

@@ -76,11 +76,11 @@ def test_classes_are_small():
 
 
 def test_no_class_name_is_used_twice():
-    """A reader who searches for a class finds one."""
+    """A reader who searches for a class finds one. Modules of a subject for several platforms define the same one."""
     places = defaultdict(set)
     for place, node in classes():
         if not node.name.startswith("_"):
-            places[node.name].add(place)
+            places[node.name].add(re.sub(r"(?<=/storage/platform/)(linux|windows|macos)_", "", place))
     found = {name: sorted(where) for name, where in places.items() if len(where) > 1}
     assert not found.keys() - SHARED_NAMES, found
 

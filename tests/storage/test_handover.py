@@ -23,12 +23,11 @@ from acqstream.storage.handover import (
     OrderSender,
     make_sealed_memory,
     map_sealed_memory,
-    peer_credentials,
-    peer_groups,
-    receive_descriptors,
     receive_orders,
     unavailable_reason,
 )
+from acqstream.storage.platform.linux_memory_listener import peer_credentials, peer_groups
+from acqstream.storage.platform.linux_shared_memory import receive_attached
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="not a memory files here")
 
@@ -155,7 +154,7 @@ def test_the_peer_is_this_process(pair: tuple[socket.socket, socket.socket]) -> 
 def test_no_child_inherits_a_received_descriptor(pair: tuple[socket.socket, socket.socket]) -> None:
     _, descriptor = make_sealed_memory(PAGE_BYTES)
     socket.send_fds(pair[0], [b"x"], [descriptor, descriptor])
-    data, received = receive_descriptors(pair[1], 100)
+    data, received = receive_attached(pair[1], 100)
     assert (data, len(received)) == (b"x", 2)
     assert not any(os.get_inheritable(one) for one in received)
     for one in (descriptor, *received):
@@ -164,7 +163,7 @@ def test_no_child_inherits_a_received_descriptor(pair: tuple[socket.socket, sock
 
 def test_orders_arrive_in_order_with_their_memory(pair: tuple[socket.socket, socket.socket]) -> None:
     before = descriptors_open()
-    sender = OrderSender(pair[0])
+    sender = OrderSender(pair[0], os.getpid())
     for number in range(3):
         pages, descriptor = make_sealed_memory((number + 1) * PAGE_BYTES)
         pages[:1] = bytes([number])
@@ -188,7 +187,7 @@ def receive_all(pair: tuple[socket.socket, socket.socket]) -> list[tuple[dict, l
 
 def test_a_peer_that_reads_nothing_blocks_no_one(pair: tuple[socket.socket, socket.socket]) -> None:
     """What did not fit leaves when there is space again, also the remainder of a line."""
-    sender = OrderSender(pair[0])
+    sender = OrderSender(pair[0], os.getpid())
     texts = [f"{number}" * 40_000 for number in range(20)]
     for text in texts:
         sender.add({"text": text})
@@ -206,7 +205,7 @@ def test_a_peer_that_reads_nothing_blocks_no_one(pair: tuple[socket.socket, sock
 
 def test_orders_that_were_not_sent_leave_no_descriptor(pair: tuple[socket.socket, socket.socket]) -> None:
     before = descriptors_open()
-    sender = OrderSender(pair[0])
+    sender = OrderSender(pair[0], os.getpid())
     sender.add({"id": 1}, pair[0].fileno(), pair[0].fileno())
     with pytest.raises(OSError, match="Bad file descriptor"):
         sender.add({"id": 2}, pair[0].fileno(), 2**20)

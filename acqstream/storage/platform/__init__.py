@@ -9,18 +9,28 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
+    from acqstream.storage.platform import windows_child_process as child_process
+    from acqstream.storage.platform import windows_memory_listener as memory_listener
+    from acqstream.storage.platform import windows_shared_memory as shared_memory
     from acqstream.storage.platform.windows_files import WindowsFiles as Files
     from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.windows_secrets import create_private, exposure
     from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake
 elif sys.platform == "linux":
+    from acqstream.storage.platform import linux_child_process as child_process
+    from acqstream.storage.platform import linux_memory_listener as memory_listener
+    from acqstream.storage.platform import linux_shared_memory as shared_memory
     from acqstream.storage.platform.linux_files import LinuxFiles as Files
     from acqstream.storage.platform.linux_identity import boot_id
     from acqstream.storage.platform.linux_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.posix_secrets import create_private, exposure
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
 else:
+    # Of these three subjects macOS uses the modules of Linux, which report what it lacks.
+    from acqstream.storage.platform import linux_child_process as child_process
+    from acqstream.storage.platform import linux_memory_listener as memory_listener
+    from acqstream.storage.platform import linux_shared_memory as shared_memory
     from acqstream.storage.platform.macos_files import MacFiles as Files
     from acqstream.storage.platform.macos_identity import boot_id
     from acqstream.storage.platform.macos_memory import keep_large_blocks, map_private
@@ -35,10 +45,13 @@ __all__ = [
     "STOP_SIGNALS",
     "Files",
     "boot_id",
+    "child_process",
     "console_watch",
     "create_private",
     "exposure",
     "keep_awake",
     "keep_large_blocks",
     "map_private",
+    "memory_listener",
+    "shared_memory",
 ]

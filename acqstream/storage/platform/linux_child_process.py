@@ -1,0 +1,69 @@
+"""A child process with a local socket to its parent, which must not outlive it (Linux, and other POSIX systems)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from acqstream.storage.platform.capabilities import has_process_files
+
+_NICENESS = 10
+_OOM_SCORE = 500  # of 1000: killed before the parent when memory runs out
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildProcess(subprocess.Popen[bytes]):
+    """A child, started with two arguments added, which `adopt_connection` and `follow_parent` take.
+
+    connection is the parent's end of the socket; the caller closes it. Raises OSError.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            arguments = [*command, str(theirs.fileno()), str(os.getpid())]
+            try:
+                # The system ends the child with the thread that started it: see `follow_parent`.
+                super().__init__(arguments, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=dict(environment))
+            except OSError:
+                self.connection.close()
+                raise
+
+    def release(self) -> None:
+        """Give up what ends the child with this process, once it has ended or was killed."""
+
+
+def adopt_connection(argument: str) -> socket.socket:
+    """In the child: the socket to its parent. argument is the first one that `ChildProcess` added."""
+    return socket.socket(fileno=int(argument))
+
+
+def follow_parent(argument: str) -> None:
+    """In the child: have the system kill this process when its parent ends, in whatever way.
+
+    argument is the second one that `ChildProcess` added, the parent's number. Exits if that process has ended already.
+    """
+    if has_process_files():
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(argument):
+        sys.exit(1)
+
+
+def yield_to_parent() -> None:
+    """In the child: let the parent go first where processor time or memory are short."""
+    os.nice(_NICENESS)
+    if has_process_files():
+        with contextlib.suppress(OSError):  # no /proc here
+            Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
+
+
+def ignored_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that a terminal or a service manager sends to the child with its parent."""
+    return signal.SIGINT, signal.SIGTERM
