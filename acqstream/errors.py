@@ -13,6 +13,7 @@ AcqStreamError                  also carries `code`, its name on the wire
 ├── CannotResume                internal: a view's checkpoint or files are unusable; the view is cleared and restarted
 ├── StorageError                also an OSError: a disk call failed (path, errno)
 │   ├── DiskFull                ... for want of space or quota
+│   │   └── DiskFullAtSync      internal: ... in a sync of a view, which goes back to its checkpoint
 │   └── FileMissing             ... because a small file is missing; also a FileNotFoundError
 └── DatasetError                while creating, opening or reading a dataset
     ├── DatasetExists           also a FileExistsError
@@ -141,6 +142,16 @@ class DiskFull(StorageError):
     """No space or no quota left."""
 
     code = "disk_full"
+
+
+class DiskFullAtSync(DiskFull):
+    """A sync found no space: the bytes written since the last successful one may be lost. Internal, for views."""
+
+    @staticmethod
+    def wrap(error: OSError, path: str, action: str) -> StorageError:
+        """The fitting class for `error` of a sync."""
+        cls = DiskFullAtSync if error.errno in FULL_DISK_ERRNOS else StorageError
+        return cls(error, path, action)
 
 
 class FileMissing(StorageError, FileNotFoundError):

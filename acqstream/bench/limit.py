@@ -26,7 +26,7 @@ from acqstream.storage.memory import PageMemory
 from acqstream.storage.platform.capabilities import drop_from_cache
 
 WRITE_BYTES = 8 * 2**20
-BLOCK_BYTES = 4096
+BLOCK_BYTES = 4096  # direct calls need offset, length and memory in multiples of the device's block
 _POOL_WRITES = 8  # as many frames as the writers' own pools hold
 
 
@@ -54,6 +54,7 @@ def measure_paced_limit(
             length = min(file_bytes, payload_bytes - first)
             target, how = files.enter_context(fresh_file(directory / f"limit-{first}", length, memory))
             for offset in range(0, target.length, WRITE_BYTES):
+                # Due by the clock, not by the last write: a late write is caught up with, as a camera demands.
                 early_s = started + (first + offset) / bytes_per_s - time.perf_counter()
                 most_behind_s = max(most_behind_s, -early_s)
                 if early_s > 0:
@@ -75,7 +76,7 @@ def measure_paced_limit(
 def _prefaulted_memory() -> Sequence[memoryview]:
     memory = PageMemory(WRITE_BYTES * _POOL_WRITES)
     view = memory.view
-    noise = os.urandom(WRITE_BYTES)
+    noise = os.urandom(WRITE_BYTES)  # some disks compress, and would take zeros faster than frames
     parts = [view[start : start + WRITE_BYTES] for start in range(0, len(view), WRITE_BYTES)]
     for part in parts:
         part[:] = noise
@@ -97,6 +98,7 @@ def fresh_file(path: Path, payload_bytes: int, memory: Sequence[memoryview]) -> 
     length = -(-payload_bytes // BLOCK_BYTES) * BLOCK_BYTES
     fd, how = _create(disk, str(path))
     try:
+        # Reserved as the daemon does, so that no write waits for the file system to find blocks.
         reserved = disk.reserve(fd, 0, length)
         yield Target(disk, fd, length, memory), how if reserved else f"{how}, not reserved"
     finally:
@@ -108,7 +110,7 @@ def _measure_writes(path: Path, payload_bytes: int, depth: int, memory: Sequence
     with fresh_file(path, payload_bytes, memory) as (target, how):
         cpu_started_s, started = time.process_time(), time.perf_counter()
         durations_ns = _write(target, depth)
-        target.disk.fdatasync(target.fd)
+        target.disk.fdatasync(target.fd)  # direct writes may still be in the disk's own cache
         seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started_s
     return Measurement(
         payload_bytes=payload_bytes,
@@ -122,6 +124,7 @@ def _measure_writes(path: Path, payload_bytes: int, depth: int, memory: Sequence
 
 def _write_part(target: Target, offset: int) -> int:
     """Write the next WRITE_BYTES, less at the end; how long that took, in nanoseconds."""
+    # The parts of the memory in turn, as a writer's pool: one part alone could stay in the processor's cache.
     part = target.memory[offset // WRITE_BYTES % len(target.memory)][: target.length - offset]
     before_ns = time.perf_counter_ns()
     write_all(target.disk, target.fd, [part], offset, step=BLOCK_BYTES)
@@ -183,6 +186,7 @@ def measure_direct_reads(paths: Sequence[Path]) -> Measurement:
 
 def _measure_reads(paths: Sequence[Path], depth: int) -> Measurement:
     memory = [PageMemory(READ_BYTES).view for _ in range(depth)]
+    # The dataset was just written: its pages are in the page cache, and would be read from there.
     for path in paths:
         drop_from_cache(path)
     files = [BlockFile(path) for path in paths]
@@ -222,6 +226,7 @@ def _measure_copy(sources: Sequence[Path], path: Path, depth: int) -> Measuremen
     for source in sources:
         drop_from_cache(source)
     files = [BlockFile(source) for source in sources]
+    # Only complete blocks: a direct write of the remainder would be refused.
     sizes = [file.size() // BLOCK_BYTES * BLOCK_BYTES for file in files]
     starts = itertools.accumulate(sizes[:-1], initial=0)
     pieces = [

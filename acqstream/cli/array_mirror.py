@@ -32,6 +32,7 @@ def mirror_array(
     from acqstream.formats.registry import chunk_format, chunk_format_names
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
+    from acqstream.storage.read_place import place_of
 
     settings = spec.mirror_settings
     name = str(settings["format"])
@@ -46,7 +47,7 @@ def mirror_array(
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
     container = out or container_beside(path, source_format, target)
-    if container.resolve() == source_format.folder(path).resolve():
+    if container.resolve() == source_format.folder(place_of(path)).path.resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")
     budget = Budget.of(memory_mb)
     with progress_bar() as bar:
@@ -83,7 +84,9 @@ def mirror_array(
 
 def container_beside(path: Path, source_format: ChunkFormat[Any], target: ChunkFormat[Any]) -> Path:
     """The folder of a copy: cells.n5 becomes cells.wkw."""
-    source = source_format.folder(path).absolute()
+    from acqstream.storage.read_place import place_of
+
+    source = source_format.folder(place_of(path)).path.absolute()
     stem = source.name.removesuffix(source_format.suffix)
     middle = f".{source_format.name}" if source_format.suffix == target.suffix else ""
     return source.with_name(f"{stem}{middle}{target.suffix}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +55,7 @@ def verify(
                 result = verify_chunks(path, found, show)
         else:
             result = verify_dataset(path, show)
-            mirrors = _mirrors_of(result)
+            result, mirrors = _with_mirrors(result)
     if as_json:
         more = {} if isinstance(result, ChunkVerification) else {"mirrors": [asdict(one) for one in mirrors]}
         print_json({"ok": result.ok, **asdict(result), **more})
@@ -67,17 +67,16 @@ def verify(
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-def _mirrors_of(result: Verification) -> tuple[MirrorResult, ...]:
-    """The results of its mirrors and levels. verify proves nothing of them, and they never count as problems."""
+def _with_mirrors(result: Verification) -> tuple[Verification, tuple[MirrorResult, ...]]:
+    """The results of its mirrors and levels, or a note. verify proves nothing of them: they are never problems."""
     from acqstream.errors import CorruptDataset, StorageError
     from acqstream.mirrors.mirror_results import mirror_results
 
     try:
-        return mirror_results(Path(result.path))
+        return result, mirror_results(Path(result.path))
     except (CorruptDataset, StorageError) as error:
-        result.notes.append(f"how its mirrors ended cannot be read: {error}")
-        result.note_count += 1
-        return ()
+        notes = [*result.notes, f"how its mirrors ended cannot be read: {error}"]
+        return replace(result, notes=notes, note_count=result.note_count + 1), ()
 
 
 def _print_result(result: Verification, mirrors: tuple[MirrorResult, ...]) -> None:

@@ -47,8 +47,8 @@ class SpaceReports:
     def measure_rate(self, now_s: float) -> None:
         """Update bytes_per_s; called about once a second."""
         then, bytes_then = self._rate
-        self.bytes_per_s = (self.log.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
-        self._rate = (now_s, self.log.payload_bytes)
+        self.bytes_per_s = (self.log.metrics.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
+        self._rate = (now_s, self.log.metrics.payload_bytes)
 
     def note(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
@@ -64,11 +64,11 @@ class SpaceReports:
     def fields(self, space: DiskSpace) -> dict[str, Any]:
         """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
         seconds = space.seconds_left(self.bytes_per_s)
-        frames = self.log.cursors().published - self.log.skipped
+        frames = self.log.cursors().published - self.log.metrics.skipped
         return {
             "free_bytes": space.free_bytes,
             "seconds_left": round(seconds) if seconds is not None else None,
-            "frames_left": space.frames_left(self.log.payload_bytes / max(1, frames)),
+            "frames_left": space.frames_left(self.log.metrics.payload_bytes / max(1, frames)),
             "paused": self.log.paused_why,
         }
 
@@ -148,7 +148,7 @@ class ActiveAcquisition:
             resumed=self.is_resumed,
             received_bytes=log.received_payload_bytes,
             epoch=self.epoch,
-            io=log.io,
+            io=log.metrics.io,
             memory=self.memory.generation if self.memory is not None else None,
             memory_why=self.memory_why,
             stored=log.received_frames,
@@ -203,10 +203,10 @@ class ActiveAcquisition:
 
     @property
     def reserved_bytes(self) -> int:
-        return self.log.reserved_bytes
+        return self.log.metrics.reserved_bytes
 
     def status(self, space: DiskSpace) -> AcquisitionStatus:
-        cursors = self.log.cursors()
+        cursors, metrics = self.log.cursors(), self.log.metrics
         queue_frames, queue_bytes = self.log.queued()
         return AcquisitionStatus(
             name=self.name,
@@ -216,18 +216,18 @@ class ActiveAcquisition:
             received=cursors.received,
             published=cursors.published,
             durable=cursors.durable,
-            skipped=self.log.skipped,
-            payload_bytes=self.log.payload_bytes,
+            skipped=metrics.skipped,
+            payload_bytes=metrics.payload_bytes,
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,
             bytes_per_s=round(self.space_reports.bytes_per_s),
             **self.space_reports.fields(space),
-            stall=self.log.stall,
-            io=self.log.io,
+            stall=metrics.stall,
+            io=metrics.io,
             transport="messages" if self.memory is None else "shm",
             transport_why=self.memory_why,
             memory_bytes=self.share.length,
-            memory_peak_bytes=self.log.memory_peak_bytes,
-            mirrors=self.views.status(cursors.published - self.log.skipped),
+            memory_peak_bytes=metrics.memory_peak_bytes,
+            mirrors=self.views.status(cursors.published - metrics.skipped),
             warnings=tuple(self.log.warnings[-MAX_WARNINGS_SHOWN:]),
         )

@@ -64,7 +64,7 @@ class Supervisor:
     def abandon_all(self, why: str) -> None:
         """Log which frames are not stored when the daemon ends before its logs do. Their producers still have them."""
         for acquisition in self._registry:
-            cursors, stall = acquisition.log.cursors(), acquisition.log.stall
+            cursors, stall = acquisition.log.cursors(), acquisition.log.metrics.stall
             frames = f"frames {cursors.published} to {cursors.received - 1} were received and are not stored"
             cause = f" ({stall})" if stall else ""
             logger.error("%s: not finished, %s%s; %s", acquisition.name, why, cause, frames)

@@ -48,7 +48,7 @@ class ChunkLevel:
     @property
     def path(self) -> Path:
         """The folder of the array."""
-        return self.reader.path
+        return self.reader.path.path
 
     @property
     def title(self) -> str:

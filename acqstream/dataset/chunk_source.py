@@ -11,6 +11,7 @@ from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat
 from acqstream.model.axes import AxisValue
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.storage.boundary import following_links
+from acqstream.storage.read_place import place_of
 
 
 class ChunkSource:
@@ -24,7 +25,7 @@ class ChunkSource:
         self._readers: list[ChunkArrayReader] = []
         self._levels: list[ChunkLevel] = []
         self._find_levels()
-        self.path = self._readers[0].path
+        self.path = self._readers[0].path.path
 
     @property
     def levels(self) -> Sequence[ChunkLevel]:
@@ -79,7 +80,7 @@ class ChunkSource:
 
     def _find_levels(self) -> None:
         with following_links(self._follows_links):
-            readers = self._format.open(self._opened)[len(self._readers) :]
+            readers = self._format.open(place_of(self._opened))[len(self._readers) :]
         for number, reader in enumerate(readers, len(self._readers)):
             self._levels.append(ChunkLevel(reader, self._opened, number, follows_links=self._follows_links))
         self._readers += readers

@@ -23,6 +23,7 @@ from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.registry import chunk_formats
+from acqstream.storage.read_place import place_of
 
 IMAGE = "image"
 """Name of the variable that holds the pixels."""
@@ -49,7 +50,7 @@ class AcqStreamBackend(BackendEntrypoint):
             if not is_folder and path.suffix != ".index" and path.name not in _OWN_FILES:
                 return False
             inside = path / "a file in it" if is_folder else path  # so a folder that only holds datasets is none
-            return NDTIFF.detect(inside) or any(entry.detect(path) for entry in chunk_formats())
+            return NDTIFF.detect(inside) or any(entry.detect(place_of(path)) for entry in chunk_formats())
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
             return False
 

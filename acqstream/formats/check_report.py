@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
+from acqstream.storage.read_place import ReadPlace
 
 MAX_PROBLEMS = 10_000  # kept by a report; all are counted
 MAX_NOTES = 100
@@ -43,7 +44,9 @@ class CheckReport:
     frame_numbers: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     own_files: set[Path] = field(default_factory=set)
 
-    def add_problem(self, path: Path | str, text: str, *, offset: int | None = None, row: int | None = None) -> None:
+    def add_problem(
+        self, path: Path | ReadPlace | str, text: str, *, offset: int | None = None, row: int | None = None
+    ) -> None:
         """One more problem; row is that of the frame it concerns."""
         self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -18,13 +17,14 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
+from acqstream.storage.read_place import ReadPlace
 
 
 class ChunkArrayReader(Protocol):
     """Reads one level of an array, finished or growing; from any thread."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> ReadPlace: ...
     @property
     def spec(self) -> ArraySpec:
         """As last read: at opening or by `refresh`. chunk_shape is the unit of `read_chunk`."""
@@ -85,14 +85,14 @@ class ChunkFormat(Generic[OptionsT]):
     looked_for: str
     byte_order: Literal["<", ">"]
     grows: bool
-    detect: Callable[[Path], bool]
-    folder: Callable[[Path], Path]
-    open: Callable[[Path], Sequence[ChunkArrayReader]]
+    detect: Callable[[ReadPlace], bool]
+    folder: Callable[[ReadPlace], ReadPlace]
+    open: Callable[[ReadPlace], Sequence[ChunkArrayReader]]
     parse_options: Callable[[Mapping[str, object]], OptionsT]
     plan: Callable[[ArraySpec, OptionsT], Plan]
     layout: Callable[[Plan, OptionsT], ChunkLayout]
     max_encode_memory: Callable[[ArraySpec, OptionsT], int]
-    check: Callable[[Path, CheckReport], ChunkCounts]
+    check: Callable[[ReadPlace, CheckReport], ChunkCounts]
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
 
 

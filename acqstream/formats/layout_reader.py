@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +14,7 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_layout import ChunkLayout
 from acqstream.storage.boundary import requested_links
-from acqstream.storage.disk import LocalDisk
-from acqstream.storage.http_store import HttpStore
-from acqstream.storage.local_store import LocalStore
-from acqstream.storage.remote_path import RemotePath, is_remote
+from acqstream.storage.read_place import ReadPlace
 from acqstream.storage.store import Store
 
 ReadLayout = Callable[[Store], tuple[ChunkLayout, bool]]
@@ -35,12 +30,12 @@ class LayoutReader:
     No file stays open, and it may be sent to another process.
     """
 
-    def __init__(self, path: Path, level: int, read_layout: ReadLayout, *, follows_links: bool) -> None:
+    def __init__(self, path: ReadPlace, level: int, read_layout: ReadLayout, *, follows_links: bool) -> None:
         self.path = path
         self._level = level
         self._read_layout = read_layout
         self._follows_links = follows_links
-        self._store = _store_of(path, follows_links=follows_links)
+        self._store = path.store(follows_links=follows_links)
         self.refresh()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -99,7 +94,7 @@ class LayoutReader:
         """No file stays open."""
 
 
-def open_readers(path: Path, read_layout: ReadLayout) -> list[LayoutReader]:
+def open_readers(path: ReadPlace, read_layout: ReadLayout) -> list[LayoutReader]:
     """Readers of all levels of a container, the full resolution first. Raises DatasetError, StorageError."""
     follows = requested_links() is True
     first = LayoutReader(path, 0, read_layout, follows_links=follows)
@@ -107,7 +102,7 @@ def open_readers(path: Path, read_layout: ReadLayout) -> list[LayoutReader]:
     return [first, *(LayoutReader(path, level, read_layout, follows_links=follows) for level in range(1, count))]
 
 
-def check_container(path: Path, read_layout: ReadLayout, report: CheckReport) -> ChunkCounts:
+def check_container(path: ReadPlace, read_layout: ReadLayout, report: CheckReport) -> ChunkCounts:
     """Read every chunk and report what cannot be decoded; chunks outside the grid are noted."""
     arrays = chunks = missing = payload_bytes = 0
     try:
@@ -138,14 +133,8 @@ def check_container(path: Path, read_layout: ReadLayout, report: CheckReport) ->
     return ChunkCounts(arrays, chunks, missing, payload_bytes)
 
 
-def _reader(path: Path, level: int, read_layout: ReadLayout, follows_links: bool) -> LayoutReader:
+def _reader(path: ReadPlace, level: int, read_layout: ReadLayout, follows_links: bool) -> LayoutReader:
     return LayoutReader(path, level, read_layout, follows_links=follows_links)
-
-
-def _store_of(path: Path, *, follows_links: bool) -> Store:
-    if is_remote(path):
-        return HttpStore(cast("RemotePath", path))
-    return LocalStore(path, LocalDisk(), follows_links=follows_links)
 
 
 def _is_inside(position: Position, spec: ArraySpec) -> bool:

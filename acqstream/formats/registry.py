@@ -13,10 +13,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import DatasetError, StorageError, UnknownFormat, UnsupportedFeature
+from acqstream.errors import UnknownFormat, UnsupportedFeature
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
+from acqstream.storage.read_place import place_of
 
 ENTRY_POINTS = "acqstream.formats"
 CHUNK_FORMATS = ("n5", "wkw")  # names of formats of ours, and of the packages that define them as FORMAT
@@ -76,15 +77,11 @@ def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:
 
     Raises DatasetError if there is nothing at `path`, UnknownFormat with what was looked for.
     """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetError(f"{path}: no such file or folder") from error
-    except OSError as error:
-        raise StorageError.wrap(error, str(path), "open the dataset") from error
+    place = place_of(path)
+    place.require()
     patterns = []
     for candidate in all_formats():
-        if candidate.detect(path):
+        if candidate.detect(place) if isinstance(candidate, ChunkFormat) else candidate.detect(path):
             return candidate
         patterns.append(f"{candidate.name}: {candidate.looked_for}")
     raise UnknownFormat(f"{path}: no known format here. Looked for {'; '.join(patterns)}")

@@ -108,10 +108,12 @@ class _Recovery:
             ]
             frames = records[records["flags"] == journal.FRAME]
             indexed = min(_count_matching(frames, entries, names, self._layout), self._count_complete(entries, names))
+            # Equal numbers prove no page: after a power cut those that were not forced may be missing.
             indexed = count_confirmed(
                 frames[:indexed], entries.numbers[:indexed], lambda stack: self._stacks.get(self._stack_name(stack))
             )
             new_entries = b""
+            # Either file may be ahead of the other. An index ahead gives records, a journal ahead gives entries.
             if indexed == len(frames) and indexed < len(names):
                 records = self._records_for(entries, names, indexed, records)
                 indexed += self.report.records_added
@@ -126,6 +128,7 @@ class _Recovery:
         self._write_index(index_end, new_entries)
         self._write_journal(old_records, records)
         self.report.published = journal.next_number(records)
+        # The state last: if this is cut short before, it still says "running", and recovery starts again.
         reason = f"the writer died; {self.report.published} frames were published"
         remove_receipt(self._disk, self._folder)
         write_state(
@@ -169,6 +172,7 @@ class _Recovery:
         file = ReadFile(Path(self._stack_folder, ndtiff.INDEX_NAME))
         try:
             start = entries.offsets[count - 1]
+            # Length of the axes (uint32, little-endian), axes, length of the name (uint32), name, numbers.
             axes_bytes = int.from_bytes(file.read(start, 4), "little")
             return start + 8 + axes_bytes + len(entries.names[count - 1]) + NUMBERS_BYTES
         finally:
@@ -202,7 +206,7 @@ class _Recovery:
             return None  # the stack does not reach that far: the frame was never published
         if checksum != int(record["checksum"]) or page is None or page.pixels != int(record["offset"]):
             return None
-        metadata = file.read(page.metadata, page.metadata_bytes - 1)
+        metadata = file.read(page.metadata, page.metadata_bytes - 1)  # without the zero byte at the end of a TIFF text
         if xxhash.xxh3_64_intdigest(metadata) != int(record["metadata_checksum"]):
             return None
         try:
@@ -222,6 +226,7 @@ class _Recovery:
             name, numbers = names[position], entries.numbers[position]
             offset, length = int(numbers["pixel_offset"]), int(lengths[position])
             page = self._stacks.pages(name).get(offset)
+            # Frames are published in order: after the first one in doubt, none counts as published.
             if page is None or not own_entry_agrees(numbers, page):
                 break
             file = self._stacks.get(name)
@@ -247,6 +252,7 @@ class _Recovery:
     def _last_pages(self, records: NDArray[np.void]) -> dict[str, tuple[StackPage | None, int]]:
         """For every stack with published frames: its last page (None if already finished) and exact length."""
         frames = records[records["flags"] == journal.FRAME]
+        # Stack numbers ascend: the last record of a file is where the next one has another number.
         last = {int(record["stack"]): record for record in frames[np.flatnonzero(np.diff(frames["stack"], append=-1))]}
         pages: dict[str, tuple[StackPage | None, int]] = {}
         for stack, record in last.items():
@@ -255,6 +261,7 @@ class _Recovery:
             directory = int(record["directory"])
             page = read_page(file.read, file.size(), directory) if directory else None
             if page is not None:
+                # Pixels come before metadata or after them, as the layout packs them.
                 end = max(int(record["offset"]) + int(record["length"]), page.metadata + page.metadata_bytes)
                 pages[name] = (page, end)
             else:
@@ -286,6 +293,7 @@ class _Recovery:
             path = os.path.join(self._stack_folder, name)
             if name.endswith(PRIVATE_SUFFIX):
                 self._disk.unlink(path)
+            # Renamed, not removed: its frames were never published, but an operator may want to see them.
             elif name.endswith(".tif") and published and name not in published:
                 self._disk.replace(path, path + KEPT_SUFFIX)
                 put_aside.append(name)
@@ -310,6 +318,7 @@ class _Recovery:
 
     def _write_journal(self, old: NDArray[np.void], records: NDArray[np.void]) -> None:
         """Only the end changes: a crash in between must not lose the records that are good."""
+        # Records that both have are not touched. Only at the end do the two differ.
         kept = min(len(old), len(records))
         while old[:kept].tobytes() != records[:kept].tobytes():
             kept -= 1

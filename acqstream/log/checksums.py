@@ -69,11 +69,11 @@ def _check(group: Group) -> None:
     digest = xxhash.xxh3_64_intdigest
     for placement in group.placements:
         pixels, sent, size = group.pixels_of(placement), placement.frames.checksums, placement.frames.frame_bytes
-        found = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
-        group.checksums += found
-        if found != sent and (wrong := _first_difference(found, sent)) is not None:
-            number, told = placement.frames.number + wrong, sent[wrong]
-            text = f"frame {number}: pixels have checksum {found[wrong]:016x}, the producer sent {told:016x}"
+        digests = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
+        group.checksums += digests
+        if digests != sent and (wrong := _first_difference(digests, sent)) is not None:
+            number, sent_digest = placement.frames.number + wrong, sent[wrong]
+            text = f"frame {number}: pixels have checksum {digests[wrong]:016x}, the producer sent {sent_digest:016x}"
             if group.outside is not None:
                 text += "; its place in shared memory was changed before it was acknowledged"
             refused = FrameRefused(text, code="checksum", number=number)
@@ -81,7 +81,7 @@ def _check(group: Group) -> None:
             return
 
 
-def _first_difference(found: Sequence[int], sent: Sequence[int | None]) -> int | None:
+def _first_difference(digests: Sequence[int], sent: Sequence[int | None]) -> int | None:
     """Position of the first checksum that is not the one sent with its frame, where there was one."""
-    pairs = enumerate(zip(found, sent, strict=True))
+    pairs = enumerate(zip(digests, sent, strict=True))
     return next((position for position, (ours, theirs) in pairs if theirs is not None and ours != theirs), None)

@@ -181,7 +181,7 @@ class Committer:
         self._tail.has_gap |= bool(gaps)
         if pages and batch.stack is not None:
             layout = self._layout()
-            entries = b"".join(layout.index_entries(some, batch.stack.name) for some in pages)
+            entries = b"".join(layout.index_entries(group_pages, batch.stack.name) for group_pages in pages)
             try:
                 if self._tail.has_gap:
                     self._force_journal()

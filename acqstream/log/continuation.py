@@ -108,12 +108,12 @@ def _gaps(numbers: NDArray[np.int64], end: int, known: tuple[MissingFrames, ...]
 
     numbers are those of the frames.
     """
-    told = deque(sorted(known, key=lambda gap: gap.first))
+    gaps = deque(sorted(known, key=lambda gap: gap.first))
     bounds = np.concatenate([[-1], numbers, [end]])
     for place in np.flatnonzero(np.diff(bounds) > 1).tolist():
         first, stop = int(bounds[place]) + 1, int(bounds[place + 1])
-        while told and told[0].first < stop:
-            gap = told.popleft()
+        while gaps and gaps[0].first < stop:
+            gap = gaps.popleft()
             if gap.first < first or gap.count < 1 or gap.first + gap.count > stop:
                 continue  # not as the journal has it
             if gap.first > first:
@@ -143,5 +143,5 @@ def next_stack_number(folder: str, layout: NDTiffLayout) -> int:
     """Above every stack file there is, those put aside included."""
     stem = re.escape(layout.stack_name(0).removesuffix(".tif"))
     stack = re.compile(stem + r"(?:_([0-9]+))?\.tif(?:\..*)?")
-    found = [stack.fullmatch(name) for name in os.listdir(folder)]
-    return 1 + max((int(match[1] or 0) for match in found if match), default=-1)
+    matches = [stack.fullmatch(name) for name in os.listdir(folder)]
+    return 1 + max((int(match[1] or 0) for match in matches if match), default=-1)

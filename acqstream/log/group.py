@@ -92,10 +92,10 @@ class Group:
         whole = len(self.outside) - len(self.outside) % BLOCK_BYTES
         if whole == len(self.outside):
             return [self.memory, self.outside]
-        start, rest = len(self.memory), len(self.outside) - whole
+        start, remainder = len(self.memory), len(self.outside) - whole
         tail = self.span.memory[start : start + BLOCK_BYTES]
-        tail[:rest] = self.outside[whole:]
-        tail[rest:] = bytes(BLOCK_BYTES - rest)
+        tail[:remainder] = self.outside[whole:]
+        tail[remainder:] = bytes(BLOCK_BYTES - remainder)
         return [self.memory, self.outside[:whole], tail]
 
     def release_outside(self) -> None:

@@ -23,7 +23,7 @@ from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
 from acqstream.log.close_outcome import CloseRequest
 from acqstream.log.followers import NO_FOLLOWERS, Followers
 from acqstream.log.intake import Slot
-from acqstream.log.notes import stall_text
+from acqstream.log.metrics import LogMetrics
 from acqstream.log.recording import Recording
 from acqstream.log.space_gate import RETRY_S
 from acqstream.log.state_file import DatasetState
@@ -79,6 +79,7 @@ class Log:
             followers=followers,
         )
         self.notes = recording.notes
+        self.metrics = LogMetrics(recording)
         self._intake = recording.intake
         self._gate = recording.gate
         self._state = recording.state
@@ -214,20 +215,9 @@ class Log:
         return self._gate.reason
 
     @property
-    def stall(self) -> str:
-        """The disk call that stalls now, and its duration so far; empty without one."""
-        slow = self._recording.disk.stalled_call()
-        return stall_text(slow, "takes") if slow is not None else ""
-
-    @property
     def warnings(self) -> Sequence[tuple[str, str, str]]:
         """Code, text and time of what the operator should know."""
         return self.notes.warnings
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Space on the disk that is reserved for this acquisition and not written yet."""
-        return self._recording.stacks.reserved_bytes
 
     def hold(self, why: str) -> None:
         """Keep the window closed for lack of space; with an empty `why` open it again."""
@@ -237,11 +227,6 @@ class Log:
     def is_finished(self) -> bool:
         """All files are closed and the receipt exists."""
         return self.receipt is not None
-
-    @property
-    def io(self) -> str:
-        """ "direct" or "buffered"; "" while the acquisition is opening."""
-        return self._recording.stacks.io
 
     @property
     def received(self) -> int:
@@ -263,20 +248,6 @@ class Log:
         Raises StorageError or CorruptDataset.
         """
         return read_key_page(self._recording.index_path, at)
-
-    @property
-    def payload_bytes(self) -> int:
-        """Pixel bytes published."""
-        return self._counts.payload_bytes
-
-    @property
-    def skipped(self) -> int:
-        """Frame numbers declared as never coming."""
-        return self._counts.skipped
-
-    @property
-    def memory_peak_bytes(self) -> int:
-        return self._intake.ring.peak_bytes + self._intake.ring.beside_peak_bytes
 
     def cursors(self) -> Cursors:
         return Cursors(self._intake.received, self._counts.published, self._counts.durable)

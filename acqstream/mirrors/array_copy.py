@@ -30,6 +30,7 @@ from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.read_place import place_of
 from acqstream.views.checkpoint import view_folder
 from acqstream.views.mirrored_dataset import id_of_summary
 
@@ -175,7 +176,7 @@ def _is_current(target: ChunkFormat[Any], container: Path, folder: Path, own: Mi
 
 @contextmanager
 def _opened(found: ChunkFormat[Any], path: Path) -> Iterator[Sequence[ChunkArrayReader]]:
-    readers = found.open(path)
+    readers = found.open(place_of(path))
     try:
         yield readers
     finally:

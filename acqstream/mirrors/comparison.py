@@ -17,6 +17,7 @@ from acqstream.mirrors.mirror_task import find_format, open_dataset
 from acqstream.mirrors.slab_comparison import compared_rows
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
+from acqstream.storage.read_place import place_of
 
 MAX_NAMED = 10
 TASKS_PER_PROCESS = 8  # for each process
@@ -102,7 +103,7 @@ def _opened(dataset: str, note: MirrorNote) -> Iterator[tuple[NDTiffReader, Chun
     assert note.plan is not None
     reader = open_dataset(dataset)
     try:
-        arrays = find_format(note.settings).open(Path(note.container))
+        arrays = find_format(note.settings).open(place_of(note.container))
         try:
             yield reader, arrays[0], LogFrames(reader, note.plan, arrays[0].spec)
         finally:

@@ -22,6 +22,7 @@ from acqstream.storage.atomic import replace_file
 from acqstream.storage.disk import Disk
 from acqstream.storage.folder_tree import remove_tree
 from acqstream.storage.json_file import read_document
+from acqstream.storage.read_place import ReadPlace, place_of
 
 NOTE_NAME = "mirror.json"
 
@@ -129,10 +130,10 @@ def is_nonempty(folder: Path) -> bool:
 
 
 def existing_shapes(
-    open_readers: Callable[[Path], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
+    open_readers: Callable[[ReadPlace], Sequence[Any]], container: Path, levels: Sequence[ArraySpec]
 ) -> list[tuple[int, ...]]:
     """Return the announced shapes of all levels: an earlier process may have announced more than its checkpoint has."""
-    readers = open_readers(container)
+    readers = open_readers(place_of(container))
     try:
         found = [reader.spec.shape for reader in readers]
     finally:

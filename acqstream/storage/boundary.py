@@ -42,6 +42,19 @@ def check_boundary(path: Path, descriptor: int) -> None:
         boundary.check(path, descriptor)
 
 
+def leads_out(*parts: str) -> bool:
+    """Return True if a path made of these parts may lie outside of the folder where it begins."""
+    depth = 0
+    for part in parts:
+        if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():
+            return True
+        for name in part.replace("\\", "/").split("/"):
+            depth += -1 if name == ".." else name not in ("", ".")
+            if depth < 0:
+                return True
+    return False
+
+
 class Boundary:
     """The top folder of a dataset. Files that a thread opens in `with boundary.inside()` must lie below it.
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 
-from acqstream.errors import StorageError
+from acqstream.errors import DiskFullAtSync, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.disk import Disk
 from acqstream.storage.whole_file import WholeFiles
@@ -104,7 +104,7 @@ class FolderTree:
         except OSError as error:
             with self._lock:
                 self._unsynced |= remaining
-            raise StorageError.wrap(error, folder, "cannot force the folder") from error
+            raise DiskFullAtSync.wrap(error, folder, "cannot force the folder") from error
 
     def _make(self, path: str) -> None:
         if path in self._existing:

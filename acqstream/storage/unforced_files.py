@@ -6,7 +6,7 @@ import itertools
 import threading
 from typing import NamedTuple
 
-from acqstream.errors import StorageError
+from acqstream.errors import DiskFullAtSync, StorageError
 from acqstream.storage.disk import Disk
 
 MAX_FILES = 256  # more are forced before the next write returns
@@ -29,6 +29,7 @@ class UnforcedFiles:
         self._numbers = itertools.count()
         self._files: dict[str, _Written] = {}
         self._being_forced: set[str] = set()
+        self._failure: StorageError | None = None  # of `relieve`, until a caller of `force_all` gets it
 
     def add(self, path: str, length: int) -> None:
         """Note that `length` bytes of a file were written, also by a write that failed."""
@@ -37,7 +38,10 @@ class UnforcedFiles:
             self._files[path] = _Written(next(self._numbers), before.length + length)
 
     def relieve(self) -> None:
-        """Force a file if too much is not forced."""
+        """Force a file if too much is not forced. The next `force_all` raises its error.
+
+        The file may be another one than the caller's, and a second attempt may succeed although its bytes are lost.
+        """
         with self._lock:
             is_much = sum(written.length for written in self._files.values()) > MAX_BYTES
             remaining = self._files.keys() - self._being_forced
@@ -45,16 +49,22 @@ class UnforcedFiles:
                 return
             path = max(remaining, key=lambda name: self._files[name].length)
             self._being_forced.add(path)
+        failure = None
         try:
             self._force(path)
+        except StorageError as error:
+            failure = error
         finally:
             with self._lock:
                 self._being_forced.discard(path)
+                self._failure = self._failure or failure
 
     def force_all(self) -> None:
         """When this returns, the content of every file added before survives a power cut; names may not."""
         with self._lock:
-            paths = sorted(self._files)
+            paths, failure, self._failure = sorted(self._files), self._failure, None
+        if failure is not None:
+            raise failure
         for path in paths:
             self._force(path)
 
@@ -84,7 +94,7 @@ class UnforcedFiles:
             finally:
                 self._disk.close(fd)
         except OSError as error:
-            raise StorageError.wrap(error, path, "cannot force to the disk") from error
+            raise DiskFullAtSync.wrap(error, path, "cannot force to the disk") from error
         with self._lock:
             now = self._files.get(path)
             if now == seen:

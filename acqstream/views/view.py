@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull
+from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync
 from acqstream.formats.ndtiff.folders import container_of
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.recent_groups import RecentGroups
@@ -97,7 +97,7 @@ class ViewRun:
         self._files = ViewFolder(self.folder, self.path, name, disk or LocalDisk())
         self._feed: FrameFeed | None = None
         self._polling = _Polling(is_live=recent is not None)
-        self._was_full = False
+        self._full_disk: DiskFull | None = None  # while it waits for space
         self._count = 0
         self._saved: tuple[int, int, bool] | None = None  # cursor, frames_ahead, completeness in view.json
         self._saved_at_s = time.monotonic()
@@ -134,6 +134,8 @@ class ViewRun:
         Raises the errors of the view, DatasetError or StorageError; then only the failure is saved.
         """
         try:
+            if isinstance(self._full_disk, DiskFullAtSync):
+                self._return_to_checkpoint()
             if self._feed is None:
                 self._feed = self._open()
             return self._step(self._feed)
@@ -141,11 +143,19 @@ class ViewRun:
             self._state, self.reason = ViewState.LOCKED, str(error)
             return LOCKED_POLL_S
         except DiskFull as error:
-            self._state, self.reason, self._was_full = ViewState.HELD, str(error), True
+            self._state, self.reason, self._full_disk = ViewState.HELD, str(error), error
             return FULL_POLL_S
         except Exception as error:
             self._fail(error)
             raise
+
+    def _return_to_checkpoint(self) -> None:
+        """Let the view open as it was saved last: a second sync could succeed without the lost bytes."""
+        self._full_disk = None
+        self.close()
+        self.view = self._make()
+        self._taker.cursor = 0
+        self._saved = None
 
     def failure_text(self, error: Exception) -> str:
         """Return the reason of a failed view."""
@@ -165,8 +175,8 @@ class ViewRun:
         was_busy = taker.take(self.view, feed, STEP_BYTES)
         if self._may_read():
             self.view.work(now_s, is_idle=not (was_busy or taker.is_held or taker.is_waiting))
-        if self._was_full:
-            self.reason, self._was_full = "", False
+        if self._full_disk is not None:
+            self.reason, self._full_disk = "", None
         if was_busy or taker.is_waiting:
             self._polling.note_news(now_s)
             self._continue(now_s)

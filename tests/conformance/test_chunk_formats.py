@@ -21,6 +21,7 @@ from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.mirrors.local_container import open_publisher
+from acqstream.storage.read_place import place_of
 from tests.formats.blocks import in_blocks
 from tests.mirrors.npy_format import FORMAT as NPY
 from tests.storage.unforced_disk import UnforcedDisk
@@ -129,7 +130,7 @@ def test_levels_cover_the_array(made: Made) -> None:
 def test_what_is_stored_is_read(made: Made) -> None:
     made.store_all()
     made.writer.finish(made.levels)
-    assert made.format.detect(made.folder)
+    assert made.format.detect(place_of(made.folder))
     with acqstream.open(made.folder) as ds:
         assert (ds.format, ds.complete, len(ds.levels)) == (made.format.name, True, len(made.levels))
         for number, level in enumerate(ds.levels):
@@ -139,7 +140,7 @@ def test_what_is_stored_is_read(made: Made) -> None:
             assert np.array_equal(level.to_dask().compute(scheduler="synchronous"), made.part(number))
             assert level.missing_count == 0
     report = CheckReport()
-    made.format.check(made.folder, report)
+    made.format.check(place_of(made.folder), report)
     assert not report.problems
 
 
@@ -233,5 +234,5 @@ def test_a_chunk_cut_short_is_told_by_reading_and_by_check(made: Made) -> None:
             level.read()
     assert caught.value.path == str(path)
     report = CheckReport()
-    made.format.check(made.folder, report)
+    made.format.check(place_of(made.folder), report)
     assert str(path) in {problem.path for problem in report.problems}

@@ -15,6 +15,7 @@ from acqstream.dataset.chunk_level import ChunkLevel
 from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_format
+from acqstream.storage.read_place import place_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # format, container, array in it, and what a stranger makes a link
@@ -88,7 +89,7 @@ def test_verify_reports_links_of_chunk_formats(case: tuple[str, Path, Path, Path
     report = CheckReport()
     check = chunk_format(kind).check
     assert check is not None
-    check(top, report)
+    check(place_of(top), report)
     assert any(str(link) in problem.text or str(link) in problem.path for problem in report.problems)
 
 

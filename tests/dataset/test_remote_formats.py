@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import acqstream
-from acqstream.errors import UnknownFormat
+from acqstream.errors import DatasetError, UnknownFormat
 from acqstream.storage.remote_path import as_path
 from tests.dataset.web_server import serving
 
@@ -55,6 +55,11 @@ def test_parts_of_an_n5_container_open_over_http(inside: str) -> None:
     for top, place in ((container, inside), (container.parent, f"{container.name}/{inside}")):
         with serving(top) as (url, _):
             assert_same(f"{url}/{place}", container / inside)
+
+
+def test_a_container_of_several_arrays_lists_them_over_http() -> None:
+    with serving(GOLDEN / "n5") as (url, _), pytest.raises(DatasetError, match="open one of them: f32_xz, "):
+        acqstream.open(f"{url}/java.n5")
 
 
 @pytest.mark.parametrize("inside", ["color", "rgb/1", "color/2-2-1/header.wkw"])

@@ -67,7 +67,7 @@ def test_adopted_frames_come_back(tmp_path: Path, dtype: str, shape: tuple[int, 
             memory.hand(log, frame)
     check_dataset(tmp_path / "cells", frames)
     assert sorted(memory.released) == [0, 1, 2, 3, 4]
-    assert log.memory_peak_bytes <= 5 * 8192  # of 5 MiB that were written
+    assert log.metrics.memory_peak_bytes <= 5 * 8192  # of 5 MiB that were written
 
 
 def test_the_log_writes_from_where_the_pixels_are(tmp_path: Path) -> None:

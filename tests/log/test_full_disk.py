@@ -210,12 +210,12 @@ def test_a_disk_that_stands_still_is_told_with_cause_and_length(
     put(log, frames[1:], publish=False)
     assert stall.entered.wait(20)
     monkeypatch.setattr("acqstream.storage.watched_disk.STALL_S", 0.2)
-    while not (told := log.stall).startswith("fdatasync "):
+    while not (told := log.metrics.stall).startswith("fdatasync "):
         assert not log.is_finished
     assert re.fullmatch(r"fdatasync of cells_NDTiffStack\.tif takes \d+\.\d s", told)
     stall.go.set()
     log.close()
-    assert log.stall == ""
+    assert log.metrics.stall == ""
     assert log.receipt is not None
     noted, *_ = [one for one in log.receipt.stalls if one.call == "fdatasync"]  # other calls may be as slow
     assert (noted.call, noted.file) == ("fdatasync", "cells_NDTiffStack.tif")

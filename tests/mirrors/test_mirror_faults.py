@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from acqstream.errors import StorageError
+from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.mirrors import mirror_view
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
@@ -195,3 +196,43 @@ def test_what_a_killed_removal_has_left_is_not_taken_for_the_mirror(
     run = finish(run_of(cells, settings, name=name))
     assert run.reason == "restarted: its mirror.json is damaged, or its removal was interrupted"
     assert compare(run.path, run.folder, len(FRAMES)).text == "all equal"
+
+
+class ForgetfulDisk(UnforcedDisk):
+    """A disk that finds no space for the data it had taken: one sync fails, and the data are zeros from then on."""
+
+    def __init__(self, name: str, nth: int) -> None:
+        super().__init__()
+        self._name = name
+        self._remaining = nth
+        self._paths: dict[int, str] = {}
+        self.has_failed = False
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        fd = super().open(path, create=create, direct=direct)
+        self._paths[fd] = path
+        return fd
+
+    def fdatasync(self, fd: int) -> None:
+        if not self._paths[fd].endswith(self._name) or self.has_failed:
+            return
+        self._remaining -= 1
+        if not self._remaining:
+            self.has_failed = True
+            self.pwritev(fd, [bytes(self.size(fd) - HEADER_BYTES)], HEADER_BYTES)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_disk_that_is_full_at_a_sync_costs_no_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    monkeypatch.setattr("acqstream.views.view.FULL_POLL_S", 0.001)
+    monkeypatch.setattr("acqstream.views.view.CHECKPOINT_INTERVAL_S", 0.0)
+    frames = frames_at(places_of(("z",), {"z": 70}))
+    write_log(tmp_path / "cells", frames)
+    disk = ForgetfulDisk("x0.wkw", nth)
+    run = finish(run_of(tmp_path / "cells", {"format": "wkw", "cube": 64, "levels": 1}, "wkw", disk=disk))
+    assert disk.has_failed
+    assert run.progress().state is ViewState.COMPLETE
+    assert compare(run.path, run.folder, len(frames)).text == "all equal"

@@ -1,4 +1,4 @@
-"""Layouts of chunk formats, and the engine of mirrors, see no file system: stores alone open files."""
+"""Chunk formats and the engine of mirrors see no file system: stores and places alone open files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ CALLS = {
     "unlink",
 }
 CALLS |= {"mkdir", "rmdir", "glob", "rglob", "resolve", "rename", "touch"}
+CALLS |= {"lstat", "samefile", "is_symlink", "readlink", "symlink_to", "walk"}
+READERS = {  # modules of formats that may name a path, and why; the package of the log's format is one by itself
+    "check_report": "reports files of the log's format, too, which are paths",
+    "registry": "takes the path of a user, and hands it to the log's format",
+}
+PLACES = STORES | {"acqstream.storage.read_place", "acqstream.storage.boundary", "acqstream.storage.read_file"}
+LOG_FORMAT = "ndtiff"  # written by the daemon and read live by descriptors kept open: docs/decisions/035
 EDGES = {  # modules of mirrors that may name a path, and why
     "array_copy": "opens the source of a copy and its container, which a user names",
     "chunk_plan": "counts processors",
@@ -57,8 +64,8 @@ def file_system_uses(path: Path) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
-            if isinstance(function, ast.Name) and function.id == "open":
-                found.append("open()")
+            if isinstance(function, ast.Name) and function.id in ("open", "ReadFile", "Path"):
+                found.append(f"{function.id}()")
             if isinstance(function, ast.Attribute) and function.attr in CALLS:
                 found.append(f".{function.attr}()")
     return found
@@ -89,6 +96,20 @@ def test_layouts_documents_and_codecs_are_pure() -> None:
                     one for one in imports_of(ast.parse(module.read_text())) if one.startswith("acqstream.storage")
                 }
                 assert storage <= STORES, (module, storage)
+
+
+def test_chunk_formats_see_places_only() -> None:
+    top = ROOT / "acqstream" / "formats"
+    modules = {path.relative_to(top): path for path in top.rglob("*.py")}
+    modules = {name: path for name, path in modules.items() if name.parts[0] != LOG_FORMAT}
+    assert {"n5", "wkw"} <= {name.parts[0] for name in modules}
+    used = {name.with_suffix("").as_posix(): uses for name, path in modules.items() if (uses := file_system_uses(path))}
+    assert used.keys() == READERS.keys(), used
+    for path in modules.values():
+        storage = {
+            name for name in imports_of(ast.parse(path.read_text("utf-8"))) if name.startswith("acqstream.storage")
+        }
+        assert storage <= PLACES, (path, storage)
 
 
 def test_every_chunk_format_with_a_layout_has_the_same_names() -> None:

@@ -93,6 +93,18 @@ def test_what_could_not_be_forced_stays_to_be_forced(disk: ScriptedDisk, store: 
     assert forced(disk) == ["a", "a", "b"]
 
 
+def test_an_error_of_relief_reaches_the_next_sync_and_no_other_writer(disk: ScriptedDisk, store: LocalStore) -> None:
+    disk.fail("fdatasync", code=errno.EIO, part="b")
+    for name in "bba":
+        write(store, name, 16)
+    write(store, "c", 16)  # too much is unforced: b is forced, and fails
+    assert forced(disk) == ["b"]
+    with pytest.raises(StorageError, match=r"cannot force .*b'"):
+        store.sync()
+    store.sync()
+    assert sorted(forced(disk)) == ["a", "b", "b", "c"]
+
+
 def test_the_name_of_a_file_from_before_a_restart_is_forced(tmp_path: Path, disk: ScriptedDisk) -> None:
     write(LocalStore(tmp_path, disk), "a")  # killed before the folder was forced
     disk.calls.clear()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.errors import CorruptDataset, DatasetError, FileMissing
 from acqstream.formats.n5.attributes import DatasetAttributes, is_dataset, parse_dataset
 from acqstream.formats.n5.codec import BlockHeader, decode_block, max_file_bytes, parse_header
 from acqstream.formats.n5.folders import (
@@ -24,8 +23,8 @@ from acqstream.formats.n5.folders import (
 )
 from acqstream.formats.n5.groups import FoundArray, find_array, several_arrays
 from acqstream.formats.n5.space import Attributes, centres, read_space
-from acqstream.storage.boundary import Boundary, requested_links
-from acqstream.storage.read_file import ReadFile, is_absent
+from acqstream.storage.boundary import Boundary
+from acqstream.storage.read_place import ReadPlace
 
 _HEADER_BYTES = 512  # more than any header has
 
@@ -37,7 +36,7 @@ class N5Array:
     kept open, and the array may be sent to another process.
     """
 
-    def __init__(self, path: Path, level: int, fallback: Attributes, boundary: Boundary | None = None) -> None:
+    def __init__(self, path: ReadPlace, level: int, fallback: Attributes, boundary: Boundary | None = None) -> None:
         self.path = path
         self._level = level
         self._fallback = fallback
@@ -76,11 +75,9 @@ class N5Array:
             return None
         try:
             with self._boundary.inside():
-                file = ReadFile(path)
-        except StorageError as error:
-            if is_absent(error):
-                return None
-            raise
+                file = path.open()
+        except FileMissing:
+            return None
         try:
             size, most = file.size(), max_file_bytes(self._attributes)
             if size > most:
@@ -92,16 +89,16 @@ class N5Array:
         leading = len(self._found.groups.axes)
         return decode_block(data, self._attributes, crop[leading:], str(path)).reshape(crop)
 
-    def read_header(self, path: Path) -> BlockHeader:
+    def read_header(self, path: ReadPlace) -> BlockHeader:
         """The header of a block file. Raises as `read_chunk`."""
         with self._boundary.inside():
-            file = ReadFile(path)
+            file = path.open()
         try:
             return parse_header(file.read(0, _HEADER_BYTES), self._attributes, str(path))
         finally:
             file.close()
 
-    def block_path(self, position: Position) -> Path | None:
+    def block_path(self, position: Position) -> ReadPlace | None:
         """Of a block file: the folder of its dataset, and its position there, x first; None without such a dataset."""
         grid = self.spec.grid_shape
         if len(position) != len(grid) or not all(0 <= at < size for at, size in zip(position, grid, strict=True)):
@@ -122,7 +119,7 @@ class N5Array:
         ndim = len(self._attributes.dimensions)
         for member in self._found.groups.positions():
             folder = self._dataset_folder(member)
-            stack: list[tuple[Path, tuple[int, ...]]] = [] if folder is None else [(folder, ())]
+            stack: list[tuple[ReadPlace, tuple[int, ...]]] = [] if folder is None else [(folder, ())]
             while stack:
                 place, above = stack.pop()
                 for number in _numbers_in(place):
@@ -134,10 +131,10 @@ class N5Array:
     def close(self) -> None:
         """No file is kept open."""
 
-    def _dataset_folder(self, member: Position) -> Path | None:
+    def _dataset_folder(self, member: Position) -> ReadPlace | None:
         return self._folder_in(self._found, member)
 
-    def _folder_in(self, found: FoundArray, member: Position) -> Path | None:
+    def _folder_in(self, found: FoundArray, member: Position) -> ReadPlace | None:
         group = found.groups.get(member)
         return None if group is None else _level_folder(group, found.levels[self._level])
 
@@ -168,7 +165,7 @@ class N5Array:
         return spec if found.notes is None else _with_notes(spec, found)
 
 
-def open_levels(path: Path, fallback: Attributes) -> list[N5Array]:
+def open_levels(path: ReadPlace, fallback: Attributes) -> list[N5Array]:
     """The levels of the array that a folder of a container means. Raises DatasetError and what belongs to it."""
     boundary = boundary_of(path)
     with boundary.inside():
@@ -176,9 +173,9 @@ def open_levels(path: Path, fallback: Attributes) -> list[N5Array]:
     return [N5Array(path, level, fallback, boundary) for level in levels]
 
 
-def boundary_of(folder: Path) -> Boundary:
+def boundary_of(folder: ReadPlace) -> Boundary:
     """Around the container that a folder lies in."""
-    return Boundary(container_of(folder), follows=requested_links() is True)
+    return container_of(folder).boundary()
 
 
 def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
@@ -202,37 +199,35 @@ def _with_notes(spec: ArraySpec, found: FoundArray) -> ArraySpec:
     )
 
 
-def _level_folder(group: Path, name: str) -> Path:
+def _level_folder(group: ReadPlace, name: str) -> ReadPlace:
     return group / name if name else group
 
 
-def _dataset_attributes(folder: Path) -> dict[str, Any]:
+def _dataset_attributes(folder: ReadPlace) -> dict[str, Any]:
     attributes = read_attributes(folder)
     if attributes is None or not is_dataset(attributes):
         raise DatasetError(f"{folder}: no N5 dataset here")
     return attributes
 
 
-def _attributes_above(folder: Path) -> list[Attributes]:
+def _attributes_above(folder: ReadPlace) -> list[Attributes]:
     """Those of the folders above a dataset, up to the container, nearest first."""
-    container = container_of(folder)
+    container, own = container_of(folder).absolute(), folder.absolute()
     found: list[Attributes] = []
     for place in upwards(folder):
-        if place != folder.absolute():
+        if place != own:
             found.append(readable_attributes(place) or {})
-        if place == container.absolute():
+        if place == container:
             break
     return found
 
 
-def _numbers_in(folder: Path) -> Iterator[int]:
+def _numbers_in(folder: ReadPlace) -> Iterator[int]:
     """Items with the name of a block, or of a folder of blocks, a plain decimal."""
     try:
-        names = [child.name for child in folder.iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
+        names = folder.names()
+    except FileMissing:
         return  # not there, or a file where a folder would be: no block
-    except OSError as error:
-        raise StorageError.wrap(error, str(folder), "list the folder") from error
     for name in names:
         if name.isascii() and name.isdecimal() and (name == "0" or not name.startswith("0")) and len(name) < 20:
             yield int(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
@@ -11,11 +10,12 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.folders import find_datasets
+from acqstream.storage.read_place import ReadPlace
 
 MAX_DATASETS = 1_000_000
 
 
-def check(container: Path, report: CheckReport) -> ChunkCounts:
+def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     """All datasets of a container: attributes, headers and payloads.
 
     What a reader may take but no writer should write is a problem, too: an inner block that is smaller than the others.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
@@ -25,6 +24,7 @@ from acqstream.formats.n5.folders import (
 )
 from acqstream.formats.n5.members import AXES_BY_PREFIX, folder_axes, group_folder, level_folder, members
 from acqstream.formats.n5.notes import Notes, parse_notes
+from acqstream.storage.read_place import ReadPlace
 
 _MAX_DEPTH = 32
 _MAX_LISTED = 20
@@ -41,7 +41,7 @@ class Groups(Protocol):
     def axes(self) -> tuple[str, ...]: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
-    def get(self, position: Position) -> Path | None:
+    def get(self, position: Position) -> ReadPlace | None:
         """The folder at a position, where it is known to be or may be."""
 
     def positions(self) -> Iterator[Position]: ...
@@ -52,14 +52,14 @@ class FoundGroups:
     """Groups by the names of their folders; ((), {(): folder}) is one group by itself."""
 
     axes: tuple[str, ...]
-    folders: Mapping[Position, Path]
+    folders: Mapping[Position, ReadPlace]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Up to the largest position along each axis."""
         return tuple(max(position[axis] for position in self.folders) + 1 for axis in range(len(self.axes)))
 
-    def get(self, position: Position) -> Path | None:
+    def get(self, position: Position) -> ReadPlace | None:
         """None if the folder is missing."""
         return self.folders.get(position)
 
@@ -72,7 +72,7 @@ class FoundGroups:
 class NotedGroups:
     """Groups as our writer has noted them; some may not be there."""
 
-    container: Path
+    container: ReadPlace
     notes: Notes
 
     @property
@@ -85,7 +85,7 @@ class NotedGroups:
         """As noted."""
         return self.notes.shape[: len(self.axes)]
 
-    def get(self, position: Position) -> Path:
+    def get(self, position: Position) -> ReadPlace:
         """Folder of the group if it exists."""
         notes = self.notes
         folders = group_folder(notes.layout, notes.axes, notes.shape, position, notes.numbering)
@@ -104,13 +104,13 @@ class FoundArray:
     """
 
     groups: Groups
-    first: Path
+    first: ReadPlace
     levels: Mapping[int, str]
     notes: Notes | None
     complete: bool
 
 
-def find_array(folder: Path) -> FoundArray:
+def find_array(folder: ReadPlace) -> FoundArray:
     """The array that is meant by a folder of a container.
 
     Raises DatasetError that lists what there is if that is several arrays, or none, CorruptDataset.
@@ -136,7 +136,7 @@ def find_array(folder: Path) -> FoundArray:
     return FoundArray(groups, first, {number: level_folder(number) for number in range(count)}, notes, complete)
 
 
-def level_count(group: Path) -> int:
+def level_count(group: ReadPlace) -> int:
     """Number of levels s0, s1, ... of a group; 0 if it is not a group of levels."""
     count = 0
     while is_dataset(read_attributes(group / level_folder(count))):
@@ -144,7 +144,7 @@ def level_count(group: Path) -> int:
     return count
 
 
-def several_arrays(folder: Path) -> DatasetError:
+def several_arrays(folder: ReadPlace) -> DatasetError:
     """The error for a folder whose arrays do not make up one."""
     found = find_datasets(folder, _MAX_LISTED + 1)
     if not found:
@@ -154,7 +154,7 @@ def several_arrays(folder: Path) -> DatasetError:
     return DatasetError(f"{folder}: holds arrays that do not make up one; open one of them: {', '.join(names)}{more}")
 
 
-def _only_child(folder: Path) -> FoundArray:
+def _only_child(folder: ReadPlace) -> FoundArray:
     """The array in the only folder there is. Raises DatasetError."""
     children = list_folders(folder)
     if len(children) != 1:
@@ -162,7 +162,7 @@ def _only_child(folder: Path) -> FoundArray:
     return find_array(children[0])
 
 
-def _find_groups(folder: Path) -> FoundGroups | None:
+def _find_groups(folder: ReadPlace) -> FoundGroups | None:
     found = _groups_below(folder, 0)
     if found is None or len(set(found.axes)) < len(found.axes):
         return None
@@ -175,7 +175,7 @@ def _rank(axis: str) -> int:
     return _SLOWEST.index(axis) if axis in _SLOWEST else len(_SLOWEST)
 
 
-def _groups_below(folder: Path, depth: int) -> FoundGroups | None:
+def _groups_below(folder: ReadPlace, depth: int) -> FoundGroups | None:
     if level_count(folder):
         return FoundGroups((), {(): folder})
     numbered = _numbered_folders(folder)
@@ -195,9 +195,9 @@ def _groups_below(folder: Path, depth: int) -> FoundGroups | None:
     return FoundGroups(axes, folders)
 
 
-def _numbered_folders(folder: Path) -> dict[str, dict[int, Path]]:
+def _numbered_folders(folder: ReadPlace) -> dict[str, dict[int, ReadPlace]]:
     """Child folders by the word and the number in their names; those without are under the word "", in any order."""
-    found: dict[str, dict[int, Path]] = {}
+    found: dict[str, dict[int, ReadPlace]] = {}
     for child in list_folders(folder):
         match = _NUMBERED.fullmatch(child.name)
         siblings = found.setdefault(match[1] if match else "", {})

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from acqstream.errors import UnknownFormat, UnsupportedFeature
 from acqstream.formats.n5.array import N5Array, open_levels
 from acqstream.formats.n5.bdv_xml import SUFFIX, contains_bdv, parse_xml
 from acqstream.formats.n5.folders import array_folder, container_of
 from acqstream.formats.n5.space import Attributes
-from acqstream.storage.boundary import requested_links
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.boundary import leads_out, requested_links
+from acqstream.storage.read_place import ReadPlace
 
 _MAX_XML_BYTES = 512 * 1024 * 1024
 
 
-def detect(path: Path) -> bool:
+def detect(path: ReadPlace) -> bool:
     """Return True if `path` is an N5 container, lies in one, or is an XML file of BigDataViewer that names one."""
     return _bdv_content(path) is not None or array_folder(path) is not None
 
 
-def open_readers(path: Path) -> list[N5Array]:
+def open_readers(path: ReadPlace) -> list[N5Array]:
     """Readers of all levels, the full resolution first. Raises UnknownFormat, DatasetError."""
     folder, fallback = _place(path)
     return open_levels(folder, fallback)
 
 
-def folder_of(path: Path) -> Path:
+def folder_of(path: ReadPlace) -> ReadPlace:
     """The container that `path` means. Raises UnknownFormat."""
     return container_of(_place(path)[0])
 
 
-def _place(path: Path) -> tuple[Path, Attributes]:
+def _place(path: ReadPlace) -> tuple[ReadPlace, Attributes]:
     """The folder that is meant, and attributes that an XML file adds to it."""
     fallback: Attributes = {}
     content = _bdv_content(path)
     if content is not None:
         base, name, fallback = parse_xml(content, str(path))
-        if requested_links() is not True and _leads_out(base, name):
+        if requested_links() is not True and leads_out(base, name):
             claim = f"names the container {base}/{name}, outside of this folder"
             raise UnsupportedFeature(f"{path}: {claim}; that is followed with follow_links=True only")
         path = path.parent / base / name
@@ -47,26 +45,13 @@ def _place(path: Path) -> tuple[Path, Attributes]:
     return folder, fallback
 
 
-def _bdv_content(path: Path) -> bytes | None:
+def _bdv_content(path: ReadPlace) -> bytes | None:
     """The content of an XML file of BigDataViewer; None for any other file or folder."""
-    if path.suffix != SUFFIX or not path.is_file():
+    if path.suffix != SUFFIX or not path.is_object():
         return None
-    file = ReadFile(path)
+    file = path.open()
     try:
         content = file.read(0, _MAX_XML_BYTES)
     finally:
         file.close()
     return content if contains_bdv(content) else None
-
-
-def _leads_out(*parts: str) -> bool:
-    """Return True if a path made of these parts may lie outside of the folder where it begins."""
-    depth = 0
-    for part in parts:
-        if part.startswith(("/", "\\")) or "://" in part or "\0" in part or Path(part).is_absolute():
-            return True
-        for name in part.replace("\\", "/").split("/"):
-            depth += -1 if name == ".." else name not in ("", ".")
-            if depth < 0:
-                return True
-    return False

@@ -68,8 +68,8 @@ def container_of(path: Path) -> Path:
 
 def level_of(folder: Path) -> int:
     """The resolution level whose folder this is; 0 for a container."""
-    found = _LEVEL.fullmatch(folder.absolute().name)
-    factor = int(found["factor"] or 1) if found else 1
+    match = _LEVEL.fullmatch(folder.absolute().name)
+    factor = int(match["factor"] or 1) if match else 1
     return factor.bit_length() - 1
 
 

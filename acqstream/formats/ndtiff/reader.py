@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, DatasetError, FrameNotFound, UnsupportedFeature
+from acqstream.errors import DatasetError, FrameNotFound
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
 from acqstream.formats.ndtiff.completion import LevelsFile, StateFile, declared_axes, declared_order, read_request
@@ -23,20 +23,19 @@ from acqstream.formats.ndtiff.folders import (
     overlap_in,
     stack_paths,
 )
+from acqstream.formats.ndtiff.frame_bytes import FrameBytes
 from acqstream.formats.ndtiff.index import INDEX_NAME
 from acqstream.formats.ndtiff.index_file import FrameIndex, IndexFile
 from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.lookup import RowLookup
-from acqstream.formats.ndtiff.pixels import StoredFrame, pixel_type_of_code, read_pixels
+from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.stack_files import StackFiles
-from acqstream.formats.ndtiff.stack_header import ByteOrder, check_json_length, parse_json_object
+from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.boundary import Boundary, requested_links
 from acqstream.storage.read_file import ReadFile
-
-_RAW_METADATA = frozenset({0, 1})
 
 
 def open_readers(path: Path) -> list[NDTiffReader]:
@@ -77,6 +76,7 @@ class NDTiffReader:
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
         self._stacks = StackFiles(folder, self._index.check_in_place, self._boundary)
+        self._frames = FrameBytes(self._table, self._stacks, self._index.path)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
@@ -125,8 +125,8 @@ class NDTiffReader:
         """As `find`. Raises FrameNotFound."""
         row = self.find(axes)
         if row is None:
-            asked = ", ".join(f"{name}={value!r}" for name, value in axes.items()) or "no axes"
-            raise FrameNotFound(f"{self.path}: no frame with {asked}; {self._describe_axes()}")
+            wanted_axes = ", ".join(f"{name}={value!r}" for name, value in axes.items()) or "no axes"
+            raise FrameNotFound(f"{self.path}: no frame with {wanted_axes}; {_describe_axes(self.axis_values())}")
         return row
 
     def count_full_keys(self) -> int:
@@ -149,30 +149,21 @@ class NDTiffReader:
 
     def frame_shape(self, row: int) -> tuple[int, ...]:
         """(Y, X), or (Y, X, 3) for RGB."""
-        return self._stored_frame(row).shape
+        return self._frames.locate(row).shape
 
     def frame_dtype(self, row: int) -> np.dtype[np.generic]:
         """uint8 or little-endian uint16."""
-        return self._stored_frame(row).pixel_type.numpy_dtype
+        return self._frames.locate(row).pixel_type.numpy_dtype
 
     def read_pixels(self, row: int) -> NDArray[Any]:
         """The frame as a new array (Y, X), or (Y, X, 3) for RGB. Raises CorruptDataset if bytes are missing."""
         self._check_open()
-        frame = self._stored_frame(row)
-        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
-        return read_pixels(file, frame, byte_order)
+        return self._frames.read_pixels(row)
 
     def read_rows(self, row: int, first: int, stop: int) -> NDArray[Any]:
         """The rows first .. stop - 1 of a frame's pixels; reads no others unless they are compressed."""
         self._check_open()
-        frame = self._stored_frame(row)
-        if not 0 <= first < stop <= frame.height:
-            raise IndexError(f"rows {first} to {stop} of a frame of {frame.height}")
-        if not frame.is_plain:
-            return self.read_pixels(row)[first:stop]
-        start = frame.pixels + first * frame.width * frame.pixel_type.pixel_bytes
-        file, byte_order = self._stacks.get(self._table.stack_names[self._table.stack(row)])
-        return read_pixels(file, frame._replace(pixels=start, height=stop - first), byte_order)
+        return self._frames.read_rows(row, first, stop)
 
     def read_in_order(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The current rows with their frames, in order of arrival; the latest of rows with equal axes.
@@ -193,7 +184,7 @@ class NDTiffReader:
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
         """Name of the stack file that holds the frame, and where and how it lies there."""
-        return self._table.stack_names[self._table.stack(row)], self._stored_frame(row)
+        return self._frames.stack_name(row), self._frames.locate(row)
 
     def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]:
         """A stack file and its byte order. Raises CorruptDataset if it is missing or no TIFF file."""
@@ -203,24 +194,12 @@ class NDTiffReader:
     def read_metadata(self, row: int) -> dict[str, Any]:
         """The frame's metadata, empty if it has none. Raises CorruptDataset if bytes are missing or no JSON."""
         self._check_open()
-        path = self._stacks.get(self._table.stack_names[self._table.stack(row)])[0].path
-        return parse_json_object(self.metadata_bytes(row), str(path), int(self._table.numbers(row)["metadata_offset"]))
+        return self._frames.read_metadata(row)
 
     def metadata_bytes(self, row: int) -> bytes:
         """The frame's metadata as it is stored. Raises CorruptDataset if bytes are missing."""
         self._check_open()
-        numbers = self._table.numbers(row)
-        file, _ = self._stacks.get(self._table.stack_names[self._table.stack(row)])
-        compression = int(numbers["metadata_compression"])
-        if compression not in _RAW_METADATA:
-            raise UnsupportedFeature(f"{file.path}: metadata compression {compression} cannot be read; 0 can")
-        offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
-        check_json_length(length, "metadata", str(file.path), offset)
-        data = file.read(offset, length)
-        if len(data) != length:
-            text = f"metadata of {length} bytes end beyond the end of the file at {file.size()}"
-            raise CorruptDataset(text, path=str(file.path), offset=offset)
-        return data
+        return self._frames.metadata_bytes(row)
 
     def next_level(self) -> NDTiffReader | None:
         """The next lower level of a dataset with levels, once it exists."""
@@ -287,8 +266,8 @@ class NDTiffReader:
         """
         with self._lock:
             state = self._state.state
-            under_way = self._levels is not None and self._levels.state.is_under_way
-        return state is not None and state.final and under_way
+            is_making = self._levels is not None and self._levels.state.is_under_way
+        return state is not None and state.final and is_making
 
     @property
     def levels_failure(self) -> str:
@@ -307,11 +286,6 @@ class NDTiffReader:
         if self._request is None:
             self._request = (read_request(self.container),)
         return self._request[0]
-
-    def _stored_frame(self, row: int) -> StoredFrame:
-        pixels, width, height, code, compression, metadata, *_ = self._table.entry(row)
-        pixel_type = pixel_type_of_code(code, self._index.path)
-        return StoredFrame(pixel_type, height, width, compression, pixels, metadata)
 
     def _read_summary(self) -> dict[str, Any] | None:
         names = self._table.stack_names or [path.name for path in stack_paths(self.path) if has_ndtiff_mark(path)]
@@ -332,13 +306,14 @@ class NDTiffReader:
             return False
         return self._index.is_finished(self._table, self._stacks)
 
-    def _describe_axes(self) -> str:
-        parts = []
-        for name, values in self.axis_values().items():
-            shown = [repr(value) for value in values]
-            parts.append(f"{name} ({', '.join(shown if len(shown) <= 5 else [*shown[:4], '...', shown[-1]])})")
-        return f"its axes are {', '.join(parts)}" if parts else "there are no frames yet"
-
     def _check_open(self) -> None:
         if self._closed:
             raise DatasetError(f"{self.path}: the dataset is closed")
+
+
+def _describe_axes(axis_values: Mapping[str, Sequence[AxisValue]]) -> str:
+    parts = []
+    for name, values in axis_values.items():
+        shown = [repr(value) for value in values]
+        parts.append(f"{name} ({', '.join(shown if len(shown) <= 5 else [*shown[:4], '...', shown[-1]])})")
+    return f"its axes are {', '.join(parts)}" if parts else "there are no frames yet"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
@@ -21,9 +20,10 @@ from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, tabl
 from acqstream.formats.wkw.opening import find_layers
 from acqstream.formats.wkw.reader import WkwReader, boundary_of, open_readers
 from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_place import ReadPlace
 
 
-def check_container(container: Path, report: CheckReport) -> ChunkCounts:
+def check_container(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     """Check all arrays at `container`; what is wrong goes to `report`. Raises StorageError."""
     try:
         with boundary_of(container).inside():
@@ -60,7 +60,7 @@ def _check_folder(reader: WkwReader, place: Place, folder: CubeFolder, report: C
     for cube in folder.cubes():
         positions = list(reader.positions_in(place, folder, cube))
         counts[0] += len(positions)
-        report.own_files.add(folder.path / cube_path(cube))
+        report.own_files.add((folder.path / cube_path(cube)).path)
         if not positions:
             report.add_note(f"{folder.path / cube_path(cube)}: lies beyond the array")
         with reader.boundary.inside():
@@ -81,7 +81,7 @@ def _cube_is_sound(folder: CubeFolder, cube: Cube, report: CheckReport) -> bool:
     """Return True if reading blocks of a cube file can tell more than its header, length and jump table do."""
     path = folder.path / cube_path(cube)
     try:
-        file = ReadFile(path)
+        file = path.open()
         header = folder.read_header(cube)
         problems = list(_problems(file, header))
     except CorruptDataset as error:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.errors import CorruptDataset, StorageError
+from acqstream.errors import CorruptDataset, FileMissing
 from acqstream.formats.wkw.block_order import BlockOrder, block_order, scatter_blocks
 from acqstream.formats.wkw.codec import decompress
 from acqstream.formats.wkw.cube_paths import Cube, cube_path
@@ -27,7 +26,8 @@ from acqstream.formats.wkw.header import (
     require_same_kind,
 )
 from acqstream.formats.wkw.jump_table import ENTRY_BYTES, decode_positions, table_position
-from acqstream.storage.read_file import ReadFile, is_absent
+from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_place import ReadPlace
 
 _PIECE_BYTES = 2**22  # of a piece that is read at once; at least one block
 
@@ -39,14 +39,12 @@ class CubeFolder:
     (z, y, x). Raises CorruptDataset with file, offset and what was expected, UnsupportedFeature, StorageError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: ReadPlace) -> None:
         self.path = path
         file = path / HEADER_NAME
         try:
-            self.header = decode_header(ReadFile(file).read(0, HEADER_BYTES), str(file))
-        except StorageError as error:
-            if not is_absent(error):
-                raise
+            self.header = decode_header(file.open().read(0, HEADER_BYTES), str(file))
+        except FileMissing as error:
             raise CorruptDataset("is missing", path=str(file)) from error
         self.piece_shape = piece_shape_of(self.header)
 
@@ -71,11 +69,9 @@ class CubeFolder:
         )
         path = self.path / cube_path((cube_z, cube_y, cube_x))
         try:
-            file = ReadFile(path)
-        except StorageError as error:
-            if is_absent(error):
-                return None
-            raise
+            file = path.open()
+        except FileMissing:
+            return None
         found = self._header_of(file)
         order = block_order((first_z, first_y, first_x), (1, blocks, blocks))
         read = _read_raw if header.block_type is BlockType.RAW else _read_compressed
@@ -86,7 +82,7 @@ class CubeFolder:
 
     def read_header(self, cube: Cube) -> Header:
         """The header of a cube file, held against `header.wkw`."""
-        return self._header_of(ReadFile(self.path / cube_path(cube)))
+        return self._header_of((self.path / cube_path(cube)).open())
 
     def _header_of(self, file: ReadFile) -> Header:
         found = decode_header(file.read(0, HEADER_BYTES), str(file.path))

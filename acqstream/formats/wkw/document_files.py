@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from acqstream.errors import FileMissing, StorageError
+from acqstream.errors import FileMissing
 from acqstream.formats.wkw.cube_paths import X_NAME, Y_NAME, Z_NAME, Cube
 from acqstream.formats.wkw.datasource import DatasourceProperties, parse_properties
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, parse_array
 from acqstream.formats.wkw.progress import parse_depths
-from acqstream.storage.json_file import read_small_file
+from acqstream.storage.read_place import ReadPlace
 
 
-def read_array(container: Path) -> StoredArray:
+def read_array(container: ReadPlace) -> StoredArray:
     """The array that the note in this folder describes. Raises CorruptDataset, StorageError."""
     path = container / ARRAY_NAME
-    return parse_array(read_small_file(path), str(path))
+    return parse_array(path.content(), str(path))
 
 
-def read_depths(path: Path) -> dict[tuple[int, int], int] | None:
+def read_depths(path: ReadPlace) -> dict[tuple[int, int], int] | None:
     """Voxels by (level, layer); None without the file. Raises CorruptDataset, StorageError."""
     try:
-        return parse_depths(read_small_file(path), str(path))
+        return parse_depths(path.content(), str(path))
     except FileMissing:
         return None
 
 
-def read_properties(path: Path) -> DatasourceProperties:
+def read_properties(path: ReadPlace) -> DatasourceProperties:
     """The WKW layers of a dataset. Raises as `parse_properties`, and StorageError."""
-    return parse_properties(read_small_file(path), str(path))
+    return parse_properties(path.content(), str(path))
 
 
-def find_cubes(folder: Path) -> Iterator[Cube]:
+def find_cubes(folder: ReadPlace) -> Iterator[Cube]:
     """The cube files of a folder; temporary files and whatever else lies there are passed over. In any order."""
     for z, z_folder in _numbered(folder, Z_NAME):
         for y, y_folder in _numbered(z_folder, Y_NAME):
@@ -41,13 +41,13 @@ def find_cubes(folder: Path) -> Iterator[Cube]:
                 yield z, y, x
 
 
-def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
+def _numbered(folder: ReadPlace, pattern: re.Pattern[str]) -> Iterator[tuple[int, ReadPlace]]:
     try:
-        names = [entry.name for entry in folder.iterdir()]
-    except NotADirectoryError:
-        return
-    except OSError as error:
-        raise StorageError.wrap(error, str(folder), "list the folder") from error
+        names = folder.names()
+    except FileMissing as error:
+        if error.errno != errno.ENOTDIR:
+            raise
+        return  # a file with the name of a folder
     for name in names:
         if found := pattern.fullmatch(name):
             yield int(found[1]), folder / name

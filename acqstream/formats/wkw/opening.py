@@ -7,10 +7,10 @@ an array begins at (0, 0, 0), wherever the bounding box does. Source: datasets o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
@@ -29,7 +29,7 @@ from acqstream.formats.wkw.header import HEADER_NAME, BlockType, Header
 from acqstream.formats.wkw.magnification import FULL, Magnification, folder_names, parse_magnification
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray
 from acqstream.formats.wkw.progress import STORED_NAME
-from acqstream.storage.read_file import ReadFile
+from acqstream.storage.read_place import ReadPlace
 
 _MARKS = (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME)
 _MOST_MARK_BYTES = 2**20
@@ -46,70 +46,71 @@ class FoundLevel:
 
     spec: ArraySpec
     header: Header
-    folder: Callable[[tuple[int, ...], int], Path]
+    folder: Callable[[tuple[int, ...], int], ReadPlace]
     complete: bool = True
     whole: Callable[[tuple[int, ...], int], int] | None = None
 
 
-def is_wkw(path: Path) -> bool:
+def is_wkw(path: ReadPlace) -> bool:
     """True for a container, dataset, layer or folder of cubes, or one of the files that tell of them."""
-    if not path.is_dir() and path.name not in _MARKS and path.suffix != ".wkw":
+    if path.name not in _MARKS and path.suffix != ".wkw" and not path.is_folder():
         return False
     folder = _meant(path)
     return (
-        (folder / ARRAY_NAME).is_file()
-        or (folder / HEADER_NAME).is_file()
+        (folder / ARRAY_NAME).is_object()
+        or (folder / HEADER_NAME).is_object()
         or _has_wkw_layers(folder)
         or bool(_layer_folders(folder))
     )
 
 
-def container_of(path: Path) -> Path:
+def container_of(path: ReadPlace) -> ReadPlace:
     """The folder of the whole dataset that `path` is in: as far up as a file tells of what is below."""
-    folder = (path if path.is_dir() else path.parent).absolute()
-    near = [folder, *folder.parents[:6]]
+    folder = path.folder().absolute()
+    near = list(folder.upwards(7))
     for name in (ARRAY_NAME, PROPERTIES_NAME, HEADER_NAME):
         for candidate in near:
-            if (candidate / name).is_file():
+            if (candidate / name).is_object():
                 return candidate
     return folder
 
 
-def find_layers(path: Path) -> list[str] | None:
+def find_layers(path: ReadPlace) -> list[str] | None:
     """Names of the layers of a dataset where they differ too much to be one array; None where there is one array."""
     folder = _meant(path)
-    if (folder / ARRAY_NAME).is_file() or not (folder / PROPERTIES_NAME).is_file():
+    if (folder / ARRAY_NAME).is_object() or not (folder / PROPERTIES_NAME).is_object():
         return None
     layers = read_properties(folder / PROPERTIES_NAME).layers
     return None if len(layers) < 2 or _alike(folder, layers) else [layer.name for layer in layers]
 
 
-def find_levels(path: Path, layer: str | None = None) -> list[FoundLevel]:
+def find_levels(path: ReadPlace, layer: str | None = None) -> list[FoundLevel]:
     """The levels of the array at `path`, the finest first; a file means the folder that it tells of.
 
     layer chooses one of a dataset. Raises DatasetError that names the layers where one has to be chosen,
     CorruptDataset, UnsupportedFeature, UnknownFormat, StorageError.
     """
     folder = _meant(path)
-    if (folder / ARRAY_NAME).is_file():
+    if (folder / ARRAY_NAME).is_object():
         array = read_array(folder)
         return [_stored_level(folder, array, level) for level in range(len(array.levels))]
-    if (folder / PROPERTIES_NAME).is_file():
+    if (folder / PROPERTIES_NAME).is_object():
         return _dataset_levels(folder, layer)
-    if (folder / HEADER_NAME).is_file():
+    if (folder / HEADER_NAME).is_object():
         return [_bare_level(folder)]
     if folders := _layer_folders(folder):
         return _layer_levels(folder, folders)
     raise UnknownFormat(f"{folder}: neither {PROPERTIES_NAME} nor {HEADER_NAME} is here")
 
 
-def _meant(path: Path) -> Path:
-    folder = path if path.is_dir() else path.parent
-    above = _cubes_above(folder) if path.suffix == ".wkw" and not path.is_dir() else None
-    return folder if above is None else above
+def _meant(path: ReadPlace) -> ReadPlace:
+    if path.is_folder():
+        return path
+    above = _cubes_above(path.parent) if path.suffix == ".wkw" else None
+    return path.parent if above is None else above
 
 
-def _stored_level(container: Path, array: StoredArray, level: int) -> FoundLevel:
+def _stored_level(container: ReadPlace, array: StoredArray, level: int) -> FoundLevel:
     """A level of an array that was written here."""
 
     def whole(dataset: tuple[int, ...], layer: int) -> int:
@@ -121,13 +122,13 @@ def _stored_level(container: Path, array: StoredArray, level: int) -> FoundLevel
     return FoundLevel(
         array.levels[level],
         array.header,
-        lambda dataset, layer: container.joinpath(*cube_folder(array, level, dataset, layer)),
+        lambda dataset, layer: container / "/".join(cube_folder(array, level, dataset, layer)),
         array.complete,
         None if array.complete or array.header.block_type is not BlockType.RAW else whole,
     )
 
 
-def _dataset_levels(folder: Path, layer: str | None) -> list[FoundLevel]:
+def _dataset_levels(folder: ReadPlace, layer: str | None) -> list[FoundLevel]:
     properties = read_properties(folder / PROPERTIES_NAME)
     layers = [found for found in properties.layers if layer is None or found.name == layer]
     if not layers:
@@ -139,7 +140,7 @@ def _dataset_levels(folder: Path, layer: str | None) -> list[FoundLevel]:
     return [_stacked_level(folder, properties, layers, entry) for entry in layers[0].magnifications]
 
 
-def _alike(folder: Path, layers: Sequence[LayerProperties]) -> bool:
+def _alike(folder: ReadPlace, layers: Sequence[LayerProperties]) -> bool:
     kinds = {
         (layer.end, *((entry.magnification, _header(folder, layer, entry)) for entry in layer.magnifications))
         for layer in layers
@@ -148,7 +149,7 @@ def _alike(folder: Path, layers: Sequence[LayerProperties]) -> bool:
 
 
 def _stacked_level(
-    folder: Path, properties: DatasourceProperties, layers: Sequence[LayerProperties], entry: LayerMagnification
+    folder: ReadPlace, properties: DatasourceProperties, layers: Sequence[LayerProperties], entry: LayerMagnification
 ) -> FoundLevel:
     """One magnification of layers of one kind; more than one become an axis `channel`."""
     mag = entry.magnification
@@ -167,20 +168,20 @@ def _stacked_level(
     return FoundLevel(spec, header, lambda _dataset, layer: paths[layer])
 
 
-def _header(folder: Path, layer: LayerProperties, entry: LayerMagnification) -> Header:
+def _header(folder: ReadPlace, layer: LayerProperties, entry: LayerMagnification) -> Header:
     return _header_in(_folder_of(folder, layer, entry))
 
 
-def _header_in(folder: Path) -> Header:
+def _header_in(folder: ReadPlace) -> Header:
     return replace(CubeFolder(folder).header, data_offset=0)
 
 
-def _folder_of(folder: Path, layer: LayerProperties, entry: LayerMagnification) -> Path:
+def _folder_of(folder: ReadPlace, layer: LayerProperties, entry: LayerMagnification) -> ReadPlace:
     """Magnification of the cubes, as stated or by the usual names."""
     if entry.path:
         return folder / entry.path
     candidates = [folder / layer.name / name for name in folder_names(entry.magnification)]
-    return next((found for found in candidates if (found / HEADER_NAME).is_file()), candidates[0])
+    return next((found for found in candidates if (found / HEADER_NAME).is_object()), candidates[0])
 
 
 def _spec(
@@ -218,7 +219,7 @@ def _with_channels(spec: ArraySpec, names: Sequence[str]) -> ArraySpec:
     )
 
 
-def _bare_level(folder: Path) -> FoundLevel:
+def _bare_level(folder: ReadPlace) -> FoundLevel:
     """One folder of cubes, its extent out of the dataset it belongs to, else as far as there are cubes."""
     told = _told_of(folder.absolute())
     if told is None:
@@ -229,17 +230,17 @@ def _bare_level(folder: Path) -> FoundLevel:
     return FoundLevel(replace(spec, attributes={"layer": layer.name}), header, lambda _dataset, _layer: folder)
 
 
-def _untold_level(folder: Path, mag: Magnification) -> FoundLevel:
+def _untold_level(folder: ReadPlace, mag: Magnification) -> FoundLevel:
     header = _header_in(folder)
     far = [max(items) for items in zip((-1, -1, -1), *find_cubes(folder), strict=True)]
     z, y, x = ((at + 1) * header.cube_side * factor for at, factor in zip(far, reversed(mag), strict=True))
     return FoundLevel(_spec((z, y, x), mag, header, None), header, lambda _dataset, _layer: folder)
 
 
-def _told_of(folder: Path) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
+def _told_of(folder: ReadPlace) -> tuple[DatasourceProperties, LayerProperties, LayerMagnification] | None:
     """Description of a folder of cubes by the dataset that it lies in."""
     dataset = folder.parent.parent
-    if not (dataset / PROPERTIES_NAME).is_file():
+    if not (dataset / PROPERTIES_NAME).is_object():
         return None
     properties = read_properties(dataset / PROPERTIES_NAME)
     for layer in properties.layers:
@@ -249,33 +250,37 @@ def _told_of(folder: Path) -> tuple[DatasourceProperties, LayerProperties, Layer
     return None
 
 
-def _layer_folders(folder: Path) -> dict[Magnification, Path]:
+def _layer_folders(folder: ReadPlace) -> dict[Magnification, ReadPlace]:
     """The folders of cubes of a layer by magnification, the finest first."""
-    if not folder.is_dir():
+    if not folder.is_folder():
         return {}
-    named = ((parse_magnification(path.name), path) for path in folder.iterdir())
-    found = {mag: path for mag, path in named if mag is not None and (path / HEADER_NAME).is_file()}
+    named = ((parse_magnification(path.name), path) for path in folder.children())
+    found = {mag: path for mag, path in named if mag is not None and (path / HEADER_NAME).is_object()}
     return dict(sorted(found.items(), key=lambda item: (max(item[0]), item[0])))
 
 
-def _layer_levels(folder: Path, folders: dict[Magnification, Path]) -> list[FoundLevel]:
+def _layer_levels(folder: ReadPlace, folders: dict[Magnification, ReadPlace]) -> list[FoundLevel]:
     """The levels of a layer's folder, its extent out of the dataset it belongs to, if one tells."""
     dataset, name = folder.absolute().parent, folder.absolute().name
-    if (dataset / PROPERTIES_NAME).is_file():
+    if (dataset / PROPERTIES_NAME).is_object():
         properties = read_properties(dataset / PROPERTIES_NAME)
         if name in {layer.name for layer in properties.layers}:
             return _dataset_levels(dataset, name)
     return [_untold_level(path, mag) for mag, path in folders.items()]
 
 
-def _cubes_above(folder: Path) -> Path | None:
+def _cubes_above(folder: ReadPlace) -> ReadPlace | None:
     """The folder of cubes that this folder is, or is in: z and y folders lie below it."""
-    near = [folder, *folder.absolute().parents[:2]]
-    return next((candidate for candidate in near if (candidate / HEADER_NAME).is_file()), None)
+    above = itertools.islice(folder.upwards(3), 1, None)
+    return next((candidate for candidate in (folder, *above) if (candidate / HEADER_NAME).is_object()), None)
 
 
-def _has_wkw_layers(folder: Path) -> bool:
+def _has_wkw_layers(folder: ReadPlace) -> bool:
     """Return True if the dataset's properties speak of WKW: webKNOSSOS describes other formats in the same file."""
-    if not (folder / PROPERTIES_NAME).is_file():
+    if not (folder / PROPERTIES_NAME).is_object():
         return False
-    return b'"wkw' in ReadFile(folder / PROPERTIES_NAME).read(0, _MOST_MARK_BYTES)
+    file = (folder / PROPERTIES_NAME).open()
+    try:
+        return b'"wkw' in file.read(0, _MOST_MARK_BYTES)
+    finally:
+        file.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,8 @@ from acqstream.formats.wkw.cube_folder import CubeFolder, piece_shape_of
 from acqstream.formats.wkw.cube_paths import Cube
 from acqstream.formats.wkw.header import HEADER_NAME
 from acqstream.formats.wkw.opening import FoundLevel, container_of, find_levels
-from acqstream.storage.boundary import Boundary, requested_links
+from acqstream.storage.boundary import Boundary
+from acqstream.storage.read_place import ReadPlace
 
 _MOST_FOLDERS = 256  # of which the headers are kept
 
@@ -28,16 +28,16 @@ class WkwReader:
     path is what was opened, layer the one that was chosen of a dataset.
     """
 
-    def __init__(self, path: Path, level: int, layer: str | None = None, boundary: Boundary | None = None) -> None:
+    def __init__(self, path: ReadPlace, level: int, layer: str | None = None, boundary: Boundary | None = None) -> None:
         self.path = path
         self.boundary = boundary_of(path) if boundary is None else boundary
         self._number = level
         self._layer = layer
         self._lock = threading.Lock()
-        self._folders: dict[Path, CubeFolder] = {}
+        self._folders: dict[ReadPlace, CubeFolder] = {}
         self.refresh()
 
-    def __reduce__(self) -> tuple[Callable[..., WkwReader], tuple[Path, int, str | None, Boundary]]:
+    def __reduce__(self) -> tuple[Callable[..., WkwReader], tuple[ReadPlace, int, str | None, Boundary]]:
         return WkwReader, (self.path, self._number, self._layer, self.boundary)
 
     @property
@@ -129,7 +129,7 @@ class WkwReader:
         with self._lock:
             folder = self._folders.get(path)
         if folder is None:
-            if not self._level.complete and not (path / HEADER_NAME).exists():
+            if not self._level.complete and not (path / HEADER_NAME).is_object():
                 return None
             folder = CubeFolder(path)
             expected = self._level.header
@@ -143,7 +143,7 @@ class WkwReader:
         return folder
 
 
-def open_readers(path: Path, layer: str | None = None) -> list[WkwReader]:
+def open_readers(path: ReadPlace, layer: str | None = None) -> list[WkwReader]:
     """The readers of all levels at `path`, the finest first. Raises as `find_levels`."""
     boundary = boundary_of(path)
     with boundary.inside():
@@ -151,6 +151,6 @@ def open_readers(path: Path, layer: str | None = None) -> list[WkwReader]:
     return [WkwReader(path, level, layer, boundary) for level in range(count)]
 
 
-def boundary_of(path: Path) -> Boundary:
+def boundary_of(path: ReadPlace) -> Boundary:
     """Around the dataset that a path lies in."""
-    return Boundary(container_of(path), follows=requested_links() is True)
+    return container_of(path).boundary()

@@ -31,11 +31,11 @@ def settle_conflicts(
         found = frame.found
         assert found is not None
         assert found.axes is not None
-        told, listed, chosen = on_level(found.axes, level), index.axes(frame.row), "the index"
-        if not _fits(listed, taken, names) and _fits(told, taken, names):
+        axes_in_page, listed, chosen = on_level(found.axes, level), index.axes(frame.row), "the index"
+        if not _fits(listed, taken, names) and _fits(axes_in_page, taken, names):
             kind, chosen = int(index.numbers["pixel_type"][frame.row]), "the page"
-            frame.entry = entry_of(found, told, frame.stack, kind, spaced=b'": ' in frame.entry)
-        text = f"the index says {show_axes(listed)}, the page {show_axes(told)}: taken from {chosen}"
+            frame.entry = entry_of(found, axes_in_page, frame.stack, kind, spaced=b'": ' in frame.entry)
+        text = f"the index says {show_axes(listed)}, the page {show_axes(axes_in_page)}: taken from {chosen}"
         report.guessed.add(frame.stack, frame.offset, text)
 
 

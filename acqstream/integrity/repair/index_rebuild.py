@@ -8,7 +8,7 @@ writers do; where the old one had another order, that stays and what was missing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from acqstream.formats.ndtiff.stack_header import parse_json_object
 from acqstream.integrity.facts.entries import entry_agrees, has_pixel_type
 from acqstream.integrity.facts.stacks import stored_checksum
 from acqstream.integrity.repair.axes_settlement import doubt_odd_names, guess_missing, settle_conflicts
-from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of, show_axes
+from acqstream.integrity.repair.rebuild_losses import RebuildLosses
+from acqstream.integrity.repair.rebuilt_frame import RebuiltFrame, entry_of, key_of
 from acqstream.integrity.repair.repair_report import LevelReport
 from acqstream.log.journal import RECORD_DTYPE
 from acqstream.log.journal_file import JournalContent
@@ -36,7 +37,6 @@ from acqstream.storage.read_file import ReadFile
 _RAW = (0, 1)
 _FEW_CONFLICTS = 2
 _MAX_INDEX_BYTES = 2**31  # some 15 million frames; all entries are in memory at once
-_SAME_PLACE_BYTES = 8192  # from where a page was lost to the pixels that an entry places there
 
 
 @dataclass(slots=True)
@@ -82,16 +82,13 @@ class _Rebuild:
         self._old = _read_if_there(folder / INDEX_NAME)
         self._index: DamagedIndex = read_damaged_index(self._old or b"")
         self._frames: list[RebuiltFrame] = []
-        self._torn: dict[str, list[Loss]] = {}  # what the walks through the pages met
-        self._lost: dict[str, list[Loss]] = {}  # frames
-        self._by_entry: list[tuple[str, int]] = []  # frames that only their old entry places
-        self._dropped: list[int] = []  # rows of old entries
+        self._losses = RebuildLosses(self._index, self._report)
         self._conflicts: list[RebuiltFrame] = []  # page and entry have different axes
         self._compared = 0
         self._summary: Mapping[str, Any] = {}
 
     def run(self) -> Rebuilt:
-        names = self._stack_names()
+        names = _stack_names(self._folder, set(self._index.names), self._report.notes)
         if not names and self._old is None:
             raise UnknownFormat(f"{self._folder}: found neither {INDEX_NAME} nor an NDTiff stack file (*.tif)")
         rebuilt = Rebuilt(self._old, b"", self._report)
@@ -101,7 +98,7 @@ class _Rebuild:
         for name in names:
             rebuilt.stacks[name] = self._take_stack(name, rows.pop(name, []))
         for name, missing in rows.items():
-            self._drop(missing, f"{name!r:.200} is not a stack file of this folder")
+            self._losses.drop(missing, f"{name!r:.200} is not a stack file of this folder")
         self._note_missing_stacks(names)
         for start, end in self._index.damage:
             self._report.dropped.add(INDEX_NAME, start, f"{end - start} bytes are not a complete entry")
@@ -110,21 +107,10 @@ class _Rebuild:
             settle_conflicts(self._frames, self._conflicts, self._index, self._level, self._report)
         doubt_odd_names(self._frames, self._report)
         guess_missing(self._frames, self._summary, self._level, self._report)
-        self._count_losses()
+        self._losses.report(self._frames)
         rebuilt.new = self._join()
         self._report.changed = rebuilt.new != self._old
         return rebuilt
-
-    def _stack_names(self) -> list[str]:
-        """The stack files in order of their numbers; other TIFF files are noted."""
-        named = set(self._index.names)
-        names = []
-        for path in stack_paths(self._folder):
-            if parse_stack_name(path.name) or path.name in named or has_ndtiff_mark(path):
-                names.append(path.name)
-            else:
-                self._report.notes.append(f"{path.name} is not a stack file; it is left out")
-        return sorted(names, key=_stack_order)
 
     def _take_stack(self, name: str, rows: list[int]) -> StackState:
         file = ReadFile(self._folder / name)
@@ -134,16 +120,18 @@ class _Rebuild:
             if self._journal is not None and not self._journal.problem:
                 salvage.losses.clear()  # the journal knows every frame: what else is torn was never published
             state = StackState(salvage.data_end, has_losses=bool(salvage.losses))
-            self._torn[name] = salvage.losses
+            self._losses.torn[name] = salvage.losses
             pages = {found.page.pixels: found for found in salvage.pages}
+            # Pages, entries and journal records of one frame have the offset of its pixels in common.
             entries = self._choose_entries(rows, pages)
             records = self._records_of(_stack_order(name)[1])
+            # In file order, as every known writer appends its entries.
             for offset in sorted(pages.keys() | entries.keys() | records.keys()):
                 found, row = pages.get(offset), entries.get(offset, -1)
                 if offset in records:
                     is_taken = self._take_recorded(file, records[offset], found, row)
                 elif self._journal is not None and not self._was_published(salvage, found, row):
-                    self._drop([row], "the journal does not know this frame")
+                    self._losses.drop([row], "the journal does not know this frame")
                     continue
                 else:
                     is_taken = self._take_unrecorded(file, salvage, found, row)
@@ -167,7 +155,7 @@ class _Rebuild:
                 found = pages.get(offset)
                 is_better = found is not None and self._agrees(row, found) and not self._agrees(other, found)
                 chosen[offset], dropped = (row, other) if is_better else (other, row)
-                self._drop([dropped], "another entry names the same pixels")
+                self._losses.drop([dropped], "another entry names the same pixels")
         return chosen
 
     def _note_header(self, name: str, salvage: StackSalvage) -> None:
@@ -189,27 +177,29 @@ class _Rebuild:
     def _take_recorded(self, file: ReadFile, record: np.void, found: FoundPage | None, row: int) -> bool:
         """A frame of the journal; False if it is lost."""
         name, offset, length = file.path.name, int(record["offset"]), int(record["length"])
+        # A record may be on the disk before its pixels, if the power failed.
         if offset + length > file.size():
             text = f"pixels end at byte {offset + length}, after the end of the file at {file.size()}"
-            return self._lose(name, offset, text, row)
+            return self._losses.add(name, offset, text, row)
         if self._check_pixels and stored_checksum(file, offset, length) != int(record["checksum"]):
-            return self._lose(name, offset, "pixels differ from their checksum in the journal", row)
+            return self._losses.add(name, offset, "pixels differ from their checksum in the journal", row)
         kind = int(record["pixel_type"])
         is_same_kind = row >= 0 and int(self._index.numbers["pixel_type"][row]) == kind
+        # The entry first: its bytes are kept, so that a sound index stays the same bit for bit.
         if found is not None and is_same_kind and self._agrees(row, found):
             self._frames.append(self._confirmed(name, row, found))
             return True
         if found is not None and found.axes is not None and has_pixel_type(found.page, kind, length):
-            self._drop([row], "does not agree with the journal and the page at its place")
+            self._losses.drop([row], "does not agree with the journal and the page at its place")
             entry = entry_of(found, found.axes, name, kind, spaced=False)
             self._frames.append(RebuiltFrame(name, offset, entry))
             return True
         if is_same_kind and self._is_readable(file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the axes are those of the old index")
-            self._by_entry.append((name, offset))
+            self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
-        return self._lose(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
+        return self._losses.add(name, offset, f"{DAMAGED_DIRECTORY}, and no entry tells its axes", row)
 
     def _take_unrecorded(self, file: ReadFile, salvage: StackSalvage, found: FoundPage | None, row: int) -> bool:
         """A frame known from pages and old entries alone; False if it is lost."""
@@ -223,14 +213,16 @@ class _Rebuild:
         if row >= 0 and self._agrees(row, found):
             frame = self._confirmed(name, row, found)
         else:
-            self._drop([row], "does not agree with the page at its place")
+            self._losses.drop([row], "does not agree with the page at its place")
+            # In a file of a known layout the directory is wrong then, and so is the offset of the pixels.
             if salvage.is_regular and not found.is_regular:
                 text = f"{DAMAGED_DIRECTORY}: it places the frame unlike the other pages"
-                self._torn[name].append(Loss(found.page.directory, text))  # an old entry may tell where it is
+                self._losses.torn[name].append(Loss(found.page.directory, text))  # an old entry may tell where it is
                 return False
             if found.pixel_type is None:
-                text = f"{found.page.pixel_bytes} bytes for {found.page.width} x {found.page.height} pixels"
-                self._torn[name].append(Loss(found.page.directory, f"{text}: compressed, or {DAMAGED_DIRECTORY}"))
+                page = found.page
+                text = f"{page.pixel_bytes} bytes for {page.width} x {page.height} pixels: compressed, or"
+                self._losses.torn[name].append(Loss(page.directory, f"{text} {DAMAGED_DIRECTORY}"))
                 return False
             if not found.is_regular:
                 doubt = doubt or "written by an unknown program: places are as the page's directory says"
@@ -261,13 +253,14 @@ class _Rebuild:
         name, offset = file.path.name, int(numbers["pixel_offset"])
         kind = PIXEL_TYPES.get(int(numbers["pixel_type"]))
         length = int(numbers["width"]) * int(numbers["height"]) * (kind.pixel_bytes if kind is not None else 0)
+        # Known writers put metadata right after raw pixels. Without a page, an entry with other offsets is not trusted.
         is_between = int(numbers["metadata_offset"]) == offset + length and int(numbers["pixel_compression"]) in _RAW
         if kind is not None and is_between and self._is_readable(file, row):
             self._report.guessed.add(name, offset, f"{DAMAGED_DIRECTORY}: the place is that of the old index")
-            self._by_entry.append((name, offset))
+            self._losses.placed_by_entry.append((name, offset))
             self._frames.append(RebuiltFrame(name, offset, self._index.entry(row), row))
             return True
-        self._drop([row], "no complete frame lies at its place")
+        self._losses.drop([row], "no complete frame lies at its place")
         return False
 
     def _is_readable(self, file: ReadFile, row: int) -> bool:
@@ -275,6 +268,7 @@ class _Rebuild:
         numbers = self._index.numbers[row]
         offset, length = int(numbers["metadata_offset"]), int(numbers["metadata_length"])
         content = file.read(offset, length)
+        # JSON has no zero bytes: here is a hole, or the writer died before it wrote this.
         if len(content) < length or not content.startswith(b"{") or b"\0" in content:
             return False
         try:
@@ -289,39 +283,14 @@ class _Rebuild:
         is_compressed = int(numbers["pixel_compression"]) not in _RAW
         if int(numbers["metadata_compression"]) not in _RAW or is_compressed != (found.pixel_type is None):
             return False
+        # TIFF counts the zero byte that ends a text; the index need not.
         without_nul = page.metadata_bytes - (self._journal is not None)  # as our writer counts
         lengths = (found.metadata_bytes, page.metadata_bytes, without_nul)
         return entry_agrees(numbers, page, lengths, is_compressed=is_compressed)
 
-    def _drop(self, rows: list[int], why: str) -> None:
-        for row in rows:
-            if row >= 0:
-                self._dropped.append(row)
-                self._report.dropped.add(INDEX_NAME, self._index.starts[row], why)
-
-    def _lose(self, name: str, offset: int, why: str, row: int = -1) -> bool:
-        self._forget_torn(name, offset)
-        self._lost.setdefault(name, []).append(Loss(offset, why))
-        self._drop([row], "its frame is lost")
-        return False
-
-    def _forget_torn(self, name: str, offset: int) -> str:
-        """Replace the finding of the walk through the pages at the place of a frame by the frame itself."""
-        torn = self._torn.get(name, [])
-        near = [loss for loss in torn if 0 <= offset - loss.offset <= _SAME_PLACE_BYTES]
-        if not near:
-            return ""
-        last = max(near, key=lambda loss: loss.offset)
-        torn.remove(last)
-        return last.reason
-
     def _note_missing_stacks(self, names: list[str]) -> None:
         if self._journal is None:
-            for (stem, number), (next_stem, next_number) in itertools.pairwise([("", -1), *map(_stack_order, names)]):
-                first = number + 1 if stem == next_stem else 0
-                if first < next_number:
-                    text = f"stack files {first} to {next_number - 1} of {next_stem} are not there"
-                    self._report.notes.append(text)
+            self._report.notes.extend(_gaps_between(names))
             return
         by_number = {_stack_order(name)[1]: name for name in names}
         stem = _stack_order(names[0])[0] if names else ""
@@ -329,32 +298,12 @@ class _Rebuild:
             if number not in by_number:
                 name = f"{stem}_{number}.tif" if number else f"{stem}.tif"
                 for offset in self._records_of(number):
-                    self._lose(name, offset, "the stack file is missing")
-
-    def _count_losses(self) -> None:
-        """Frames that are lost by the pages or the journal, and frames known from a dropped entry only."""
-        for name, offset in self._by_entry:
-            self._forget_torn(name, offset)
-        if self._dropped:
-            keys = {key_of(frame.axes()) for frame in self._frames}
-            known = {(frame.stack, frame.offset) for frame in self._frames}
-            known |= {(name, loss.offset) for name, losses in self._lost.items() for loss in losses}
-            for row in self._dropped:
-                name, offset = self._index.names[row], int(self._index.numbers["pixel_offset"][row])
-                axes = self._index.axes(row)
-                if key_of(axes) not in keys and (name, offset) not in known:
-                    known.add((name, offset))
-                    reason = self._forget_torn(name, offset) or "it is not in the file"
-                    lost = Loss(offset, f"the frame at {show_axes(axes)} of the old index: {reason}")
-                    self._lost.setdefault(name, []).append(lost)
-        for name in dict.fromkeys([*self._torn, *self._lost]):
-            losses = [*self._torn.get(name, []), *self._lost.get(name, [])]
-            for loss in sorted(losses, key=lambda loss: loss.offset):
-                self._report.lost.add(name, loss.offset, loss.reason)
+                    self._losses.add(name, offset, "the stack file is missing")
 
     def _join(self) -> bytes:
         frames = self._frames
         rows = [frame.row for frame in frames if frame.row >= 0]
+        # Frames of an old index keep its order, also where that is not file order; new ones come after them.
         if rows != sorted(rows):
             frames = sorted(frames, key=lambda frame: (frame.row < 0, frame.row))
         is_kept = [frame.row >= 0 and frame.entry == self._index.entry(frame.row) for frame in frames]
@@ -366,8 +315,27 @@ class _Rebuild:
         return b"".join([frame.entry for frame in frames])
 
 
+def _stack_names(folder: Path, indexed: set[str], notes: list[str]) -> list[str]:
+    """The stack files in order of their numbers; other TIFF files are noted."""
+    names = []
+    for path in stack_paths(folder):
+        if parse_stack_name(path.name) or path.name in indexed or has_ndtiff_mark(path):
+            names.append(path.name)
+        else:
+            notes.append(f"{path.name} is not a stack file; it is left out")
+    return sorted(names, key=_stack_order)
+
+
 def _stack_order(name: str) -> tuple[str, int]:
     return parse_stack_name(name) or (name, 0)
+
+
+def _gaps_between(names: list[str]) -> Iterator[str]:
+    """Texts on numbers that no stack file has; those after the last one are unknown."""
+    for (stem, number), (next_stem, next_number) in itertools.pairwise([("", -1), *map(_stack_order, names)]):
+        first = number + 1 if stem == next_stem else 0
+        if first < next_number:
+            yield f"stack files {first} to {next_number - 1} of {next_stem} are not there"
 
 
 def _read_if_there(path: Path) -> bytes | None:

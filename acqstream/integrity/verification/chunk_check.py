@@ -12,6 +12,7 @@ from typing import Any
 
 from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.storage.read_place import place_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +43,7 @@ def verify_chunks(
 ) -> ChunkVerification:
     """Read all chunks of the container at `path`, all of its arrays. Raises StorageError."""
     report = CheckReport() if on_progress is None else CheckReport(on_progress)
-    container = found.folder(path)
+    container = found.folder(place_of(path))
     counts = found.check(container, report)
     return ChunkVerification(
         path=str(container),

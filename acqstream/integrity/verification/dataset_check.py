@@ -46,7 +46,7 @@ _TEMPORARY = (PRIVATE_SUFFIX, TEMPORARY_SUFFIX)
 _MAX_LISTED = 100_000  # files looked at for leftovers
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
     """Proofs of a dataset, what could not be proved, and problems. Counts are of frames.
 
@@ -87,20 +87,15 @@ def verify(path: Path, on_progress: OnProgress | None = None) -> Verification:
 
     Raises DatasetError if it cannot be opened at all (UnknownFormat, UnsupportedFeature), StorageError.
     """
-    found = find_frame_format(path)
+    frame_format = find_frame_format(path)
     report = CheckReport() if on_progress is None else CheckReport(on_progress)
-    check = _Check(found.folder(path), report)
+    check = _Check(frame_format.folder(path), report)
     check.read_side_files()
-    result = Verification(path=str(check.folder), format=found.name, writing=check.writing)
     before = report.problem_count
-    columns = found.check(check.folder, report, check.growing)
+    columns = frame_format.check(check.folder, report, check.growing)
     if report.problem_count == before:
-        result.proved.append(_structure_text(found.name, columns, growing=check.growing))
-    check.join(columns, result)
-    check.note_other_files()
-    result.problems, result.problem_count = report.problems, report.problem_count
-    result.notes, result.note_count = report.notes, report.note_count
-    return result
+        check.proved.append(_structure_text(frame_format.name, columns, growing=check.growing))
+    return check.join(columns, frame_format.name)
 
 
 class _Check:
@@ -111,6 +106,8 @@ class _Check:
         self._report = report
         self.writing = False  # a living writer holds it
         self.growing = False  # its end may be unfinished: being written, or its writer died
+        self.proved: list[str] = []
+        self._not_proved: list[str] = []
         self._state: DatasetState | None = None
         self._receipt: Receipt | None = None
         self._journal: JournalContent | None = None
@@ -172,27 +169,46 @@ class _Check:
         for name in sorted(needed - self._present):
             self._report.add_problem(self.folder / name, "is missing")
 
-    def join(self, columns: FrameColumns, result: Verification) -> None:
+    def join(self, columns: FrameColumns, format_name: str) -> Verification:
         """Journal against index, pixels against checksums, receipt against both."""
-        result.state = str(self._state.state) if self._state is not None else ""
-        result.levels = columns.levels
-        result.frames = len(columns)
-        result.payload_bytes = int(columns.length[columns.length > 0].sum())
-        if self._journal is not None:
-            self._prove_frames(self._journal, columns, result)
+        journal, pixels = self._journal, ProvedPixels()
+        if journal is not None:
+            pixels = self._prove_frames(journal, columns)
         else:
             why = "there is no journal" if JOURNAL_NAME not in self._present else "the journal cannot be read"
-            result.not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
-        missing = self._prove_receipt(result)
-        result.missing, result.missing_count = missing.ranges, missing.count
+            self._not_proved.append(f"pixels: {why}, so there are no checksums; only that all their bytes exist")
+        missing = self._prove_receipt()
         whole = "only that it is complete JSON"
-        if self._journal is None:
-            result.not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
-        result.not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
-        if result.writing:
-            result.not_proved.append(f"what came after the first {len(columns)} frames: it is being written now")
+        if journal is None:
+            self._not_proved.append(f"metadata: there are no checksums; {whole} and names the axes of the frame")
+        self._not_proved.append(f"summary: no checksum of it is recorded; {whole}, the same in all stack files")
+        if self.writing:
+            self._not_proved.append(f"what came after the first {len(columns)} frames: it is being written now")
+        self._note_other_files()
+        return Verification(
+            path=str(self.folder),
+            format=format_name,
+            state=str(self._state.state) if self._state is not None else "",
+            writing=self.writing,
+            levels=columns.levels,
+            frames=len(columns),
+            skipped=journal.skipped if journal is not None else 0,
+            payload_bytes=int(columns.length[columns.length > 0].sum()),
+            hashed_frames=pixels.frames,
+            hashed_bytes=pixels.payload_bytes,
+            own_checksums=pixels.own_checksums,
+            root_sha256=journal.root_sha256 if journal is not None else "",
+            missing_count=missing.count,
+            missing=missing.ranges,
+            proved=self.proved,
+            not_proved=self._not_proved,
+            notes=self._report.notes,
+            note_count=self._report.note_count,
+            problem_count=self._report.problem_count,
+            problems=self._report.problems,
+        )
 
-    def _prove_frames(self, journal: JournalContent, columns: FrameColumns, result: Verification) -> None:
+    def _prove_frames(self, journal: JournalContent, columns: FrameColumns) -> ProvedPixels:
         before = self._report.problem_count
         compare_with_index(journal, columns, self._report, growing=self.growing)
         if self._journal_is_good and self._report.problem_count == before:
@@ -200,34 +216,31 @@ class _Check:
                 f"journal: all {len(journal.records):,} records are intact, and agree with the index for every frame; "
                 "the metadata of every frame has the recorded XXH3-64"
             )
-            result.proved.append(text)
+            self.proved.append(text)
         limit = len(columns) if self.growing else None
         pixels = PixelCheck(journal, self._report, limit).run(columns)
-        result.hashed_frames, result.hashed_bytes = pixels.frames, pixels.payload_bytes
-        result.own_checksums = pixels.own_checksums
-        result.root_sha256 = journal.root_sha256
-        result.skipped = journal.skipped
         frames = int(np.count_nonzero(journal.is_frame)) if limit is None else min(limit, len(columns))
-        result.proved.append(_pixels_text(pixels, frames))
+        self.proved.append(_pixels_text(pixels, frames))
+        return pixels
 
-    def _prove_receipt(self, result: Verification) -> MissingNumbers:
+    def _prove_receipt(self) -> MissingNumbers:
         receipt, journal = self._receipt, self._journal
         if receipt is None:
-            result.not_proved.append("number of frames sent: no readable receipt")
+            self._not_proved.append("number of frames sent: no readable receipt")
             return missing_in(journal) if journal is not None else MissingNumbers()
         before = self._report.problem_count
         missing = ReceiptCheck(self.folder / RECEIPT_NAME, receipt, self._report).run(journal, self._state)
         if journal is not None and self._report.problem_count == before:
-            result.proved.append("receipt: counts, bytes and missing frame numbers are those of the journal")
+            self.proved.append("receipt: counts, bytes and missing frame numbers are those of the journal")
             if receipt.root_sha256:
-                result.proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
+                self.proved.append(f"root: the receipt holds the SHA-256 of all records, {receipt.root_sha256}")
         if journal is not None and not receipt.root_sha256:
-            result.not_proved.append("root: the receipt has no root hash, so nothing proves the journal as a whole")
+            self._not_proved.append("root: the receipt has no root hash, so nothing proves the journal as a whole")
         if receipt.sent is None:
-            result.not_proved.append("number of frames sent: the producer did not report it")
+            self._not_proved.append("number of frames sent: the producer did not report it")
         return missing
 
-    def note_other_files(self) -> None:
+    def _note_other_files(self) -> None:
         """Note links and files that are not part of the dataset."""
         with contextlib.suppress(StorageError):  # the caller, who asks for the mirrors' results, reports it
             self._report.own_files.update(record_path(self.folder, key) for key in read_records(self.folder))

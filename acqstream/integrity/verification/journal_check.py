@@ -71,13 +71,13 @@ def compare_with_index(journal: JournalContent, columns: FrameColumns, report: C
     sound = journal.sound[numbers]  # a damaged record is reported once, not again with each of its fields
 
     def compare(what: str, field: str, indexed: NDArray[Any], where: NDArray[np.bool_] | bool = True) -> None:
-        told = journal.records[field][numbers].astype(np.int64)
+        recorded = journal.records[field][numbers].astype(np.int64)
         offsets = HEADER_BYTES + RECORD_BYTES * numbers
         report.add_problems(
             journal.path,
-            sound & (told != indexed) & where,
+            sound & (recorded != indexed) & where,
             rows,
-            lambda i: (f"{what} {told[i]} in the journal, {indexed[i]} in the dataset", int(offsets[i])),
+            lambda i: (f"{what} {recorded[i]} in the journal, {indexed[i]} in the dataset", int(offsets[i])),
         )
 
     compare("stack number", "stack", file_numbers[rows])
@@ -95,13 +95,13 @@ def _compare_metadata(
 ) -> None:
     numbers, rows = pairs
     recorded = journal.records["metadata_checksum"][numbers]
-    found = columns.metadata_checksum[rows]
+    stored = columns.metadata_checksum[rows]
     text = "metadata hash to {:016x}, recorded was {:016x}"
     report.add_problems(
         journal.path,
-        journal.sound[numbers] & (found != recorded),
+        journal.sound[numbers] & (stored != recorded),
         rows,
-        lambda i: (text.format(int(found[i]), int(recorded[i])), int(HEADER_BYTES + RECORD_BYTES * numbers[i])),
+        lambda i: (text.format(int(stored[i]), int(recorded[i])), int(HEADER_BYTES + RECORD_BYTES * numbers[i])),
     )
 
 

@@ -12,6 +12,7 @@ import acqstream
 from acqstream.errors import AcqStreamError
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.n5 import FORMAT
+from acqstream.storage.read_place import place_of
 from tests.formats.n5.n5_samples import samples, write_pyramid
 
 TRIES = 60
@@ -41,7 +42,7 @@ def read_all(folder):
         for level in ds.levels:
             if np.prod(level.shape, dtype=float) < 1e6:
                 assert level.read().shape == level.shape
-    FORMAT.check(folder, CheckReport())
+    FORMAT.check(place_of(folder), CheckReport())
 
 
 def error_of(folder):

@@ -18,6 +18,7 @@ from acqstream.formats.wkw.codec import encode_compressed, encode_raw, largest_c
 from acqstream.formats.wkw.cube_folder import CubeFolder
 from acqstream.formats.wkw.header import BlockType, Header
 from acqstream.formats.wkw.jump_table import decode_positions, encode_jump_table
+from acqstream.storage.read_place import place_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, write_cubes
 
@@ -67,7 +68,7 @@ def test_the_published_bytes_come_out_and_go_in(tmp_path, text, length, header, 
     data = (tmp_path / "z0/y0/x0.wkw").read_bytes()
     expected = bytes.fromhex(text)
     assert (len(data), data[: len(expected)]) == (length, expected)
-    folder = CubeFolder(tmp_path)
+    folder = CubeFolder(place_of(tmp_path))
     pieces = [folder.read_piece((z, 0, 0)) for z in range(header.cube_blocks)]
     assert np.array_equal(np.concatenate(pieces), voxels)
 

@@ -17,6 +17,7 @@ from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.watermark_publisher import WatermarkPublisher
 from acqstream.storage.local_store import LocalStore
 from acqstream.storage.memory_store import MemoryStore
+from acqstream.storage.read_place import place_of
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import noise, read_all, store
 from tests.storage.unforced_disk import UnforcedDisk
@@ -97,7 +98,7 @@ def test_a_store_in_memory_gets_what_a_folder_gets(tmp_path: Path, options: dict
         publisher.finish(layout.plan.levels)
     memory, local = ({key: kept.get(key) for key in kept.keys()} for kept in stores)  # noqa: SIM118 - not a dict
     assert memory == local
-    assert np.array_equal(read_all(open_readers(tmp_path / "a.wkw")[0]), noise(layout.plan.full.shape, U2))
+    assert np.array_equal(read_all(open_readers(place_of(tmp_path / "a.wkw"))[0]), noise(layout.plan.full.shape, U2))
 
 
 def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
     chunk = in_blocks(noise(spec.chunk_shape, U2), spec.block_shape)
     part.store(0, (1, 0, 0), part.encode(0, (1, 0, 0), chunk))
     part.sync()
-    (reader,) = open_readers(tmp_path / "a.wkw")
+    (reader,) = open_readers(place_of(tmp_path / "a.wkw"))
     assert reader.read_chunk((1, 0, 0)) is None
     whole.store(0, (0, 0, 0), whole.encode(0, (0, 0, 0), chunk))
     whole.finish(planned.levels)

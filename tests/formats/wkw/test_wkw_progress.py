@@ -7,13 +7,14 @@ import pytest
 from acqstream.errors import CorruptDataset
 from acqstream.formats.wkw.document_files import read_depths
 from acqstream.formats.wkw.progress import encode_rows
+from acqstream.storage.read_place import place_of
 
 
 def test_the_file_leads_back(tmp_path):
     path = tmp_path / "acqstream-stored.json"
-    assert read_depths(path) is None
+    assert read_depths(place_of(path)) is None
     path.write_bytes(encode_rows({(0, 0): 3, (1, 12): 2}, [32, 16]))
-    assert read_depths(path) == {(0, 0): 96, (1, 12): 32}
+    assert read_depths(place_of(path)) == {(0, 0): 96, (1, 12): 32}
 
 
 @pytest.mark.parametrize(
@@ -23,4 +24,4 @@ def test_a_file_that_cannot_be_is_named(tmp_path, text):
     path = tmp_path / "acqstream-stored.json"
     path.write_text(text)
     with pytest.raises(CorruptDataset, match=r"acqstream-stored\.json"):
-        read_depths(path)
+        read_depths(place_of(path))

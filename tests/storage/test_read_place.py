@@ -1,0 +1,93 @@
+"""Places that chunk formats read from: what they answer about files, folders and what is missing."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from acqstream.errors import CorruptDataset, DatasetError, FileMissing, UnsupportedFeature
+from acqstream.storage.read_place import place_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "c.json").write_bytes(b"0123456789")
+    return tmp_path / "a"
+
+
+def test_a_folder_lists_its_children(folder: Path) -> None:
+    place = place_of(folder)
+    assert place.is_folder()
+    assert not place.is_object()
+    assert sorted(place.names()) == ["b", "c.json"]
+    assert sorted(place.children()) == [place / "b", place / "c.json"]
+    assert (place / "c.json").folder() == place == place.folder()
+
+
+@pytest.mark.parametrize("name", ["missing", "c.json"])
+def test_what_is_no_folder_has_no_children(folder: Path, name: str) -> None:
+    for ask in (place_of(folder / name).children, place_of(folder / name).names):
+        with pytest.raises(FileMissing, match="list the folder"):
+            ask()
+
+
+def test_an_object_is_read_in_ranges_or_completely(folder: Path) -> None:
+    place = place_of(folder) / "c.json"
+    assert place.is_object()
+    assert place.content() == b"0123456789"
+    with pytest.raises(CorruptDataset, match="expected at most 9"):
+        place.content(9)
+    file = place.open()
+    assert (file.read(2, 3), file.size()) == (b"234", 10)
+    file.close()
+
+
+def test_missing_objects_are_told_apart(folder: Path) -> None:
+    for name in ("missing", "c.json/below"):
+        place = place_of(folder) / name
+        for ask in (place.content, place.open):
+            with pytest.raises(FileMissing) as caught:
+                ask()
+            assert caught.value.filename == str(place)
+        with pytest.raises(DatasetError, match="no such file or folder"):
+            place.require()
+
+
+def test_upwards_ends_at_the_root_and_at_the_limit(folder: Path) -> None:
+    place = place_of(folder / "b")
+    assert list(place.upwards(3)) == [place, place.parent, place.parent.parent]
+    assert [str(one) for one in place.upwards(1000)] == [str(one) for one in (folder / "b", *(folder / "b").parents)]
+
+
+def test_a_relative_path_stays_as_the_user_wrote_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert str(place_of("b")) == "b"
+    assert place_of("b").absolute() == place_of(folder / "b")
+    assert next(place_of("b").upwards(1)) == place_of(folder / "b")
+
+
+def test_links_out_of_the_boundary_are_refused(folder: Path) -> None:
+    (folder / "b" / "link").symlink_to(folder / "c.json")
+    place = place_of(folder / "b" / "link")
+    assert place.is_link()
+    assert place.real() == place_of(folder / "c.json").real()
+    with place.parent.boundary().inside(), pytest.raises(UnsupportedFeature, match="follow_links=True"):
+        place.open()
+    with place_of(folder).boundary().inside():
+        assert place.content() == b"0123456789"
+
+
+def test_a_place_is_sent_to_another_process(folder: Path) -> None:
+    place = place_of(folder)
+    assert pickle.loads(pickle.dumps(place)) == place  # noqa: S301 - our own bytes
+
+
+def test_a_file_url_is_a_local_place(folder: Path) -> None:
+    assert place_of(folder.as_uri()) == place_of(folder)
+
+
+def test_a_store_has_the_folder_as_its_root(folder: Path) -> None:
+    assert place_of(folder).store(follows_links=False).get("c.json", 2, 3) == b"234"
