@@ -3,12 +3,13 @@
 
     python3 tools/run.py test [PYTEST ARGUMENT ...]    all checks and all tests, pytest last
     python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
+    python3 tools/run.py test-windows [--all] [...]    tests of tests/windows_list.txt: Wine, or Windows itself
     python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
     python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
 It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
 a second one, `.venv-webknossos`, of what requirements/webknossos.txt pins. Both are kept until one of the files they
-come from changes. Standard library only.
+come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py). Standard library only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
 5 packages could not be installed, 130 interrupted.
@@ -16,18 +17,28 @@ Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too 
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from steps import (
+    EXIT_INSTALL_FAILED,
+    NETWORK_SIGNS,
+    ROOT,
+    StepFailed,
+    ensure,
+    last_lines,
+    run_openly,
+    run_quietly,
+    say,
+)
+from windows_run import run_windows_tests
+
 VENV = ROOT / ".venv"
 PROJECT = ROOT / "pyproject.toml"
 DOCS = ROOT / "docs"
@@ -37,7 +48,6 @@ EXTRAS = "test,dev,docs"
 # An oracle that cannot live beside the other packages: it needs older versions of some of them.
 WEBKNOSSOS_VENV = ROOT / ".venv-webknossos"
 WEBKNOSSOS_PINS = ROOT / "requirements" / "webknossos.txt"
-STAMP_NAME = "made-from.txt"
 LOG_NAME = "install.log"
 
 OLDEST_PYTHON = (3, 11)
@@ -46,8 +56,6 @@ NEWER_NAMES = ("python3.14", "python3.13", "python3.12", "python3.11")
 EXIT_USAGE = 2
 EXIT_PYTHON_TOO_OLD = 3
 EXIT_NO_VENV = 4
-EXIT_INSTALL_FAILED = 5
-EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 
 VENV_TIMEOUT_S = 300
@@ -90,26 +98,6 @@ UV_NAMES = {
 }
 OF_NO_CONCERN = {"cache-dir", "default-timeout", "disable-pip-version-check", "no-input", "progress-bar", "timeout"}
 
-NETWORK_SIGNS = (
-    "Failed to establish a new connection",
-    "Temporary failure in name resolution",
-    "getaddrinfo failed",
-    "Max retries exceeded",
-    "NewConnectionError",
-    "ConnectTimeoutError",
-    "ReadTimeoutError",
-    "ProxyError",
-    "CERTIFICATE_VERIFY_FAILED",
-)
-
-
-class StepFailed(Exception):
-    """A step ended with this exit code; the text says why and what to do."""
-
-    def __init__(self, text: str, exit_code: int) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code
-
 
 # ------------------------------------------------------------------------------------------------------ the environment
 
@@ -129,59 +117,30 @@ def ensure_python() -> None:
 
 def ensure_environment() -> Path:
     """Python of the environment that holds the project and all that its tests need."""
-    return ensure(VENV, [PROJECT, CONSTRAINTS], install_project)
+    return ensure_venv(VENV, [PROJECT, CONSTRAINTS], install_project)
 
 
 def ensure_webknossos() -> Path:
     """Python of the environment that holds the webknossos package."""
-    return ensure(WEBKNOSSOS_VENV, [WEBKNOSSOS_PINS], install_webknossos)
+    return ensure_venv(WEBKNOSSOS_VENV, [WEBKNOSSOS_PINS], install_webknossos)
 
 
-def ensure(venv: Path, sources: list[Path], fill: Callable[[Path], None]) -> Path:
+def ensure_venv(venv: Path, sources: list[Path], fill: Callable[[Path], None]) -> Path:
     """Python of an environment, which is made and filled if it was not yet, or from other contents of `sources`."""
-    key, stamp = environment_key(sources), venv / STAMP_NAME
-    with only_one_run(venv):
-        if stamp.is_file() and stamp.read_text() == key and venv_python(venv).is_file():
-            return venv_python(venv)
-        version = ".".join(str(part) for part in sys.version_info[:3])
-        say(f"environment: making {venv} with Python {version} (once; a minute or a few)")
-        started = time.monotonic()
-        make_venv(venv)
-        fill(venv)
-        stamp.write_text(key)
-        say(f"environment: {venv.name} ready after {time.monotonic() - started:.0f} s")
+
+    def make(folder: Path) -> None:
+        make_venv(folder)
+        fill(folder)
+
+    ensure(venv, venv_python(venv), sources, make, EXTRAS)
     return venv_python(venv)
-
-
-def environment_key(sources: list[Path]) -> str:
-    """What an environment is made from: these files, this Python, and the folder, which scripts in it name."""
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(hashlib.sha256(source.read_bytes()).digest())
-    digest.update(f"{sys.version}\n{sys.base_prefix}\n{ROOT}\n{EXTRAS}".encode())
-    return digest.hexdigest()
 
 
 def venv_python(venv: Path) -> Path:
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-@contextlib.contextmanager
-def only_one_run(venv: Path) -> Iterator[None]:
-    """Two runs at once do not make an environment at once. Systems without fcntl go without."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(f"{venv}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def make_venv(venv: Path) -> None:
-    if venv.exists():
-        shutil.rmtree(venv)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     code, output = run_quietly([sys.executable, "-m", "venv", str(venv)], VENV_TIMEOUT_S)
     if code:
@@ -310,54 +269,11 @@ def build_docs(arguments: list[str]) -> int:
     return code
 
 
-VERBS = {"test": run_tests, "demo": run_demo, "docs": build_docs}
+def run_windows(arguments: list[str]) -> int:
+    return run_windows_tests(ensure_environment(), arguments)
 
 
-# ------------------------------------------------------------------------------------------------------------ processes
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def last_lines(text: str, count: int) -> str:
-    return "\n".join(text.strip().splitlines()[-count:])
-
-
-def child_environment() -> dict[str, str]:
-    """Nothing from the user's own site-packages or PYTHONPATH gets in."""
-    inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
-    return {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
-
-
-def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and all output of a command, with further variables of the environment."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**child_environment(), **(variables or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        output = error.output.decode("utf-8", "replace") if isinstance(error.output, bytes) else error.output or ""
-        return EXIT_TIMED_OUT, f"{output}\nno end after {timeout_s} s: {' '.join(command)}"
-    return done.returncode, done.stdout
-
-
-def run_openly(command: list[str], timeout_s: int) -> int:
-    """Exit code of a command that prints for itself."""
-    try:
-        return subprocess.run(command, cwd=ROOT, env=child_environment(), timeout=timeout_s, check=False).returncode
-    except subprocess.TimeoutExpired:
-        say(f"no end after {timeout_s} s: {' '.join(command)}")
-        return EXIT_TIMED_OUT
+VERBS = {"test": run_tests, "test-windows": run_windows, "demo": run_demo, "docs": build_docs}
 
 
 def main() -> int:

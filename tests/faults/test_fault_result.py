@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import faults
 from tests.faults.fault_result import FaultResult, Try, repeat
-from tools import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 

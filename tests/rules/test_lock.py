@@ -45,8 +45,13 @@ def test_the_environment_of_webknossos_holds_what_is_pinned():
     assert installed.items() >= pins("webknossos.txt").items()
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "webknossos.txt"])
+@pytest.mark.parametrize("name", ["constraints.txt", "webknossos.txt", "windows.txt"])
 def test_names_are_pinned_once(name):
     lines = (ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
     names = [canonical(line.split("==")[0]) for line in lines if not line.startswith("#")]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_the_windows_python_has_the_versions_of_the_other_one_but_for_numpy():
+    pinned, windows = pins(), pins("windows.txt")
+    assert {name for name, version in windows.items() if pinned.get(name) != version} == {"numpy"}

@@ -1,0 +1,81 @@
+"""The command `test-windows`: which tests it runs, what it reports, and when it skips."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+import windows_run
+from steps import EXIT_TIMED_OUT
+from windows_bench import BenchUnavailable
+from windows_list import Rule
+from windows_run import Bench
+
+RULES = {
+    "log/test_log.py": Rule("short", "log/*", ""),
+    "live/test_stop.py": Rule("long", "live/*", ""),
+    "rules/test_docs.py": Rule("out", "rules/*", "why"),
+}
+# In place of a Windows Python: it prints its arguments and a summary, and fails for the tests of `live`.
+STAND_IN = """
+import sys
+print(sys.argv[1:])
+print("3 passed, 1 skipped in 1.0s")
+sys.exit("tests/live" in str(sys.argv))
+"""
+
+
+@pytest.fixture
+def stopped(monkeypatch) -> list[str]:
+    """A bench of this Python; the list says how often it was stopped."""
+    stops: list[str] = []
+    bench = Bench([sys.executable, "-c", STAND_IN], {}, lambda: stops.append("stop"))
+    monkeypatch.setattr(windows_run, "_bench", lambda python: bench)
+    monkeypatch.setattr(windows_run, "rules_of_files", lambda: RULES)
+    return stops
+
+
+def test_the_short_list_is_run_without_slow_tests(stopped, tmp_path, capfd):
+    assert windows_run.run_windows_tests(tmp_path, ["-x"]) == 0
+    printed = capfd.readouterr().out
+    assert "1 of 3 test files; 1 are left out" in printed
+    assert "'not slow', '-x', 'tests/log/test_log.py']" in printed
+    assert "live" not in printed
+    assert printed.endswith("test-windows: tests/log: 3 passed, 1 skipped\ntest-windows: ok: 3 passed, 1 skipped\n")
+    assert stopped
+
+
+def test_all_of_it_is_run_a_process_for_each_folder_and_one_failure_is_enough(stopped, tmp_path, capfd):
+    assert windows_run.run_windows_tests(tmp_path, ["--all"]) == 1
+    printed = capfd.readouterr().out
+    assert "not slow" not in printed
+    assert "rules" not in printed
+    assert printed.endswith("test-windows: failed: 6 passed, 2 skipped\n")
+
+
+def test_what_the_arguments_name_is_run_alone(stopped, tmp_path, capfd):
+    assert windows_run.run_windows_tests(tmp_path, ["tests/commands"]) == 0
+    assert "'no:cacheprovider', 'tests/commands']\n" in capfd.readouterr().out
+
+
+def test_a_machine_without_wine_skips_and_counts(monkeypatch, tmp_path, capfd):
+    def refuse(python):
+        raise BenchUnavailable("no Wine here")
+
+    monkeypatch.setattr(windows_run, "_bench", refuse)
+    monkeypatch.setattr(windows_run, "rules_of_files", lambda: RULES)
+    assert windows_run.run_windows_tests(tmp_path, []) == 0
+    assert capfd.readouterr().out == "test-windows: skipped 1 test files: no Wine here\n"
+
+
+def test_a_run_that_does_not_end_is_ended(stopped, tmp_path, monkeypatch):
+    bench = Bench([sys.executable, "-c", "import time; time.sleep(1000)"], {}, lambda: stopped.append("stop"))
+    assert windows_run._run(bench, [], time.monotonic() + 0.1) == (EXIT_TIMED_OUT, "no time left")
+    assert stopped
+
+
+def test_a_group_that_crashes_is_reported_with_its_last_line(capfd):
+    assert windows_run._report({"log": (3, "1 failed: x hung, the run ends here"), "cli": (5, "")}) == 3
+    assert "tests/log: 1 failed, exit code 3: 1 failed: x hung" in capfd.readouterr().out
