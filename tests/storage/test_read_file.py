@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from acqstream.errors import DatasetError, StorageError
 from acqstream.storage import read_file
 from acqstream.storage.platform import Files
-from acqstream.storage.platform.windows_files import WindowsFiles
+from acqstream.storage.platform.posix_files import PosixFiles
 from acqstream.storage.read_file import ReadFile
 
+posix = pytest.mark.skipif(os.name != "posix", reason="calls of POSIX systems")
 
-@pytest.fixture(params=[Files, WindowsFiles])
+
+@pytest.fixture(params=[Files, pytest.param(PosixFiles, marks=posix)])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadFile:
     monkeypatch.setattr(read_file, "FILES", request.param())
     path = tmp_path / "data"

@@ -1,113 +1,272 @@
-"""Files of Windows, by descriptors of the C library."""
+"""Files of Windows, by handles of the system instead of descriptors of the C library.
+
+The C library allows 8192 open files, has one position a file, opens files so that nobody can rename them, and gives
+EINVAL for most errors. A handle is an int and is used like a descriptor, but only with `WindowsFiles`.
+"""
 
 from __future__ import annotations
 
-import errno
-import importlib
-import os
-import shutil
-import stat
-import threading
+import ctypes
+import ntpath
 from collections.abc import Sequence
+from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 
+from acqstream.storage.platform import windows_file_calls as calls
+from acqstream.storage.platform import windows_names as names
+from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
 from acqstream.storage.platform.posix_files import FileStatus
+from acqstream.storage.platform.windows_errors import END_OF_FILE, LOCKED, NO_MORE_DATA, UNSUPPORTED, windows_error
+from acqstream.storage.platform.windows_file_calls import kernel32, last_error
+from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
 
-_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
+_READ_WRITE = calls.GENERIC_READ | calls.GENERIC_WRITE
+_MAX_CALL_BYTES = 2**30  # lengths have 32 bits
+_LOCK_OFFSET = 2**62  # locks of Windows are mandatory: this byte is never read or written
+_MAX_PATH = 32768
+_MAX_RANGES = 512  # answered in one call
+_1601_TO_1970 = 116_444_736_000_000_000  # in steps of 100 ns
 
 
 class WindowsFiles:
-    """See `PosixFiles`. Direct I/O, reserved space and forced folders are missing."""
+    """See `PosixFiles`. Windows cannot force a folder; `sync_directory` says what it does instead.
+
+    Sources: "File Management Functions", "File Buffering", [MS-FSCC] 2.4 and 2.5.
+    """
 
     def __init__(self) -> None:
-        # A descriptor has one position, which another thread could move.
-        self._seek_lock = threading.Lock()
+        self._direct: set[int] = set()  # handles that are open for direct I/O
+        self._renamed: dict[str, str] = {}  # the last file that got its name on a volume; not yet forced
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
-        if direct:
-            raise OSError(errno.EINVAL, "no direct I/O on this platform", path)
-        return os.open(path, os.O_RDWR | _FLAGS | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
+        flags = calls.ATTRIBUTE_NORMAL | (calls.FLAG_NO_BUFFERING if direct else 0)
+        handle = names.open_handle(path, _READ_WRITE, calls.CREATE_NEW if create else calls.OPEN_EXISTING, flags)
+        return self._checked(handle, path, direct)
 
     def open_for_reading(self, path: str, *, direct: bool = False) -> int:
-        if direct:
-            raise OSError(errno.EINVAL, "no direct I/O on this platform", path)
-        return os.open(path, os.O_RDONLY | _FLAGS)
+        # Folders are opened too, as on other systems; `status` tells them from files.
+        flags = calls.FLAG_BACKUP_SEMANTICS | (calls.FLAG_NO_BUFFERING if direct else 0)
+        handle = names.open_handle(path, calls.GENERIC_READ, calls.OPEN_EXISTING, flags)
+        return self._checked(handle, path, direct)
 
     def open_lock_file(self, path: str) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+        return names.open_handle(path, _READ_WRITE, calls.OPEN_ALWAYS)
 
     def open_null(self) -> int:
-        return os.open(os.devnull, os.O_RDWR | _FLAGS)
+        return names.open_handle(r"\\.\NUL", _READ_WRITE, calls.OPEN_EXISTING)
 
     def close(self, fd: int) -> None:
-        os.close(fd)
+        self._direct.discard(fd)  # before the call: the system may give the number to another file at once
+        names.close_handle(fd)
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
-        with self._seek_lock:
-            os.lseek(fd, offset, os.SEEK_SET)
-            # One buffer only: after a short write the next one would land at the wrong offset.
-            return sum(os.write(fd, buffer) for buffer in buffers[:1])
+        if fd in self._direct:
+            check_alignment(buffers, offset)
+        count, total = c_uint32(), 0
+        for buffer in buffers:
+            if not len(buffer):
+                continue
+            length = min(len(buffer), _MAX_CALL_BYTES)
+            place = _place(offset + total)
+            if not kernel32().WriteFile(fd, address_of(buffer), length, byref(count), byref(place)):
+                if total:
+                    break  # the next call reports the error
+                raise windows_error(last_error())
+            total += count.value
+            if count.value < len(buffer):
+                break
+        return total
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
-        with self._seek_lock:
-            os.lseek(fd, offset, os.SEEK_SET)
-            return os.read(fd, length)
+        if not length:
+            return b""
+        buffer = memoryview(bytearray(length))
+        return bytes(buffer[: self.pread_into(fd, buffer, offset)])
 
     def pread_into(self, fd: int, buffer: memoryview, offset: int) -> int:
-        data = self.pread(fd, len(buffer), offset)
-        buffer[: len(data)] = data
-        return len(data)
+        if not len(buffer):
+            return 0
+        if fd in self._direct:
+            check_alignment([buffer], offset)
+        count, place = c_uint32(), _place(offset)
+        length = min(len(buffer), _MAX_CALL_BYTES)
+        if not kernel32().ReadFile(fd, address_of(buffer), length, byref(count), byref(place)):
+            code = last_error()
+            if code in END_OF_FILE:
+                return 0
+            raise windows_error(code)
+        return count.value
 
     def fdatasync(self, fd: int) -> None:
-        os.fsync(fd)
+        # Data, length and the log of the file system: Windows has no documented call that forces less.
+        if not kernel32().FlushFileBuffers(fd):
+            raise windows_error(last_error())
 
     def reserve(self, fd: int, offset: int, length: int) -> bool:
-        return False
+        # Space after the end of the file is freed when the last handle is closed ([MS-FSCC] 2.4.4).
+        if offset + length <= self.size(fd):
+            return True  # a smaller allocation would cut the file
+        code = _set(fd, calls.FILE_ALLOCATION, c_int64(offset + length))
+        if code and code not in UNSUPPORTED:
+            raise windows_error(code)
+        return not code
 
     def truncate(self, fd: int, length: int) -> None:
-        os.ftruncate(fd, length)
+        if length > self.size(fd):
+            self._allow_holes(fd)
+        if fd in self._direct and length % DIRECT_STEP_BYTES:
+            # A handle for direct I/O may only set lengths of complete sectors.
+            handle = kernel32().ReOpenFile(fd, _READ_WRITE, calls.SHARE_ALL, 0)
+            if handle in (None, calls.INVALID_HANDLE):
+                raise windows_error(last_error())
+            try:
+                code = _set(handle, calls.FILE_END_OF_FILE, c_int64(length))
+            finally:
+                names.close_handle(handle)
+        else:
+            code = _set(fd, calls.FILE_END_OF_FILE, c_int64(length))
+        if code:
+            raise windows_error(code)
 
     def size(self, fd: int) -> int:
-        return os.fstat(fd).st_size
+        size = c_int64()
+        if not kernel32().GetFileSizeEx(fd, byref(size)):
+            code = last_error()
+            if code in UNSUPPORTED:  # NUL, a pipe
+                return 0
+            raise windows_error(code)
+        return size.value
 
     def status(self, fd: int) -> FileStatus:
-        return _status(os.fstat(fd))
+        if kernel32().GetFileType(fd) != calls.TYPE_DISK:
+            return FileStatus((0, fd), is_regular=False, size=0, modified_ns=0)
+        found = calls.FileInformation()
+        if not kernel32().GetFileInformationByHandle(fd, byref(found)):
+            raise windows_error(last_error())
+        identity = calls.FileIdentity()
+        if not kernel32().GetFileInformationByHandleEx(fd, calls.FILE_ID, byref(identity), sizeof(identity)):
+            # A file system with identities of 64 bits only.
+            identity = calls.FileIdentity(found.volume, found.index_low | found.index_high << 32, 0)
+        changed = (found.write_low | found.write_high << 32) - _1601_TO_1970
+        return FileStatus(
+            (identity.volume, identity.low | identity.high << 64),
+            is_regular=not found.attributes & calls.ATTRIBUTE_DIRECTORY,
+            size=found.size_low | found.size_high << 32,
+            modified_ns=changed * 100,
+        )
 
     def path_status(self, path: str) -> FileStatus:
-        return _status(os.stat(path))
+        # Attributes alone: no way of opening keeps others from that, or is kept out.
+        flags = calls.FLAG_BACKUP_SEMANTICS
+        handle = names.open_handle(path, calls.FILE_READ_ATTRIBUTES, calls.OPEN_EXISTING, flags)
+        try:
+            return self.status(handle)
+        finally:
+            names.close_handle(handle)
 
     def real_path(self, fd: int, path: str) -> str:
-        return os.path.realpath(path)
+        buffer = ctypes.create_unicode_buffer(_MAX_PATH)
+        if not kernel32().GetFinalPathNameByHandleW(fd, buffer, _MAX_PATH, 0):
+            return ntpath.realpath(path)  # some network file systems
+        return plain_path(buffer.value)
 
     def data_ranges(self, fd: int, size: int) -> list[tuple[int, int]]:
-        return [(0, size)] if size else []
+        ranges: list[tuple[int, int]] = []
+        answer, count = (calls.AllocatedRange * _MAX_RANGES)(), c_uint32()
+        start = 0
+        while start < size:
+            query = calls.AllocatedRange(start, size - start)
+            arguments = (byref(query), sizeof(query), byref(answer), sizeof(answer), byref(count), None)
+            code = 0
+            if not kernel32().DeviceIoControl(fd, calls.FSCTL_QUERY_ALLOCATED_RANGES, *arguments):
+                code = last_error()
+            if code in UNSUPPORTED:
+                return [(0, size)]
+            if code not in (0, NO_MORE_DATA):
+                raise windows_error(code)
+            found = answer[: count.value // sizeof(calls.AllocatedRange)]
+            ranges += [(one.offset, min(one.offset + one.length, size)) for one in found]
+            if not code or not found:
+                break
+            start = ranges[-1][1]
+        return ranges
 
     def try_lock(self, fd: int) -> bool:
-        msvcrt = importlib.import_module("msvcrt")
-        os.lseek(fd, 2**20, os.SEEK_SET)  # a byte far after the text, so that the holder's name stays readable
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
+        place = _place(_LOCK_OFFSET)
+        how = calls.LOCK_EXCLUSIVE | calls.LOCK_FAIL_IMMEDIATELY
+        if kernel32().LockFileEx(fd, how, 0, 1, 0, byref(place)):
+            return True
+        code = last_error()
+        if code in LOCKED:
             return False
-        finally:
-            os.lseek(fd, 0, os.SEEK_SET)
-        return True
+        raise windows_error(code)
 
     def replace(self, source: str, target: str) -> None:
-        os.replace(source, target)
+        names.replace(source, target)
+        self._renamed[volume_of(target)] = target
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        names.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        names.mkdir(path)
 
     def sync_directory(self, path: str) -> None:
-        return  # Windows cannot force a folder; names are as durable as its file system makes them
+        """Force the file that got its name last on this volume.
+
+        Windows has no call to force a folder. NTFS writes changes of names into one log, in order, and forcing a file
+        writes that log. So names from before are on the disk as well. (Nobody has cut the power to prove it.)
+        """
+        target = self._renamed.pop(volume_of(path), None)
+        if target is None:
+            return
+        try:
+            handle = names.open_handle(target, calls.GENERIC_WRITE, calls.OPEN_EXISTING)
+        except (FileNotFoundError, PermissionError):
+            return  # removed since; or a folder, which has no content to force
+        try:
+            self.fdatasync(handle)
+        finally:
+            names.close_handle(handle)
 
     def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+        free = c_uint64()  # for this user, within its quota
+        if not kernel32().GetDiskFreeSpaceExW(extended_path(path), byref(free), None, None):
+            raise windows_error(last_error(), path)
+        return free.value
+
+    def _checked(self, handle: int, path: str, direct: bool) -> int:
+        """The handle, noted if it is for direct I/O; closed if sectors of the volume are too large or unknown."""
+        if not direct:
+            return handle
+        try:
+            check_sectors(_sector_bytes(handle), path)
+        except OSError:
+            names.close_handle(handle)
+            raise
+        self._direct.add(handle)
+        return handle
+
+    def _allow_holes(self, fd: int) -> None:
+        # Else NTFS would allocate, and later write, all that the file grows by. FAT cannot: the file is then complete.
+        count = c_uint32()
+        if not kernel32().DeviceIoControl(fd, calls.FSCTL_SET_SPARSE, None, 0, None, 0, byref(count), None):
+            code = last_error()
+            if code not in UNSUPPORTED:
+                raise windows_error(code)
 
 
-def _status(status: os.stat_result) -> FileStatus:
-    identity = (status.st_dev, status.st_ino)
-    return FileStatus(identity, stat.S_ISREG(status.st_mode), status.st_size, status.st_mtime_ns)
+def _sector_bytes(handle: int) -> int:
+    """The largest sector size that the volume of a file reports; 0 if it reports none."""
+    found = calls.StorageInformation()
+    if not kernel32().GetFileInformationByHandleEx(handle, calls.FILE_STORAGE, byref(found), sizeof(found)):
+        return 0
+    return int(max(found.logical, found.effective_atomic))
+
+
+def _place(offset: int) -> calls.Overlapped:
+    return calls.Overlapped(None, None, offset & 0xFFFF_FFFF, offset >> 32, None)
+
+
+def _set(handle: int, kind: int, value: c_int64) -> int:
+    """Set one value of a file; return the error code, 0 for none."""
+    return 0 if kernel32().SetFileInformationByHandle(handle, kind, byref(value), sizeof(value)) else last_error()
