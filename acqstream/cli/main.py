@@ -16,6 +16,7 @@ from acqstream.cli.mirror import mirror
 from acqstream.cli.receive import receive
 from acqstream.cli.repair import repair
 from acqstream.cli.serve import serve
+from acqstream.cli.service import service
 from acqstream.cli.shutdown import shutdown
 from acqstream.cli.simulate import simulate
 from acqstream.cli.status import status
@@ -40,7 +41,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (serve, simulate, receive, status, stop, shutdown, wait, info, view, verify, repair, mirror, bench, keys):
+for verb in (
+    serve,
+    simulate,
+    receive,
+    status,
+    stop,
+    shutdown,
+    wait,
+    info,
+    view,
+    verify,
+    repair,
+    mirror,
+    bench,
+    keys,
+    service,
+):
     app.command(epilog=_EXIT_CODES)(verb)
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from acqstream.cli.exit_code import ExitCode
+from acqstream.cli.log_file import start_logging
+from acqstream.errors import AcqStreamError
 
 
 def serve(
@@ -18,19 +20,26 @@ def serve(
     endpoint: Annotated[
         list[str] | None, typer.Option(help="Address for producers, e.g. tcp://127.0.0.1:5271; may be repeated.")
     ] = None,
+    log: Annotated[Path | None, typer.Option(help="Also log to this file; the last 5 MB are kept.")] = None,
 ) -> None:
     """Run the daemon.
 
-    It runs until SIGTERM or Ctrl-C; running acquisitions are finished first.
+    It runs until SIGTERM, Ctrl-C or `acqstream shutdown`; running acquisitions are finished first.
     """
     from acqstream.daemon.config import load_config
     from acqstream.daemon.exit_status import ExitStatus
     from acqstream.daemon.serve import serve as run_daemon
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging(log)
     codes = {
         ExitStatus.SUCCESS: ExitCode.OK,
         ExitStatus.STORAGE: ExitCode.STORAGE,
         ExitStatus.FAULT: ExitCode.ERROR,
     }
-    raise typer.Exit(codes[run_daemon(load_config(config, data=data, endpoints=endpoint or None))])
+    try:
+        status = run_daemon(load_config(config, data=data, endpoints=endpoint or None))
+    except AcqStreamError as error:
+        if log is not None:  # stderr may reach nobody
+            logging.getLogger("acqstream.daemon").error("cannot start: %s", error)  # noqa: TRY400 - no traceback
+        raise
+    raise typer.Exit(codes[status])

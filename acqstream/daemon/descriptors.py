@@ -9,12 +9,14 @@ from acqstream.storage.platform.capabilities import has_descriptor_limit
 logger = logging.getLogger("acqstream.daemon")
 
 MAX_DESCRIPTORS = 65536
+C_LIBRARY_DESCRIPTORS = 8192
+"""On Windows, fixed: files that Python opens. Sockets of libzmq and files by handle do not count."""
 
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open descriptors up to MAX_DESCRIPTORS, or the hard limit; return the new limit."""
     if not has_descriptor_limit():
-        return MAX_DESCRIPTORS
+        return C_LIBRARY_DESCRIPTORS
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -9,6 +9,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.synchronize import Event
 
+from acqstream.storage.platform.capabilities import max_pool_processes
+
 _stop: Event | None = None
 
 
@@ -18,13 +20,13 @@ def is_stopped() -> bool:
 
 
 class ProcessPool:
-    """A number of processes. They end with this one, however it ends."""
+    """A number of processes, as many as the system allows. They end with this one, however it ends."""
 
     def __init__(self, count: int) -> None:
-        self.width = count
+        self.width = min(count, max_pool_processes())
         context = get_context("spawn")  # this process has threads
         self._stop = context.Event()
-        self.executor: Executor = ProcessPoolExecutor(count, context, _begin, (self._stop,))
+        self.executor: Executor = ProcessPoolExecutor(self.width, context, _begin, (self._stop,))
 
     def close(self) -> None:
         """Have all processes abandon their tasks, and wait for them."""

@@ -64,6 +64,11 @@ def has_process_files() -> bool:
     return sys.platform == "linux"
 
 
+def max_pool_processes() -> int:
+    """Max processes of a pool: Windows waits for 63 handles at once, of which Python's pool needs two."""
+    return 61 if sys.platform == "win32" else sys.maxsize
+
+
 def has_niceness() -> bool:
     """True if a priority is a nice value; Windows has priority classes."""
     return sys.platform != "win32"
