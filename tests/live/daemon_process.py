@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
@@ -16,8 +17,10 @@ from types import TracebackType
 
 import psutil
 
+from acqstream.client.shutdown import shut_down
 from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable
+from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.nursery import Forked, nursery
 from tests.waiting import SLICE_S, FreeSeconds
 
@@ -124,8 +127,11 @@ class DaemonProcess:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code."""
-        self.signal(signal.SIGTERM)
+        """SIGTERM, or a request where no such signal exists, and the exit code."""
+        if has_terminate_signal():
+            self.signal(signal.SIGTERM)
+        else:
+            shut_down(self.endpoint, timeout_s=END_S)
         return self.wait()
 
     def wait(self) -> int:
@@ -154,11 +160,12 @@ class DaemonProcess:
             self.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: alive, but silent."""
-        self.signal(signal.SIGSTOP)
+        """SIGSTOP, or each thread suspended: alive, but silent."""
+        psutil.Process(self.pid).suspend()
 
     def go_on(self) -> None:
-        self.signal(signal.SIGCONT)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended meanwhile
+            psutil.Process(self.pid).resume()
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -193,4 +200,4 @@ class DaemonProcess:
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value) if isinstance(value, str) else str(value)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.host_system import make_pipe_file
+
 SPARSE_BYTES = 2**40
 
 
 def pipe(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
+    make_pipe_file(path)
 
 
 def sparse(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import gc
 import mmap
 import os
@@ -29,6 +28,7 @@ from acqstream.storage.handover import (
 from acqstream.storage.platform.linux_memory_listener import peer_credentials, peer_groups
 from acqstream.storage.platform.linux_shared_memory import receive_attached
 
+fcntl = pytest.importorskip("fcntl")
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="not a memory files here")
 
 

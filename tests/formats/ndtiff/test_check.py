@@ -18,6 +18,7 @@ from acqstream.formats.check_report import MAX_PROBLEMS, CheckReport, FrameColum
 from acqstream.formats.ndtiff import check as ndtiff_check
 from acqstream.formats.registry import all_formats
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, entry, image
+from tests.host_system import make_pipe_file
 
 DAMAGED = {"torn_index", "torn_index_prefix", "short_data", "zero_tail", "lost_index", "empty_stack_file"}
 OLD = {"v0_uint8", "v1_0_uint16", "v1_5_rgb", "v1_5_uint16"}
@@ -287,7 +288,7 @@ def test_problems_are_bounded_and_all_counted(tmp_path: Path) -> None:
 
 
 def test_pipes_and_folders_in_the_place_of_files(folder: Folder) -> None:
-    os.mkfifo(folder.path / "pipe.tif")
+    make_pipe_file(folder.path / "pipe.tif")
     (folder.path / "folder.tif").mkdir()
     assert texts(folder.path) == []  # no files: readers do not look at them
     folder.publish(_entry_with({"time": 9}, "pipe.tif") + _entry_with({"time": 10}, "folder.tif"))

@@ -28,6 +28,7 @@ from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
 from acqstream.storage.read_file import ReadFile
+from tests.host_system import make_pipe_file
 from tests.log.make_frames import (
     Frame,
     frame_of,
@@ -501,8 +502,7 @@ def test_a_side_file_that_is_none_is_a_problem(folder: Path, name: str, content:
 def test_pipes_and_huge_files_in_their_place(folder: Path, name: str) -> None:
     os.truncate(folder / name, 2**40)
     assert not verify(folder).ok
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
+    make_pipe_file(folder / name)
     assert any("is not a regular file" in text for text in texts(verify(folder)))
 
 
