@@ -149,7 +149,7 @@ def several_arrays(folder: ReadPlace) -> DatasetError:
     found = find_datasets(folder, _MAX_LISTED + 1)
     if not found:
         return DatasetError(f"{folder}: an N5 group without any array")
-    names = [str(path).removeprefix(f"{folder}/") for path in found[:_MAX_LISTED]]
+    names = [str(path).removeprefix(str(folder))[1:] for path in found[:_MAX_LISTED]]
     more = ", ..." if len(found) > _MAX_LISTED else ""
     return DatasetError(f"{folder}: holds arrays that do not make up one; open one of them: {', '.join(names)}{more}")
 

@@ -61,7 +61,7 @@ def test_a_block_of_variable_length_is_read_if_it_is_an_image(tmp_path):
     path = put_block(folder, (0, 0), block((2, 2), [1, 2, 3, 4], mode=1, extra=struct.pack(">I", 4)))
     assert read(folder).tolist() == [[1, 2], [3, 4]]
     put_block(folder, (0, 0), block((2, 2), [1, 2, 3, 4], mode=1, extra=struct.pack(">I", 5)))
-    with pytest.raises(UnsupportedFeature, match=f"{path}: a block of 5 elements of variable length"):
+    with pytest.raises(UnsupportedFeature, match=f"{re.escape(str(path))}: a block of 5 elements of variable length"):
         read(folder)
     put_block(folder, (0, 0), struct.pack(">HI", 2, 4) + b"abcd")
     with pytest.raises(UnsupportedFeature, match="a block of objects"):

@@ -32,13 +32,13 @@ def test_every_dataset_is_as_written(path):
 @pytest.mark.parametrize("path", FOREIGN_LZ4)
 def test_two_dialects_of_lz4_are_refused(path):
     with acqstream.open(GOLDEN / path) as ds:
-        with pytest.raises(UnsupportedFeature, match=r"/0: lz4: one .*LZ4 block.* expected the stream"):
+        with pytest.raises(UnsupportedFeature, match=r"0: lz4: one .*LZ4 block.* expected the stream"):
             ds.levels[0].read()
 
 
 def test_all_golden_datasets_are_tested():
     files = [file for file in GOLDEN.rglob("attributes.json") if "blockSize" in file.read_text()]
-    found = {str(file.parent.relative_to(GOLDEN)) for file in files}
+    found = {file.parent.relative_to(GOLDEN).as_posix() for file in files}
     assert found == set(EXPECTED)
     assert len(FOREIGN_LZ4) == 2
 
@@ -97,7 +97,7 @@ def test_containers_behind_urls_are_read():
     path = GOLDEN / "java.n5" / "u16_raw"
     for file in path.rglob("*"):
         if file.is_file():
-            memory.pipe(f"/golden_n5/a.n5/{file.relative_to(path.parent)}", file.read_bytes())
+            memory.pipe(f"/golden_n5/a.n5/{file.relative_to(path.parent).as_posix()}", file.read_bytes())
     try:
         with acqstream.open("memory://golden_n5/a.n5/u16_raw") as ds, acqstream.open(path) as here:
             assert np.array_equal(ds.levels[0].read(), here.levels[0].read())

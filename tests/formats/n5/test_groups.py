@@ -73,7 +73,7 @@ def test_missing_time_points_of_bigdataviewer_are_zeros(tmp_path):
 def test_arrays_of_other_shapes_are_listed(tmp_path):
     make_group(tmp_path / "a.n5" / "setup0" / "timepoint0", 1)
     make_group(tmp_path / "a.n5" / "setup1" / "timepoint0", 1, sizes=(6, 3))
-    with pytest.raises(DatasetError, match="do not make up one; open one of them: setup0/timepoint0/s0, "):
+    with pytest.raises(DatasetError, match=r"do not make up one; open one of them: setup0.timepoint0.s0, "):
         acqstream.open(tmp_path / "a.n5")
     with acqstream.open(tmp_path / "a.n5" / "setup1") as ds:
         assert ds.shape == (1, 6, 6)

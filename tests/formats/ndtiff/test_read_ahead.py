@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import acqstream
 from acqstream.errors import CorruptDataset, StorageError
 from acqstream.formats.ndtiff import read_ahead as read_ahead_module
 from acqstream.storage import block_file
+from acqstream.storage.platform import Files
 from acqstream.storage.platform.posix_files import PosixFiles
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
 
@@ -75,21 +75,21 @@ def test_a_frame_written_again_comes_once_in_its_last_place(folder: Folder) -> N
 def test_a_file_that_cannot_be_read_directly_is_read_otherwise(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.add({"time": 0}, image(0))
     opened: list[int] = []
-    real_open, real_read = os.open, os.preadv
+    real_open, real_read = Files.open_for_reading, Files.pread_into
 
-    def open_and_note(path: Any, flags: int, *rest: Any) -> int:
-        descriptor = real_open(path, flags, *rest)
-        if flags & getattr(os, "O_DIRECT", 0):
+    def open_and_note(files: Files, path: str, *, direct: bool = False) -> int:
+        descriptor = real_open(files, path, direct=direct)
+        if direct:
             opened.append(descriptor)
         return descriptor
 
-    def refuse_direct(descriptor: int, *rest: Any) -> int:
+    def refuse_direct(files: Files, descriptor: int, *rest: Any) -> int:
         if descriptor in opened:
             raise OSError(22, "Invalid argument")
-        return real_read(descriptor, *rest)
+        return real_read(files, descriptor, *rest)
 
-    monkeypatch.setattr(os, "open", open_and_note)
-    monkeypatch.setattr(os, "preadv", refuse_direct)
+    monkeypatch.setattr(Files, "open_for_reading", open_and_note)
+    monkeypatch.setattr(Files, "pread_into", refuse_direct)
     assert check(folder) == 1
 
 
@@ -152,14 +152,14 @@ def test_frames_before_a_bad_place_of_the_disk_come_first(folder: Folder, monkey
     seen = []
     with acqstream.open(folder.path) as ds:
         _, bad = ds.levels[0].source.reader.stored_frame(4)  # type: ignore[attr-defined]
-        real = os.preadv
+        real = Files.pread_into
 
-        def read(descriptor: int, buffers: Any, offset: int, *rest: Any) -> int:
-            if offset <= bad.pixels < offset + sum(len(buffer) for buffer in buffers):
+        def read(files: Files, descriptor: int, buffer: memoryview, offset: int) -> int:
+            if offset <= bad.pixels < offset + len(buffer):
                 raise OSError(5, "Input/output error")
-            return real(descriptor, buffers, offset, *rest)
+            return real(files, descriptor, buffer, offset)
 
-        monkeypatch.setattr(os, "preadv", read)
+        monkeypatch.setattr(Files, "pread_into", read)
         with pytest.raises(StorageError, match="Input/output error"):
             for key, _ in ds.frames():
                 seen.append(key["time"])

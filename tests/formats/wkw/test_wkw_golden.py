@@ -103,7 +103,7 @@ def test_every_magnification_of_the_dataset_is_as_written(name):
 
 
 def test_layers_that_differ_are_named_and_each_is_a_stack_of_levels():
-    with pytest.raises(DatasetError, match=r"open one of them: .*/color, .*/rgb, .*/segmentation"):
+    with pytest.raises(DatasetError, match=r"open one of them: .*color, .*rgb, .*segmentation"):
         open_readers(place_of(GOLDEN / "wk_dataset"))
     found = {
         f"{layer}/{'-'.join(map(str, reader.spec.factors[2::-1]))}": reader
