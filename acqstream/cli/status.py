@@ -52,6 +52,8 @@ def _print_daemon(answer: DaemonStatus) -> None:
         return
     _print_table(answer.acquisitions)
     for acquisition in answer.acquisitions:
+        if acquisition.io_why:
+            print(f"{acquisition.name}: buffered I/O: {acquisition.io_why}")
         if acquisition.transport_why:
             print(f"{acquisition.name}: no shared memory: {acquisition.transport_why}")
         if acquisition.paused:

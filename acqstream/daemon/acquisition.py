@@ -224,6 +224,7 @@ class ActiveAcquisition:
             **self.space_reports.fields(space),
             stall=metrics.stall,
             io=metrics.io,
+            io_why=metrics.io_why,
             transport="messages" if self.memory is None else "shm",
             transport_why=self.memory_why,
             memory_bytes=self.share.length,

@@ -34,6 +34,11 @@ class LogMetrics:
         return self._recording.stacks.io
 
     @property
+    def io_why(self) -> str:
+        """The reason why files are written through the page cache; empty if they are not."""
+        return self._recording.stacks.io_why
+
+    @property
     def reserved_bytes(self) -> int:
         """Space on the disk that is reserved for this acquisition and not written yet."""
         return self._recording.stacks.reserved_bytes

@@ -30,7 +30,8 @@ class Stack:
 class Stacks:
     """Makes, begins and finishes stack files. `begin` is the writer's, `prepare` and `finish` the committer's.
 
-    io is how the files are written, "direct" or "buffered"; "" until the first one is prepared.
+    io is how the files are written, "direct" or "buffered"; "" until the first one is prepared. io_why is the
+    reason for "buffered".
     """
 
     def __init__(self, disk: Disk, folder: str, layout: Callable[[], NDTiffLayout], *, limit_bytes: int) -> None:
@@ -42,7 +43,7 @@ class Stacks:
         self._prepared: StackFile | None = None
         self._unfinished: list[Stack] = []
         self._lock = threading.Lock()
-        self.io = ""
+        self.io = self.io_why = ""
 
     def resume_at(self, number: int) -> None:
         """Before the first file: its number, above every stack that exists."""
@@ -53,7 +54,8 @@ class Stacks:
         with self._lock:
             if self._prepared is None:
                 self._prepared = self._create()
-                self.io = self.io or self._prepared.io
+                if not self.io:
+                    self._note_io(self._prepared)
 
     def follow(self, folder: str) -> None:
         """The folder was renamed; no file is prepared."""
@@ -88,7 +90,7 @@ class Stacks:
                     if self._prepared is None and self._next_number == number + 1:
                         self._next_number = number  # the name is free again
             raise
-        self.io = file.io
+        self._note_io(file)
         stack = Stack(file, number, self._layout().stack_name(number))
         self._unfinished.append(stack)
         return stack
@@ -118,6 +120,9 @@ class Stacks:
             if self._prepared is not None:
                 self._prepared.discard()
                 self._prepared = None
+
+    def _note_io(self, file: StackFile) -> None:
+        self.io, self.io_why = file.io, file.buffered_reason
 
     def _create(self) -> StackFile:
         name = self._layout().stack_name(self._next_number)

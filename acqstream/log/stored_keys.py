@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from acqstream.errors import StorageError
 from acqstream.formats.ndtiff.index import MAX_ENTRY_BYTES, parse_entries
 from acqstream.model.axes import AxisValue
+from acqstream.storage.read_file import ReadFile
 
 MAX_KEYS = 1024  # some 5 ms of the daemon's loop
 PAGE_BYTES = 2 * MAX_ENTRY_BYTES  # at least one entry, and less than a message's header may hold
@@ -23,11 +24,10 @@ class KeyPage:
 
 def read_key_page(index_path: str, at: int) -> KeyPage:
     """The entries from byte `at` on, at most MAX_KEYS; empty at the end. Raises StorageError or CorruptDataset."""
+    file = ReadFile(Path(index_path))
     try:
-        with open(index_path, "rb") as file:
-            file.seek(at)
-            data = file.read(PAGE_BYTES)
-    except OSError as error:
-        raise StorageError.wrap(error, index_path, "cannot read what is stored") from error
+        data = file.read(at, PAGE_BYTES)
+    finally:
+        file.close()
     entries = parse_entries(data, index_path, at, limit=MAX_KEYS)
     return KeyPage(tuple(entries.axes), at + entries.consumed)

@@ -65,9 +65,10 @@ class AcquisitionStatus:
 
     bytes_per_s is the rate of the last seconds. seconds_left and frames_left are the time and the frames until the disk
     is full (None: unknown). paused is the reason why no frames are taken for lack of space, stall the disk call that
-    stalls; both are empty while all is well. io is the way files are written, transport the way frames come ("shm" or
-    "messages"), transport_why the reason for not using shared memory. memory_bytes is its share of the daemon's memory.
-    warnings are (code, text, time in ISO 8601). mirrors has the progress of its views, by name.
+    stalls; both are empty while all is well. io is the way files are written ("direct" or "buffered"), io_why the
+    reason for "buffered", transport the way frames come ("shm" or "messages"), transport_why the reason for not using
+    shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
+    mirrors has the progress of its views, by name.
     """
 
     name: str = ""
@@ -88,6 +89,7 @@ class AcquisitionStatus:
     paused: str = ""
     stall: str = ""
     io: str = ""
+    io_why: str = ""
     transport: str = ""
     transport_why: str = ""
     memory_bytes: int = 0

@@ -17,7 +17,8 @@ logger = logging.getLogger("acqstream.storage")
 class Ballast:
     """`length` bytes of a file system, kept by a reserved file in `folder`. Thread-safe.
 
-    Without the ability to reserve space no file is made: a file of holes would keep nothing.
+    Without the ability to reserve space no file is made: a file of holes would keep nothing. The file stays open:
+    Windows frees space beyond the end of a file that no process has open.
     """
 
     def __init__(self, disk: Disk, folder: str, length: int) -> None:
@@ -26,6 +27,7 @@ class Ballast:
         self._disk = disk
         self._lock = threading.Lock()
         self._can_reserve = length > 0
+        self._fd = -1
         self.is_reserved = False
 
     def take(self) -> bool:
@@ -35,11 +37,8 @@ class Ballast:
                 return self.is_reserved
             try:
                 self._remove()
-                fd = self._disk.open(self.path, create=True)
-                try:
-                    self.is_reserved = self._can_reserve = self._disk.reserve(fd, 0, self.length)
-                finally:
-                    self._disk.close(fd)
+                self._fd = self._disk.open(self.path, create=True)
+                self.is_reserved = self._can_reserve = self._disk.reserve(self._fd, 0, self.length)
                 if not self.is_reserved:
                     self._remove()
             except OSError as error:
@@ -63,7 +62,10 @@ class Ballast:
             logger.warning("%s", StorageError.wrap(again, self.path, "cannot remove the ballast"))
 
     def _remove(self) -> None:
+        fd, self._fd = self._fd, -1
         try:
+            if fd >= 0:
+                self._disk.close(fd)
             self._disk.unlink(self.path)
         except FileNotFoundError:
             return

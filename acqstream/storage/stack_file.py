@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 from collections.abc import Sequence
 
 from acqstream.errors import StorageError
 from acqstream.storage.disk import Disk, write_all
+
+logger = logging.getLogger("acqstream.storage")
 
 DIRECT_STEP_BYTES = 4096  # alignment that direct I/O asks of offset, length and memory
 RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
@@ -27,6 +30,7 @@ class StackFile:
         self.path = path
         self.end = 0
         self.direct = True
+        self.buffered_reason = ""
         self._disk = disk
         self._limit_bytes = limit_bytes
         self._reserved = 0
@@ -114,9 +118,13 @@ class StackFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self.direct:
                 raise
-            self.direct = False
+            self._stop_direct(error)
             create = create and not os.path.exists(path)  # some file systems refuse after creating the name
             self._fd = self._disk.open(path, create=create)
+
+    def _stop_direct(self, error: OSError) -> None:
+        self.direct = False
+        self.buffered_reason = error.strerror or str(error)
 
     def _write(self, blocks: Sequence[memoryview], offset: int) -> None:
         step = DIRECT_STEP_BYTES if self.direct else 1
@@ -126,7 +134,7 @@ class StackFile:
             if error.errno != errno.EINVAL or not self.direct or offset != 0:
                 raise
             # Some file systems accept O_DIRECT and fail at the first write (FUSE, network mounts).
-            self.direct = False
+            self._stop_direct(error)
             self.close()
             self._open(create=False)
             write_all(self._disk, self._fd, blocks, offset)
@@ -157,13 +165,22 @@ class StackFile:
 def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], length: int) -> None:
     """Patch, cut and force a stack file. Idempotent: closing and recovery use it.
 
-    Raises OSError.
+    A file that another process has mapped cannot be cut on Windows: it keeps zeros at its end, up to a block boundary,
+    until recovery or repair finishes it once more. Raises OSError.
     """
     fd = disk.open(path, create=False)
     try:
         for offset, content in patches:
             write_all(disk, fd, [content], offset)
-        disk.truncate(fd, length)
+        try:
+            disk.truncate(fd, length)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            # All frames are in the file and the page chain has its end, so readers see the same as in a cut file.
+            logger.warning(
+                "%s stays longer than its %d bytes, because a program has mapped it: %s", path, length, error
+            )
         disk.fdatasync(fd)
     finally:
         disk.close(fd)

@@ -123,6 +123,17 @@ def test_a_ballast_of_an_earlier_daemon_is_taken_over(tmp_path: Path) -> None:
     assert ballast.take()
     assert ballast.take()
     assert allocated_bytes(tmp_path / BALLAST_NAME) >= MIB
+    ballast.release()
+
+
+def test_the_ballast_stays_open_while_it_keeps_space(tmp_path: Path) -> None:
+    """Windows frees space beyond the end of a file when it is closed, and removes no open file."""
+    disk = ScriptedDisk()
+    ballast = Ballast(disk, str(tmp_path), MIB)
+    assert ballast.take()
+    assert [call.kind for call in disk.calls][-2:] == ["create", "reserve"]
+    ballast.release()
+    assert [call.kind for call in disk.calls][-2:] == ["close", "unlink"]
 
 
 @pytest.mark.parametrize("kind", ["create", "reserve", "unlink"])

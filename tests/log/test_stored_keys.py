@@ -45,7 +45,7 @@ def test_skipped_numbers_have_no_axes(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot read what is stored"):
+    with pytest.raises(StorageError, match="open for reading"):
         read_key_page(str(tmp_path / "NDTiff.index"), 0)
     log = start_log(tmp_path / "cells")
     append(log, 0, 3)

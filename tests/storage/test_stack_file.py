@@ -12,7 +12,7 @@ import pytest
 
 from acqstream.errors import DiskFull, StorageError
 from acqstream.storage.memory import PageMemory
-from acqstream.storage.stack_file import PRIVATE_SUFFIX, StackFile
+from acqstream.storage.stack_file import PRIVATE_SUFFIX, StackFile, finish_file
 from tests.host_system import allocated_bytes
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -58,6 +58,7 @@ def test_written_patched_and_cut(folder: Path, can_direct: bool, can_reserve: bo
     file.sync()
     assert file.io == ("direct" if file.direct else "buffered")
     assert can_direct or file.io == "buffered"
+    assert bool(file.buffered_reason) is not file.direct
     file.finish([(10, b"patched")], 5 * BLOCK + 77)
     expected = bytearray(b"\1" * BLOCK + (b"\2" * BLOCK + b"\3" * BLOCK) * 3)
     expected[10:17] = b"patched"
@@ -188,3 +189,28 @@ def test_a_left_over_private_file_is_replaced(tmp_path: Path) -> None:
     file = begun(ScriptedDisk(), tmp_path)
     assert (tmp_path / "a.tif").stat().st_size == BLOCK
     file.close()
+
+
+def test_a_file_that_a_program_has_mapped_stays_longer_until_it_is_finished_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Windows cuts no file off that is mapped (error 1224)."""
+    disk = ScriptedDisk()
+    file = begun(disk, tmp_path)
+    file.write([blocks(2, 7)], BLOCK)
+    disk.fail("truncate", 1, errno.EBUSY)
+    file.finish([(8, b"end")], BLOCK + 100)
+    assert os.stat(file.path).st_size == 3 * BLOCK
+    assert Path(file.path).read_bytes()[8:11] == b"end"
+    assert disk.calls[-2].kind == "fdatasync"
+    assert "a program has mapped it" in caplog.text
+    finish_file(disk, file.path, [(8, b"end")], BLOCK + 100)
+    assert os.stat(file.path).st_size == BLOCK + 100
+
+
+def test_any_other_failure_to_cut_a_file_is_an_error(tmp_path: Path) -> None:
+    disk = ScriptedDisk()
+    file = begun(disk, tmp_path)
+    disk.fail("truncate", 1, errno.EIO)
+    with pytest.raises(StorageError, match="cannot finish"):
+        file.finish([], 100)

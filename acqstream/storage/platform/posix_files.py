@@ -135,7 +135,7 @@ class PosixFiles:
         """Force the names in a folder to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            self._force(fd)
         finally:
             os.close(fd)
 
@@ -144,6 +144,9 @@ class PosixFiles:
         status = os.statvfs(path)
         # f_bavail, not f_bfree: the blocks kept for root are not ours.
         return status.f_bavail * status.f_frsize
+
+    def _force(self, fd: int) -> None:
+        os.fsync(fd)
 
     def _direct_flag(self, path: str, direct: bool) -> int:
         """The flag of open(2) for direct I/O; raises OSError (EINVAL) if `direct` and the system has none."""
