@@ -3,7 +3,7 @@
 libzmq keeps a multipart message until its last part has arrived, and has no option that limits its size. So the guard
 reads the bytes that each connection has received (TCP_INFO), and shuts down a connection that sent many bytes but no
 complete message. It also shuts down one whose message makes the memory grow too much (unfinished_memory.py), over tcp
-or a local socket. Linux only.
+or a local socket. It counts connections on every system; what they send is measured on Linux only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from acqstream.daemon.unfinished_memory import UnfinishedMemory
 from acqstream.daemon.watched_connection import WatchedConnection
-from acqstream.storage.platform.capabilities import has_process_files
+from acqstream.storage.platform.capabilities import can_shut_down_foreign_sockets, has_process_files
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -61,10 +61,9 @@ class ConnectionGuard:
         self._logged_s: dict[str, float] = {}
         self._is_watching = False
         self._memory: UnfinishedMemory | None = None
-        self.monitor: zmq.Socket[bytes] | None = None
-        if has_process_files():
-            self._memory = UnfinishedMemory() if measures else None
-            self.monitor = guarded.get_monitor_socket(_EVENTS)
+        if measures and has_process_files():
+            self._memory = UnfinishedMemory()
+        self.monitor: zmq.Socket[bytes] | None = guarded.get_monitor_socket(_EVENTS)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -183,15 +182,23 @@ class ConnectionGuard:
         if connection is None:
             return
         if len(self._connections) >= self._max_connections:
-            self.n_refused += 1
-            text = f"max_connections is {self._max_connections}, and as many are open; the newest is refused"
-            self._log("refused", now_s, text)
-            connection.shut_down()
-            connection.handle.close()
-            return
+            self._refuse(connection, now_s)
+            if connection.is_cut_off:
+                return
         self._connections[descriptor] = connection
         if self._memory is not None:
             self._memory.add(connection)
+
+    def _refuse(self, connection: WatchedConnection, now_s: float) -> None:
+        """Shut down a connection that is one too many, where libzmq survives that; else log it and watch it."""
+        self.n_refused += 1
+        text = f"max_connections is {self._max_connections}, and as many are open"
+        if not can_shut_down_foreign_sockets():
+            self._log("refused", now_s, f"{text}; another one came, and cannot be refused on this system")
+            return
+        self._log("refused", now_s, f"{text}; the newest is refused")
+        connection.shut_down()
+        connection.handle.close()
 
     def _log(self, kind: str, now_s: float, text: str) -> None:
         if now_s - self._logged_s.get(kind, -LOG_EVERY_S) >= LOG_EVERY_S:

@@ -1,4 +1,4 @@
-"""One connection of a bound ZeroMQ socket, as the kernel sees it. Linux only."""
+"""One connection of a bound ZeroMQ socket, as the kernel sees it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass, field
+
+from acqstream.storage.platform.capabilities import are_sockets_files, has_tcp_info
 
 _TCP_INFO_BYTES = 136
 _BYTES_RECEIVED = struct.Struct("=128xQ")  # struct tcp_info: 8 bytes, 24 u32, then u64: tcpi_bytes_received is the 4th
@@ -34,19 +36,19 @@ class WatchedConnection:
     blame_share_bytes: int = 0  # blame_bytes, divided among all connections that sent
 
     def __post_init__(self) -> None:
-        self.is_tcp = self.handle.family in (socket.AF_INET, socket.AF_INET6)
+        self.is_tcp = has_tcp_info() and self.handle.family in (socket.AF_INET, socket.AF_INET6)
 
     @staticmethod
     def of(descriptor: int) -> WatchedConnection | None:
         """Duplicate the descriptor; return None if it is no longer that of a socket."""
         try:
-            duplicate = os.dup(descriptor)
+            duplicate = socket.dup(descriptor)  # as os.dup, and for the handles of Windows too
         except OSError:
             return None
         try:
             return WatchedConnection(socket.socket(fileno=duplicate))
         except OSError:  # closed, and its number now belongs to a file
-            os.close(duplicate)
+            socket.close(duplicate)
             return None
 
     def received_bytes(self) -> int:
@@ -66,12 +68,14 @@ class WatchedConnection:
     def is_open_as(self, descriptor: int) -> bool:
         """Return True if the descriptor still belongs to this connection."""
         try:
-            return os.path.sameopenfile(descriptor, self.handle.fileno())
+            if are_sockets_files():
+                return os.path.sameopenfile(descriptor, self.handle.fileno())
+            return bool(_peer_of(descriptor) == self.handle.getpeername())
         except OSError:
             return False
 
     def shut_down(self) -> None:
-        """Reset the connection. The handle stays open."""
+        """Reset the connection. The handle stays open. Not on Windows, where libzmq would end the process."""
         self.is_cut_off = True
         with contextlib.suppress(OSError):  # closed by the peer meanwhile
             self.handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)  # wakes a blocked sender
@@ -80,3 +84,12 @@ class WatchedConnection:
             for _ in range(_MAX_DRAIN_READS):
                 if not self.handle.recv(_DRAIN_BYTES, socket.MSG_DONTWAIT):
                     break
+
+
+def _peer_of(descriptor: int) -> object:
+    """Address of the other end of a connection that somebody else owns. Raises OSError if it is none."""
+    borrowed = socket.socket(fileno=descriptor)
+    try:
+        return borrowed.getpeername()
+    finally:
+        borrowed.detach()

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 KIB = 2**10
 MIB = 2**20
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux only")
+measured = pytest.mark.skipif(sys.platform != "linux", reason="received bytes are counted on Linux only")
 
 
 @dataclass
@@ -70,6 +70,7 @@ def wait_for_connections(guarded: Guarded, count: int) -> None:
     turn_until(guarded, lambda: len(guarded.guard) == count, f"{count} connections")
 
 
+@measured
 def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None:
     with RawPeer(guarded.port) as endless, RawPeer(guarded.port) as good:
         wait_for_connections(guarded, 2)
@@ -98,6 +99,7 @@ def test_a_message_without_end_is_cut_off_and_no_other(guarded: Guarded) -> None
         assert guarded.guard.n_cut_off == 1
 
 
+@measured
 def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded.guard, "_unopened_bytes", MIB // 2)
     with RawPeer(guarded.port) as producer, RawPeer(guarded.port) as stranger:
@@ -117,6 +119,7 @@ def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.Monk
     assert guarded.guard.n_cut_off == 1
 
 
+@measured
 def test_messages_that_wait_while_the_daemon_is_busy_are_no_suspects(guarded: Guarded) -> None:
     with RawPeer(guarded.port) as peer:
         wait_for_connections(guarded, 1)
@@ -141,6 +144,9 @@ def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
         wait_for_connections(guarded, 4)
         extra = stack.enter_context(socket.create_connection(("127.0.0.1", guarded.port), timeout=10))
         turn_until(guarded, lambda: guarded.guard.n_refused == 1, "the fifth is refused")
+        if sys.platform == "win32":  # libzmq would end the process
+            assert len(guarded.guard) == 5
+            return
         with contextlib.suppress(ConnectionResetError):
             while extra.recv(4096):
                 pass
@@ -151,6 +157,19 @@ def test_too_many_are_refused_until_others_go(guarded: Guarded) -> None:
     assert guarded.guard.n_refused == 1
 
 
+def test_where_none_can_be_refused_all_are_counted(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_guard, "can_shut_down_foreign_sockets", lambda: False)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(RawPeer(guarded.port))
+        wait_for_connections(guarded, 5)
+        assert guarded.guard.n_refused == 1
+        assert "cannot be refused on this system" in caplog.text
+    wait_for_connections(guarded, 0)
+
+
 def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = RawPeer(guarded.port)
     wait_for_connections(guarded, 1)
@@ -159,6 +178,7 @@ def test_what_the_monitor_did_not_tell_is_found(guarded: Guarded, monkeypatch: p
     wait_for_connections(guarded, 0)
 
 
+@measured
 def test_a_connection_that_is_gone_and_whose_number_a_file_has(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,24 @@ def uninherited_descriptors_flag() -> int:
     return getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
+def has_tcp_info() -> bool:
+    """True if the kernel counts the bytes that a tcp connection receives (TCP_INFO, tcp(7))."""
+    return sys.platform == "linux"
+
+
+def are_sockets_files() -> bool:
+    """True if a socket is a descriptor of the C library; on Windows it is a handle."""
+    return sys.platform != "win32"
+
+
+def can_shut_down_foreign_sockets() -> bool:
+    """True if libzmq survives that somebody else shuts one of its connections down.
+
+    On Windows it ends the process: "Assertion failed: Can't send after socket shutdown [10058]" in tcp.cpp of 4.3.5.
+    """
+    return sys.platform != "win32"
+
+
 def has_epoll() -> bool:
     return hasattr(select, "epoll")
 
