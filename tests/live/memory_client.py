@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
@@ -11,8 +10,11 @@ import socket
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 from tests.live.wire_client import WireClient
 
+fcntl = pytest.importorskip("fcntl")
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10  # F_SEAL_FUTURE_WRITE
 PAGE = 4096
 PAGES = 512

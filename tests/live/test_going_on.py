@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
-import signal
 import subprocess
 import threading
 import time
@@ -315,13 +314,13 @@ def run_with_a_pause(place: Path, who: str, count: int) -> Path:
             until(lambda: received(daemon) > 300, "some frames")
             paused, other = (daemon.pid, producer.pid) if who == "daemon" else (producer.pid, daemon.pid)
             before = [psutil.Process(pid).memory_info().rss for pid in (paused, other)]
-            os.kill(paused, signal.SIGSTOP)
+            psutil.Process(paused).suspend()
             assert producer.stdin is not None
             producer.stdin.write("go on\n")
             producer.stdin.flush()
             time.sleep(PAUSE_S)
             grown = [psutil.Process(pid).memory_info().rss for pid in (paused, other)]
-            os.kill(paused, signal.SIGCONT)
+            psutil.Process(paused).resume()
             assert max(np.subtract(grown, before)) < STEADY_BYTES, (who, before, grown)
             assert programs.line_of(producer) == f"closed {count}"
             after = psutil.Process(daemon.pid).memory_info().rss
@@ -332,5 +331,6 @@ def run_with_a_pause(place: Path, who: str, count: int) -> Path:
 
 
 def resume_and_kill(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGCONT)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(process.pid).resume()
     programs.kill(process)

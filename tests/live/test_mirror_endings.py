@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -51,13 +50,13 @@ def views_stopped(daemon: DaemonProcess) -> Iterator[None]:
     """The process of the views is alive, and does nothing."""
     pid: int = until(lambda: fetch_status(daemon.endpoint).views.pid, "the process of the views runs")
     process = psutil.Process(pid)
-    process.send_signal(signal.SIGSTOP)
+    process.suspend()
     try:
         until(lambda: process.status() == psutil.STATUS_STOPPED, "the process of the views stands still")
         yield
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):  # it died with its daemon
-            process.send_signal(signal.SIGCONT)
+            process.resume()
 
 
 @contextlib.contextmanager

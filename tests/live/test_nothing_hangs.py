@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -55,10 +54,10 @@ def test_a_daemon_whose_disk_stands_still_ends_in_time(tmp_path: Path, how: str,
     until(lambda: fetch_status(daemon.endpoint).acquisitions[0].stall, "the stall is told")
     assert "fdatasync of cells_NDTiffStack.tif" in fetch_status(daemon.endpoint).acquisitions[0].stall
     began = time.monotonic()
-    daemon.signal(signal.SIGTERM)
+    daemon.begin_stop()
     if how == "second signal":
         until(lambda: "shutting_down" in [warning.code for warning in run.warnings], "the first signal was heard")
-        daemon.signal(signal.SIGTERM)
+        daemon.begin_stop()
     assert daemon.wait() == ExitCode.STORAGE
     assert time.monotonic() - began < in_time(6.0)
     assert "frames 1 to " in daemon.output()

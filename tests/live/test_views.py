@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -152,7 +150,7 @@ def test_killed_again_and_again_it_takes_every_frame_once(shared: DaemonProcess)
             put(run, images[number : number + 60], number)
             pid = child_of(shared)
             if number < 180:
-                os.kill(pid, signal.SIGKILL)
+                psutil.Process(pid).kill()
                 wait_for_another(shared, pid)
         mirror = wait_for(shared, "killed", cursor=240)
         assert mirror.restarts == 3
@@ -167,7 +165,7 @@ def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
     put(run, images[:1])
     wait_for(shared, "stopped", state="waiting", cursor=1)  # with a view to make it is not ended for idleness
     pid = child_of(shared)
-    os.kill(pid, signal.SIGSTOP)
+    psutil.Process(pid).suspend()
     try:
         put(run, images[1:], 1, interval_s=0.0)
         status = running(shared, "stopped")
@@ -177,7 +175,7 @@ def test_a_stopped_process_costs_the_run_nothing(shared: DaemonProcess) -> None:
         assert views_of(shared).pid == pid
         assert mirror_of(shared, "stopped") is not None
     finally:
-        os.kill(pid, signal.SIGCONT)
+        psutil.Process(pid).resume()
     assert 0 < status.memory_peak_bytes <= status.memory_bytes
     check(shared, "stopped", images)
 
@@ -270,10 +268,10 @@ def test_what_was_not_caught_up_goes_on_with_the_next_daemon(tmp_path: Path) -> 
     with DaemonProcess(tmp_path / "data") as daemon:
         run = acqstream.create("cells", endpoint=daemon.endpoint, mirrors=["null"])
         child = child_of(daemon)
-        os.kill(child, signal.SIGSTOP)
+        psutil.Process(child).suspend()
         put(run, images, interval_s=0.0)
         assert run.close().complete
-        os.kill(child, signal.SIGKILL)
+        psutil.Process(child).kill()
         daemon.kill()
         assert not (daemon.data / "cells.null" / "view.json").exists()
         daemon.start()
