@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from acqstream.integrity.recovery import RecoveryReport, recover
 from acqstream.log import journal
 from acqstream.log.state_file import STATE_NAME
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.platform import FILES
 
 logger = logging.getLogger("acqstream.recovery")
 
@@ -55,10 +57,11 @@ def _remove_unstarted(folder: Path) -> None:
         return
     try:
         if is_tiled:
-            (stack_folder / INDEX_NAME).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                FILES.unlink(str(stack_folder / INDEX_NAME))
             stack_folder.rmdir()
         for file in files:
-            file.unlink()
+            FILES.unlink(str(file))
         folder.rmdir()
     except OSError as error:
         logger.warning("cannot remove %s, which has no frames: %s", folder, error)

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from acqstream.errors import StorageError
 from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES
 
 logger = logging.getLogger("acqstream.storage")
 
-DIRECT_STEP_BYTES = 4096  # alignment that direct I/O asks of offset, length and memory
 RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
 PRIVATE_SUFFIX = ".part"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import tifffile
 
 import acqstream
 from acqstream.errors import AcquisitionFailed, DatasetExists, FrameRefused
+from acqstream.integrity.repair.dataset_repair import repair
+from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log import journal
 from acqstream.log.log import Log
 from acqstream.log.state_file import read_state
@@ -31,6 +34,7 @@ from tests.log.make_frames import (
     write_log,
 )
 from tests.log.read_back import check_dataset, check_files, check_ours, open_ndstorage, read_journal, stack_paths
+from tests.storage.scripted_disk import ScriptedDisk
 
 PIXELS = [
     ("|u1", (16, 20), None),
@@ -330,3 +334,25 @@ def test_nothing_comes_after_closing(tmp_path: Path) -> None:
     assert caught.value.code == "closing"
     with pytest.raises(FrameRefused):
         log.skip(0, 1, "late")
+
+
+def test_a_run_whose_stacks_are_mapped_ends_well_and_repair_cuts_them(tmp_path: Path) -> None:
+    """Windows cuts no mapped file (error 1224): the stacks stay longer, and everybody reads the same frames."""
+    frames = frames_of(20)
+    disk = ScriptedDisk()
+    disk.fail("truncate", 1, errno.EBUSY, part=".tif", for_good=True)
+    log = write_log(tmp_path / "mapped", frames, disk=disk)
+    assert log.receipt is not None
+    assert (log.receipt.status, log.receipt.stored) == ("completed", 20)
+    check_ours(tmp_path / "mapped", frames)
+    problems = [problem.text for problem in verify(tmp_path / "mapped").problems]
+    assert len(problems) == 1
+    assert "bytes of zeros after the last frame" in problems[0]
+    write_log(tmp_path / "plain", frames)
+    sizes = [path.stat().st_size for path in stack_paths(tmp_path / "plain")]
+    longer = [path.stat().st_size for path in stack_paths(tmp_path / "mapped")]
+    assert longer[-1] > sizes[-1]
+    repair(tmp_path / "mapped")
+    check_dataset(tmp_path / "mapped", frames)
+    assert [path.stat().st_size for path in stack_paths(tmp_path / "mapped")] == sizes
+    assert verify(tmp_path / "mapped").ok

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
+from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.stack_file import PRIVATE_SUFFIX, StackFile, finish_file
 from tests.host_system import allocated_bytes
@@ -76,7 +77,13 @@ def test_a_name_only_after_the_header_is_forced(tmp_path: Path) -> None:
 
 
 def test_direct_io_refused_at_the_first_write(tmp_path: Path) -> None:
-    disk = ScriptedDisk()
+    class Accepting(LocalDisk):
+        """Opens for direct I/O wherever it is, as FUSE does."""
+
+        def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+            return super().open(path, create=create)
+
+    disk = ScriptedDisk(Accepting())
     disk.fail("pwritev", 1, errno.EINVAL)
     file = begun(disk, tmp_path)
     assert file.io == "buffered"

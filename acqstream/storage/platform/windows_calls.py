@@ -6,6 +6,8 @@ import ctypes
 import functools
 from typing import Any
 
+from acqstream.storage.platform.windows_errors import windows_error
+
 WIN_CTYPES: Any = ctypes  # ctypes with the members that it has on Windows only
 
 
@@ -22,6 +24,4 @@ def last_error(what: str) -> OSError:
 
 def error_of(code: int, what: str) -> OSError:
     """The exception for an error code of Windows (winerror.h)."""
-    error: OSError = WIN_CTYPES.WinError(code)
-    error.filename = what
-    return error
+    return windows_error(code, what)
