@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import TracebackType
 
 from acqstream.storage.platform.windows_calls import WIN_CTYPES, last_error, library
+from acqstream.storage.platform.windows_log_off import LogOffWindow
 
 STOP_SIGNALS: tuple[int, ...] = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
 
@@ -33,7 +34,7 @@ class ConsoleEvent(IntEnum):
 
 
 class ConsoleWatch:
-    """Calls `stop` at each event of the console, in the block of a `with` statement.
+    """Calls `stop` at each event of the console and at the log-off, in the block of a `with` statement.
 
     Windows calls the handler in a thread of its own, so a poll of the main thread need not be interrupted, as signals
     cannot do on Windows. stop takes the seconds that remain; None: as many as it needs.
@@ -43,6 +44,7 @@ class ConsoleWatch:
         self._stop = stop
         self._has_ended = threading.Event()
         self._handler: object = None
+        self._window: LogOffWindow | None = None
 
     def handle(self, event: int) -> bool:
         """Return True if the event needs no other handler."""
@@ -62,13 +64,16 @@ class ConsoleWatch:
         self._handler = WIN_CTYPES.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(self.handle)
         if not library("kernel32").SetConsoleCtrlHandler(self._handler, True):
             raise last_error("SetConsoleCtrlHandler")
+        self._window = LogOffWindow(lambda: self.handle(ConsoleEvent.LOGOFF))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._has_ended.set()
-        # It stays registered: an event while the interpreter ends must not end the process with another exit code.
+        if self._window is not None:
+            self._window.close()
+        # The handler stays registered: an event while the interpreter ends must not change the exit code.
 
 
 console_watch = ConsoleWatch

@@ -10,6 +10,7 @@ import pytest
 
 from acqstream.storage import platform
 from acqstream.storage.platform import posix_session, windows_session
+from acqstream.storage.platform.windows_log_off import WM_ENDSESSION, WM_QUERYENDSESSION, LogOffWindow
 from acqstream.storage.platform.windows_session import FINISH_S, ConsoleEvent, ConsoleWatch
 from tests.waiting import WAIT_S, until
 
@@ -66,3 +67,18 @@ def test_windows_takes_the_handler_and_keeps_awake() -> None:
         pass
     platform.keep_awake(True)
     platform.keep_awake(False)
+
+
+@WINDOWS
+def test_a_log_off_asks_the_daemon_to_stop() -> None:
+    """As Windows does it: a question that must be answered with yes, then the end, which may have been called off."""
+    ends: list[str] = []
+    window = LogOffWindow(lambda: ends.append(threading.current_thread().name))
+    if not window.exists:
+        pytest.skip("no windows in this session")
+    assert window.send(WM_QUERYENDSESSION, 0) == 1
+    assert window.send(WM_ENDSESSION, 0) == 0
+    assert ends == []
+    window.send(WM_ENDSESSION, 1)
+    assert ends == ["log-off"]
+    window.close()
