@@ -205,9 +205,10 @@ def running_threads() -> list[threading.Thread]:
 
 
 def child_processes() -> list[psutil.Process]:
-    """Children of this process, without those that it and multiprocessing keep until its end."""
+    """Children of this process, without those that it, multiprocessing and Wine (its desktop) keep until its end."""
     children = psutil.Process().children() if may_have_children() else []
-    return [child for child in children if child.pid != nursery.pid and "resource_tracker" not in describe(child)]
+    kept = ("resource_tracker", "explorer.exe /desktop")
+    return [child for child in children if child.pid != nursery.pid and not any(map(describe(child).count, kept))]
 
 
 def may_have_children() -> bool:
