@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -57,11 +58,17 @@ class Stacks:
                 if not self.io:
                     self._note_io(self._prepared)
 
-    def follow(self, folder: str) -> None:
-        """The folder was renamed; no file is prepared."""
+    def reopen(self, folder: str) -> None:
+        """Open again what `close` has closed; the folder has this path now. Raises StorageError."""
         self._folder = folder
         for stack in self._unfinished:
-            stack.file.path = os.path.join(folder, stack.name)
+            stack.file.reopen(os.path.join(folder, stack.name))
+
+    def close(self) -> None:
+        """Close the unfinished files as they are, whatever fails; no file is prepared. Raises OSError."""
+        with contextlib.ExitStack() as files:
+            for stack in self._unfinished:
+                files.callback(stack.file.close)
 
     @property
     def reserved_bytes(self) -> int:

@@ -60,7 +60,10 @@ class AppendFile:
             raise DatasetLocked(f"{self.path} is being written by another process")
 
     def close(self) -> None:
-        self._disk.close(self._fd)
+        """Close the file; a second call does nothing. Raises OSError."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._disk.close(fd)
 
     def _cut_back(self, cause: OSError) -> None:
         try:

@@ -65,13 +65,18 @@ class StackFile:
             self.close()
             self._disk.replace(self._private, self.path)
             self._has_name = True
-            self._fd = self._disk.open(self.path, create=False, direct=self.direct)
-            # Windows frees the space beyond the end of a file that is closed. Elsewhere this finds it reserved.
-            if self._can_reserve and self._reserved > self.end:
-                self._allocate(0, self._reserved)
+            self._reopen()
             self._disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot publish the stack file") from error
+
+    def reopen(self, path: str) -> None:
+        """Resume writing after `close`, where the file has this path now. Raises StorageError."""
+        self.path = path
+        try:
+            self._reopen()
+        except OSError as error:
+            raise StorageError.wrap(error, path, "cannot open again") from error
 
     def write(self, blocks: Sequence[memoryview], offset: int) -> None:
         """Write complete blocks of block-aligned memory at `offset`, a block boundary."""
@@ -125,6 +130,12 @@ class StackFile:
     def _stop_direct(self, error: OSError) -> None:
         self.direct = False
         self.buffered_reason = error.strerror or str(error)
+
+    def _reopen(self) -> None:
+        self._fd = self._disk.open(self.path, create=False, direct=self.direct)
+        # Windows frees the space beyond the end of a file that is closed. Elsewhere this finds it reserved.
+        if self._can_reserve and self._reserved > self.end:
+            self._allocate(0, self._reserved)
 
     def _write(self, blocks: Sequence[memoryview], offset: int) -> None:
         step = DIRECT_STEP_BYTES if self.direct else 1

@@ -86,10 +86,7 @@ class WatchedDisk:
         return self._inner.size(fd)  # not watched: on local file systems fstat reads no disk
 
     def replace(self, source: str, target: str) -> None:
-        self._watch("rename", target, lambda: self._inner.replace(source, target))
-        for fd, path in self._paths.copy().items():  # open descriptors follow the file to its new name
-            if path == source:
-                self._paths[fd] = target
+        self._watch("rename", target, lambda: self._inner.replace(source, target))  # of a closed file: see StackFile
 
     def unlink(self, path: str) -> None:
         self._watch("unlink", path, lambda: self._inner.unlink(path))

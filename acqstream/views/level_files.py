@@ -133,17 +133,22 @@ class LevelFiles:
         return True
 
     def move(self, folder: Path) -> None:
-        """Rename the folder with its files. Raises StorageError."""
+        """Rename the folder with its files, when all are published. Raises StorageError.
+
+        Windows renames no folder with open files in it, so all are closed and opened again.
+        """
         try:
+            self.close()
             self._disk.replace(os.fspath(self.folder), os.fspath(folder))
-            for parent in (folder.parent, self.folder.parent):
+            parents, self.folder = (folder.parent, self.folder.parent), folder
+            for parent in parents:
                 self._disk.sync_directory(os.fspath(parent))
         except OSError as error:
             raise StorageError.wrap(error, os.fspath(folder), "cannot move the level into the dataset") from error
-        self.folder = folder
-        self._stacks.follow(os.fspath(folder))
-        self._reader.close()
-        self._reader = NDTiffReader(folder, folder)
+        finally:  # also where it was: after DiskFull the level is moved later
+            self._index = AppendFile(self._disk, os.fspath(self.folder / INDEX_NAME), create=False, end=self._index.end)
+            self._reader = NDTiffReader(self.folder, self.folder)
+            self._stacks.reopen(os.fspath(self.folder))
 
     def finish(self) -> None:
         """Publish, and end the stack file; a further frame begins another one. Raises StorageError."""
@@ -158,8 +163,7 @@ class LevelFiles:
         with contextlib.ExitStack() as files:
             files.callback(self._index.close)
             files.callback(self._reader.close)
-            for stack in self._stacks.unfinished():
-                files.callback(stack.file.close)
+            files.callback(self._stacks.close)
 
     def _roll_over(self) -> None:
         if self._stack is not None:
@@ -183,11 +187,15 @@ class LevelFiles:
             except OSError as error:
                 raise StorageError.wrap(error, os.fspath(self.folder), "cannot create the level's folder") from error
         is_new = not os.path.exists(path)
-        index = AppendFile(self._disk, path, create=is_new)
-        entries = IndexFile(self.folder)
-        reader = NDTiffReader(self.folder, self.folder, entries)
-        index.cut(entries.consumed)
-        self._finish_last(reader)
+        with contextlib.ExitStack() as files:
+            index = AppendFile(self._disk, path, create=is_new)
+            files.callback(index.close)
+            entries = IndexFile(self.folder)
+            reader = NDTiffReader(self.folder, self.folder, entries)
+            files.callback(reader.close)
+            index.cut(entries.consumed)
+            self._finish_last(reader)
+            files.pop_all()  # all is well: they stay open
         return index, reader
 
     def _finish_last(self, reader: NDTiffReader) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from acqstream.formats.ndtiff.layout import NDTiffLayout
 from acqstream.model.axes import Axes
 from acqstream.model.frame_header import FrameHeader
 from acqstream.storage.disk import Disk
+from acqstream.storage.folder_tree import remove_tree
 from acqstream.views.level_files import LevelFiles
 from acqstream.views.write_behind import WriteBehind
 
@@ -129,7 +129,8 @@ class PyramidLevels:
         self.close()
         if not self._is_remade:
             self._remove(level_folders(self._dataset))
-        _delete([path for path in self._workshop.glob("Downsampled_x*") if path.is_dir()])
+        for path in self._workshop.glob("Downsampled_x*"):
+            remove_tree(self._disk, os.fspath(path))
 
     def close(self) -> None:
         """Close all files, whatever fails. Tiles written and not published may be lost. Raises OSError."""
@@ -150,23 +151,17 @@ class PyramidLevels:
 
     def _remove(self, folders: Sequence[Path]) -> None:
         bin_folder = self._workshop / _REMOVED
-        _delete([bin_folder])
+        remove_tree(self._disk, os.fspath(bin_folder))
         if not folders:
             return
         try:
             self._disk.mkdir(os.fspath(bin_folder))
             for folder in reversed(folders):
-                self._disk.replace(os.fspath(folder), os.fspath(bin_folder / folder.name))
+                try:
+                    self._disk.replace(os.fspath(folder), os.fspath(bin_folder / folder.name))
+                except PermissionError:  # Windows, while a program reads it: its files can be removed
+                    remove_tree(self._disk, os.fspath(folder))
             self._disk.sync_directory(os.fspath(self._dataset))
         except OSError as error:
             raise StorageError.wrap(error, os.fspath(self._dataset), "cannot remove the old levels") from error
-        _delete([bin_folder])
-
-
-def _delete(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        try:
-            if folder.exists():
-                shutil.rmtree(folder)
-        except OSError as error:
-            raise StorageError.wrap(error, os.fspath(folder), "cannot remove") from error
+        remove_tree(self._disk, os.fspath(bin_folder))

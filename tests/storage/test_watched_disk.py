@@ -30,9 +30,9 @@ def test_all_calls_do_what_they_did(tmp_path: Path, stalls: list[SlowCall]) -> N
     disk.reserve(fd, 0, 4096)
     disk.truncate(fd, 4)
     disk.fdatasync(fd)
+    disk.close(fd)
     disk.replace(path, path + ".b")
     disk.sync_directory(folder)
-    disk.close(fd)
     assert Path(path + ".b").read_bytes() == b"\0\0ab"
     disk.unlink(path + ".b")
     assert disk.free_bytes(folder) > 0
@@ -44,8 +44,7 @@ def test_all_calls_do_what_they_did(tmp_path: Path, stalls: list[SlowCall]) -> N
 def test_a_call_that_stands_still(tmp_path: Path, stalls: list[SlowCall]) -> None:
     scripted = ScriptedDisk()
     disk = WatchedDisk(scripted, stalls.append)
-    fd = disk.open(str(tmp_path / "a.part"), create=True)
-    disk.replace(str(tmp_path / "a.part"), str(tmp_path / "a"))
+    fd = disk.open(str(tmp_path / "a"), create=True)
     stall = scripted.stall("fdatasync")
     thread = threading.Thread(target=disk.fdatasync, args=(fd,))
     thread.start()

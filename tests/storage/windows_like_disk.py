@@ -39,30 +39,29 @@ def take_over(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
 
 def is_open_for_writing(path: str) -> bool:
     """True if any process has the file open for writing."""
-    # A read lease is only given for a file that nobody has open for writing (fcntl(2)); closing gives it back.
+    return not _is_leased(path, fcntl.F_RDLCK)
+
+
+def is_open(path: str) -> bool:
+    """True if any process has the file open."""
+    return not _is_leased(path, fcntl.F_WRLCK)
+
+
+def _is_leased(path: str, kind: int) -> bool:
+    """Lease a file for a moment; False if the system refuses it because the file is open (fcntl(2), leases)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False  # the call itself reports what is wrong
+        return True  # the call itself reports what is wrong
     try:
-        # A writer that opens it right now waits for a signal's answer. The usual one, SIGIO, would end this process.
+        # Who opens it right now waits for an answer to a signal. The usual one, SIGIO, would end this process.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, kind)
     except BlockingIOError:
-        return True
+        return False
     finally:
-        os.close(descriptor)
-    return False
-
-
-def open_files_below(folder: str) -> set[str]:
-    """Files in a folder that any process of this user has open, for reading or writing."""
-    prefix = os.path.realpath(folder) + os.sep
-    targets = set()
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # closed or ended meanwhile
-            targets.add(os.readlink(descriptor))
-    return {target for target in targets if target.startswith(prefix) and os.path.isfile(target)}
+        os.close(descriptor)  # and with it the lease
+    return True
 
 
 def is_mapped(path: str) -> bool:
@@ -84,7 +83,8 @@ def _error(number: int, path: str) -> PermissionError:
 
 def _check_replace(source: str, target: str) -> None:
     if os.path.isdir(source):
-        if os.path.exists(target) or open_files_below(source):
+        below = (os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
+        if os.path.exists(target) or any(map(is_open, below)):
             raise _error(5, source)
         return
     _check_unlink(source)

@@ -45,6 +45,7 @@ class DyingDisk(HastyDisk):
         super().__init__()
         self.left = fatal_call
         self._is_torn = is_torn
+        self.open_files: set[int] = set()
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -55,6 +56,15 @@ class DyingDisk(HastyDisk):
             if not self.left:
                 return self._tear if self._is_torn else self._die
         return value if self.left else self._die
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        descriptor = super().open(path, create=create, direct=direct)
+        self.open_files.add(descriptor)
+        return descriptor
+
+    def close(self, fd: int) -> None:
+        self.open_files.discard(fd)
+        super().close(fd)
 
     def _die(self, *_: Any, **__: Any) -> Any:
         raise Died
@@ -79,6 +89,10 @@ def abandon(run: ViewRun) -> None:
     """Free the files of a dead process, as the system does."""
     with contextlib.suppress(Died):
         run.close()
+    disk = run._files._disk
+    if isinstance(disk, DyingDisk):
+        for descriptor in list(disk.open_files):
+            disk.close(descriptor)
     run._files.unlock()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import DatasetError, DatasetLocked, StorageError
+from acqstream.formats.ndtiff.reader import open_readers
 from acqstream.integrity.repair.dataset_repair import repair
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log.state_file import read_state
@@ -195,6 +196,25 @@ def test_a_failed_restart_is_told(cells: Path) -> None:
         finish(pyramid_of(cells, disk=disk))
     assert "cannot cut" in saved(cells)["failed"]
     finish(pyramid_of(cells))
+    check_levels(cells, FRAMES, 2)
+
+
+def test_a_mapped_stack_file_of_a_level_keeps_its_end(cells: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = ScriptedDisk()
+    disk.fail("truncate", code=errno.EBUSY, part=".tif", for_good=True)  # as Windows, error 1224
+    finish(pyramid_of(cells, disk=disk))
+    check_levels(cells, FRAMES, 2)
+    assert disk.delivered == 2
+    assert "a program has mapped it" in caplog.text
+
+
+def test_levels_that_a_program_reads_are_replaced(cells: Path) -> None:
+    finish(pyramid_of(cells))
+    disk = ScriptedDisk()
+    refused = disk.fail("replace", code=errno.EACCES, part="Downsampled_x4")  # as Windows, error 5
+    with contextlib.closing(open_readers(cells)[2]):
+        finish(pyramid_of(cells, disk=disk, is_remade=True))
+    assert refused.delivered == 1
     check_levels(cells, FRAMES, 2)
 
 
