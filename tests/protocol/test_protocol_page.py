@@ -62,9 +62,10 @@ def test_the_dialogue_is_possible():
         assert set(fields) <= set(reply.fields())
 
 
-def test_the_handing_over_is_possible():
-    asked, answered = (line[2:].encode() for line in block("handover").splitlines())
-    assert shared_memory.encode_handover(shared_memory.parse_handover(asked)) == asked
+@pytest.mark.parametrize("label", ["handover", "handover-windows"])
+def test_the_handing_over_is_possible(label):
+    asked, answered = (line[2:].encode() for line in block(label).splitlines())
+    assert shared_memory.encode_handover(*shared_memory.parse_handover(asked)) == asked
     assert shared_memory.encode_taken(shared_memory.parse_handover_answer(answered), 256000000) == answered
     offer = requests.parse_request({"t": "open", "ds": "b0e1", "name": "x", "memory": {"token": "0" * 32}})
     assert isinstance(offer, requests.Open)
