@@ -201,8 +201,8 @@ class WindowsFiles:
         raise windows_error(code)
 
     def replace(self, source: str, target: str) -> None:
-        names.replace(source, target)
-        self._renamed[volume_of(target)] = target
+        if not names.replace(source, target):
+            self._renamed[volume_of(target)] = target
 
     def unlink(self, path: str) -> None:
         names.unlink(path)

@@ -47,24 +47,27 @@ def close_handle(handle: int) -> None:
         raise windows_error(last_error())
 
 
-def replace(source: str, target: str) -> None:
+def replace(source: str, target: str) -> bool:
     """Rename a file or folder; a file at `target` is replaced, also if it is open. Raises OSError.
+
+    Return True if the new name is on the disk already.
 
     With POSIX semantics (Windows 10 1607, NTFS and ReFS) the target's name is free at once, and its readers keep what
     they have open. Elsewhere MoveFileExW does it: it fails while any process has the target open.
     """
     new_name = extended_path(target)
 
-    def attempt() -> tuple[None, int]:
+    def attempt() -> tuple[bool, int]:
         code = _rename_by_handle(source, new_name)
-        if code in UNSUPPORTED:
-            flags = calls.MOVE_REPLACE_EXISTING | calls.MOVE_WRITE_THROUGH
-            code = 0 if kernel32().MoveFileExW(extended_path(source), new_name, flags) else last_error()
-        return None, code
+        if code not in UNSUPPORTED:
+            return False, code
+        flags = calls.MOVE_REPLACE_EXISTING | calls.MOVE_WRITE_THROUGH
+        return True, 0 if kernel32().MoveFileExW(extended_path(source), new_name, flags) else last_error()
 
-    _, code = until_free(attempt)
+    is_forced, code = until_free(attempt)
     if code:
         raise windows_error(code, source if code in (2, 3) else target)
+    return is_forced
 
 
 def _rename_by_handle(source: str, new_name: str) -> int:
