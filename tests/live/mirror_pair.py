@@ -23,7 +23,7 @@ from acqstream.model.status import UnfinishedViewStatus
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_disk
 from tests.mirrors.mirror_cases import read_plain
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 FORMATS = ("n5", "wkw")
 CHANNELS = ("DAPI", "FITC")
@@ -90,7 +90,7 @@ def _emptied(place: Path) -> bool:
 
 def mirrors_of(daemon: DaemonProcess, dataset: Path) -> dict[str, UnfinishedViewStatus]:
     """Those that are not complete, by name."""
-    found = fetch_status(daemon.endpoint).views.mirrors
+    found = fetch_status(daemon.endpoint, timeout_s=WAIT_S).views.mirrors
     return {one.mirror: one for one in found if one.path == str(dataset)}
 
 

@@ -64,13 +64,13 @@ def test_it_lives_as_long_as_its_views_and_no_longer(length: int) -> None:
     assert descriptor is not None
     part = memory.view[length // 2 : length // 2 + 10]
     copy = os.dup(descriptor)
+    inode = os.fstat(copy).st_ino
     del memory
     gc.collect()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
+    with contextlib.suppress(OSError):  # it is closed; another thread may have got its number meanwhile
+        assert os.fstat(descriptor).st_ino != inode
     part[:3] = b"yes"
     assert os.pread(copy, 3, length // 2) == b"yes"
-    inode = os.fstat(copy).st_ino
     os.close(copy)
     assert is_mapped(inode)
     del part
