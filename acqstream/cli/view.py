@@ -11,8 +11,6 @@ from typing import Annotated
 
 import typer
 
-from acqstream.storage.platform.capabilities import needs_display_variable
-
 _QTS = ("PyQt6", "PySide6", "PyQt5", "PySide2")
 
 
@@ -45,6 +43,8 @@ def view(
 
 def why_no_window() -> str:
     """The reason why napari cannot open a window; empty if it can."""
+    from acqstream.storage.platform.capabilities import needs_display_variable
+
     if find_spec("napari") is None:
         return "napari is not installed (pip install 'acqstream[napari]' and a Qt, such as PyQt6)"
     if not any(find_spec(name) for name in _QTS):
