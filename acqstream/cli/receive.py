@@ -51,11 +51,12 @@ def receive(
 ) -> None:
     """Record a stream of another program.
 
-    Takes array-1.0 (areaDetector, PSI), the numpy recipe of pyzmq and DECTRIS Stream V2. Runs until SIGTERM or
-    Ctrl-C. Such senders receive no answer about stored frames.
+    Takes array-1.0 (areaDetector, PSI), the numpy recipe of pyzmq and DECTRIS Stream V2. Runs until Ctrl-C or
+    SIGTERM (Windows: Ctrl-Break). Such senders receive no answer about stored frames.
     """
     from acqstream.receive.receiver import receive_stream
     from acqstream.receive.stream_settings import StreamSettings
+    from acqstream.storage.platform import STOP_SIGNALS
 
     settings = StreamSettings(
         stream=stream,
@@ -69,7 +70,7 @@ def receive(
         frames=frames,
     )
     stop = threading.Event()
-    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in STOP_SIGNALS}
     try:
         tally = receive_stream(settings, stop, None if as_json else _print_receipt)
     finally:
