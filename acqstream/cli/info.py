@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -142,14 +141,10 @@ def _shape_of(level: Level) -> tuple[int, ...]:
 
 def disk_bytes(path: Path) -> int:
     """Disk usage of all files in a folder in bytes, without holes; for a file, of its folder."""
+    from acqstream.storage.platform import FILES
+
     folder = path if path.is_dir() else path.parent
-    return sum(_file_bytes(file.stat()) for file in folder.rglob("*") if file.is_file())
-
-
-def _file_bytes(status: os.stat_result) -> int:
-    # Raw cubes of WKW are mostly holes; space reserved after the end is left out. Some file systems report no blocks.
-    taken = 512 * getattr(status, "st_blocks", 0)
-    return min(status.st_size, taken) if taken else status.st_size
+    return sum(FILES.stored_bytes(str(file)) for file in folder.rglob("*") if file.is_file())
 
 
 def _state_text(facts: DatasetInfo) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_int32, c_int64, c_uint32, c_uint64, c_void_p, c_wchar, c_wchar_p
+from ctypes import c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p, c_wchar, c_wchar_p
 from typing import Any
 
 GENERIC_READ, GENERIC_WRITE, DELETE = 0x8000_0000, 0x4000_0000, 0x0001_0000
@@ -23,7 +23,8 @@ TYPE_DISK = 1
 MOVE_REPLACE_EXISTING, MOVE_WRITE_THROUGH = 1, 8
 LOCK_FAIL_IMMEDIATELY, LOCK_EXCLUSIVE = 1, 2
 # FILE_INFO_BY_HANDLE_CLASS
-FILE_ALLOCATION, FILE_END_OF_FILE, FILE_STORAGE, FILE_ID, FILE_DISPOSITION_EX, FILE_RENAME_EX = 5, 6, 16, 18, 21, 22
+FILE_STANDARD, FILE_ALLOCATION, FILE_END_OF_FILE, FILE_STORAGE, FILE_ID = 1, 5, 6, 16, 18
+FILE_DISPOSITION_EX, FILE_RENAME_EX = 21, 22
 FSCTL_SET_SPARSE, FSCTL_QUERY_ALLOCATED_RANGES = 0x900C4, 0x940CF
 
 
@@ -36,6 +37,18 @@ class Overlapped(ctypes.Structure):
         ("offset", c_uint32),
         ("offset_high", c_uint32),
         ("event", c_void_p),
+    )
+
+
+class FileStandardInformation(ctypes.Structure):
+    """FILE_STANDARD_INFO. allocated counts the space of a sparse file without its holes."""
+
+    _fields_ = (
+        ("allocated", c_int64),
+        ("end_of_file", c_int64),
+        ("links", c_uint32),
+        ("is_delete_pending", c_uint8),
+        ("is_directory", c_uint8),
     )
 
 

@@ -163,6 +163,17 @@ class WindowsFiles:
         finally:
             names.close_handle(handle)
 
+    def stored_bytes(self, path: str) -> int:
+        found = calls.FileStandardInformation()
+        handle = names.open_handle(path, calls.FILE_READ_ATTRIBUTES, calls.OPEN_EXISTING, calls.FLAG_BACKUP_SEMANTICS)
+        try:
+            if not kernel32().GetFileInformationByHandleEx(handle, calls.FILE_STANDARD, byref(found), sizeof(found)):
+                raise windows_error(last_error())
+        finally:
+            names.close_handle(handle)
+        size, taken = int(found.end_of_file), int(found.allocated)
+        return min(size, taken or size)  # some file systems report no allocation
+
     def real_path(self, fd: int, path: str) -> str:
         buffer = ctypes.create_unicode_buffer(_MAX_PATH)
         if not kernel32().GetFinalPathNameByHandleW(fd, buffer, _MAX_PATH, 0):
