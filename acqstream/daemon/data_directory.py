@@ -71,7 +71,7 @@ class DataDirectory:
         check_name(name)
         if name_key(name) not in {name_key(one) for one in in_use}:
             with contextlib.suppress(OSError):  # it is missing, has content, or is not a folder
-                (self.path / name).rmdir()
+                _remove_empty(self.path / name)
         taken = {name_key(entry.name) for entry in os.scandir(self.path)} | {name_key(one) for one in in_use}
         if name_key(name) not in taken:
             return self.path / name
@@ -83,6 +83,12 @@ class DataDirectory:
         numbered = f"{name}_{number}"
         check_name(numbered)
         return self.path / numbered
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove an empty folder, and no link: Windows would remove the link, whatever the folder behind it contains."""
+    if os.path.samestat(folder.lstat(), folder.stat()):
+        folder.rmdir()
 
 
 def _is_not_unicode(text: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
+from tests.host_system import make_link
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_other_names_are_refused(directory: DataDirectory, name: str) -> None:
 
 
 def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> None:
-    (directory.path / "Cells").mkdir()
+    (directory.path / "Cells" / "Full resolution").mkdir(parents=True)  # empty, it may be the same folder
     for name, in_use in (("cells", set()), ("CELLS", set()), ("other", {"OTHER"})):
         with pytest.raises(DatasetExists, match=name):
             directory.choose(name, number_if_taken=False, in_use=in_use)
@@ -72,7 +73,7 @@ def test_names_are_compared_without_regard_to_case(directory: DataDirectory) -> 
 
 def test_names_are_compared_without_regard_to_the_form_of_unicode(directory: DataDirectory) -> None:
     composed, apart = "Zellen \u00e9", "Zellen e\u0301"
-    (directory.path / apart).mkdir()
+    (directory.path / apart / "Full resolution").mkdir(parents=True)
     with pytest.raises(DatasetExists):
         directory.choose(composed, number_if_taken=False, in_use=set())
     assert directory.choose(composed, number_if_taken=True, in_use=set()).name == f"{composed}_1"
@@ -128,10 +129,27 @@ def test_a_number_that_makes_a_name_too_long_is_refused(directory: DataDirectory
     assert info.value.code == "bad_name"
 
 
+@pytest.mark.parametrize("has_content", [True, False])
+def test_a_link_to_a_folder_is_not_removed(
+    directory: DataDirectory,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    has_content: bool,
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    if has_content:
+        (elsewhere / "image.tif").touch()
+    make_link(directory.path / "link", elsewhere)
+    monkeypatch.setattr(os, "rmdir", os.unlink)  # of a link, as RemoveDirectoryW does
+    with pytest.raises(DatasetExists):
+        directory.choose("link", number_if_taken=False, in_use=set())
+    assert (directory.path / "link").is_symlink()
+
+
 def test_a_dangling_link_takes_a_name_and_is_no_dataset(directory: DataDirectory, tmp_path: Path) -> None:
-    (directory.path / "link").symlink_to(tmp_path / "nowhere")
+    make_link(directory.path / "link", tmp_path / "nowhere")
     (directory.path / "folder").mkdir()
-    (directory.path / "other").symlink_to(directory.path / "folder")
+    make_link(directory.path / "other", directory.path / "folder")
     with pytest.raises(DatasetExists):
         directory.choose("link", number_if_taken=False, in_use=set())
     assert [path.name for path in directory.folders()] == ["folder"]

@@ -13,7 +13,7 @@ from acqstream.daemon.space import DiskSpace
 from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import BALLAST_NAME, Ballast
 from acqstream.storage.disk import LocalDisk
-from tests.host_system import allocated_bytes
+from tests.host_system import allocated_bytes, needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 
 MIB = 2**20
@@ -99,6 +99,7 @@ def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:
     assert "unknown" in space.text()
 
 
+@needs_a_real_disk
 def test_the_ballast_is_taken_where_there_is_space_and_given_up_at_the_end(tmp_path: Path) -> None:
     disk = FakeDisk(150 * MIB)
     space = space_on(disk, tmp_path, reserve_mb=100, ballast_mb=1)
@@ -117,6 +118,7 @@ def test_the_ballast_is_taken_where_there_is_space_and_given_up_at_the_end(tmp_p
     assert not path.exists()
 
 
+@needs_a_real_disk
 def test_a_ballast_of_an_earlier_daemon_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / BALLAST_NAME).write_bytes(b"old")
     ballast = Ballast(LocalDisk(), str(tmp_path), MIB)
@@ -126,6 +128,7 @@ def test_a_ballast_of_an_earlier_daemon_is_taken_over(tmp_path: Path) -> None:
     ballast.release()
 
 
+@needs_a_real_disk
 def test_the_ballast_stays_open_while_it_keeps_space(tmp_path: Path) -> None:
     """Windows frees space beyond the end of a file when it is closed, and removes no open file."""
     disk = ScriptedDisk()
@@ -136,6 +139,7 @@ def test_the_ballast_stays_open_while_it_keeps_space(tmp_path: Path) -> None:
     assert [call.kind for call in disk.calls][-2:] == ["close", "unlink"]
 
 
+@needs_a_real_disk
 @pytest.mark.parametrize("kind", ["create", "reserve", "unlink"])
 def test_without_a_ballast_the_daemon_works_too(tmp_path: Path, kind: str) -> None:
     disk = ScriptedDisk()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,25 +14,10 @@ from acqstream.errors import DiskFull, StorageError
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.stack_file import PRIVATE_SUFFIX, StackFile, finish_file
-from tests.host_system import allocated_bytes
+from tests.host_system import allocated_bytes, needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 
 BLOCK = 4096
-
-
-def lacks_space_ahead() -> bool:
-    disk = LocalDisk()
-    with tempfile.TemporaryDirectory() as name:
-        fd = disk.open(f"{name}/probe", create=True)
-        try:
-            return not disk.reserve(fd, 0, BLOCK)
-        finally:
-            disk.close(fd)
-
-
-needs_a_real_disk = pytest.mark.skipif(
-    sys.platform == "win32" and lacks_space_ahead(), reason="Wine has neither reserved space nor direct I/O"
-)
 
 
 def blocks(count: int, fill: int = 1) -> memoryview:
