@@ -12,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 
 import acqstream
 from acqstream.simulate import pattern
+from acqstream.storage.platform.capabilities import has_terminate_signal
+from tests.live.daemon_process import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM and ipc")]
+pytestmark = pytest.mark.slow
 
 
 def verb(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,10 +33,14 @@ def verb_json(*arguments: str):
     return json.loads(ended.stdout)
 
 
+def own_endpoint(sockets: Path) -> str:
+    return f"ipc://{sockets}/d" if zmq.has("ipc") else f"tcp://127.0.0.1:{free_port()}"
+
+
 class Daemon:
     def __init__(self, data: Path, sockets: Path) -> None:
         self.data = data
-        self.endpoint = f"ipc://{sockets}/d"
+        self.endpoint = own_endpoint(sockets)
         config = data.with_suffix(".toml")
         config.write_text("ipc = false\nmemory_mb = 64\n")
         data.mkdir()
@@ -49,7 +56,11 @@ class Daemon:
         pytest.fail("the daemon does not answer")
 
     def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        if has_terminate_signal():
+            self.process.send_signal(signal.SIGTERM)
+        else:
+            ended = verb("shutdown", "--endpoint", self.endpoint)
+            assert ended.returncode == 0, ended.stderr
         self.process.communicate(timeout=30)
         return self.process.returncode
 
@@ -112,7 +123,7 @@ def test_status_shows_the_daemon(daemon: Daemon) -> None:
 
 
 def test_a_second_daemon_is_refused(daemon: Daemon, tmp_path: Path) -> None:
-    ended = verb("serve", "--data", str(daemon.data), "--endpoint", f"ipc://{tmp_path}/e")
+    ended = verb("serve", "--data", str(daemon.data), "--endpoint", own_endpoint(tmp_path))
     assert ended.returncode not in (0, 2)
     assert "Traceback" not in ended.stderr
 

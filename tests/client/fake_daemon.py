@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import xxhash
 import zmq
 
@@ -21,6 +22,8 @@ from acqstream.protocol.frame_batch import FrameBatch
 from acqstream.protocol.replies import Ack, Closed, Error, Opened, ShutdownReply, StatusReply, Welcome
 from acqstream.protocol.requests import Close, Frame, Hello, Open, Patch, Ping, Shutdown, Skip, parse_request
 from tests.waiting import WAIT_S, until_notified
+
+needs_ipc = pytest.mark.skipif(not zmq.has("ipc"), reason="this ZeroMQ is built without ipc")
 
 WINDOW_BYTES = 2**30
 

@@ -15,7 +15,7 @@ from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable, 
 from acqstream.model.receipt import Receipt
 from acqstream.protocol.replies import Closed, Error
 from acqstream.protocol.requests import Hello
-from tests.client.fake_daemon import FakeDaemon
+from tests.client.fake_daemon import FakeDaemon, needs_ipc
 from tests.waiting import WAIT_S
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
@@ -257,6 +257,7 @@ def test_a_daemon_that_comes_late_is_found():
     fakes[0].stop()
 
 
+@needs_ipc
 def test_a_local_daemon_is_reached_over_ipc(daemon, tmp_path):
     daemon.behavior.ipc = f"ipc://{tmp_path}/d.sock"
     daemon.bind_also(daemon.behavior.ipc)
@@ -284,6 +285,7 @@ def test_insisting_on_ipc(daemon):
         start(daemon, transport="ipc")
 
 
+@needs_ipc
 def test_insisting_on_ipc_waits_for_a_daemon_that_is_just_beginning(daemon, tmp_path):
     first, second = (f"ipc://{tmp_path}/{name}.sock" for name in ("first", "second"))
     daemon.behavior.ipc = first

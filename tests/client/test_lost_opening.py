@@ -15,7 +15,7 @@ from acqstream.client.producer import create
 from acqstream.errors import AcquisitionRefused, ConfigError, DaemonUnavailable, DatasetExists
 from acqstream.protocol.replies import Error
 from acqstream.protocol.requests import Hello, Open, parse_request
-from tests.client.fake_daemon import FakeDaemon
+from tests.client.fake_daemon import FakeDaemon, needs_ipc
 
 GRAY = np.arange(6, dtype="<u2").reshape(2, 3)
 PATIENCE_S = 60.0  # no test waits for it: a daemon that follows is found by the next attempt
@@ -88,7 +88,7 @@ class Succession:
         return sum(isinstance(request, Hello) for request in self.follower.requests)
 
 
-@pytest.fixture(params=["tcp", "ipc"])
+@pytest.fixture(params=["tcp", pytest.param("ipc", marks=needs_ipc)])
 def endpoint(request: Any, tmp_path: Path) -> str:
     return "tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{tmp_path}/d.sock"
 
@@ -169,6 +169,7 @@ def test_the_same_with_resume(endpoint, last):
         assert {resume for _, resume in succession.follower.opens} == {True}
 
 
+@needs_ipc
 def test_a_daemon_that_dies_after_it_has_pointed_to_its_local_socket(tmp_path):
     """The connection over tcp is made, that to the local socket is lost: the whole attempt begins anew."""
     local = f"ipc://{tmp_path}/d.sock"

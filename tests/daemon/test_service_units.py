@@ -71,9 +71,9 @@ def test_libzmq_may_list_network_interfaces(path: Path) -> None:
 
 def test_the_system_service_opens_no_port() -> None:
     config = load_config(FOLDER / "acqstream.toml")
-    assert config.endpoints == [f"ipc://{SYSTEM_SOCKET}"]
+    assert config.endpoints == [f"ipc://{SYSTEM_SOCKET.as_posix()}"]
     assert config.remote == []
-    assert str(SYSTEM_SOCKET.parent) == f"/run/{unit(SYSTEM)['Service']['RuntimeDirectory']}"
+    assert SYSTEM_SOCKET.parent.as_posix() == f"/run/{unit(SYSTEM)['Service']['RuntimeDirectory']}"
 
 
 def test_the_user_service_is_found_at_the_default(tmp_path: Path) -> None:

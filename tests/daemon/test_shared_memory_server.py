@@ -17,8 +17,13 @@ from acqstream.daemon.shared_memory_server import MAX_VISITORS, VISIT_S, SharedM
 from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.handover import PAGE_BYTES, make_sealed_memory
+from acqstream.storage.platform.capabilities import has_local_sockets
 
 pytestmark = pytest.mark.skipif(not SharedMemoryServer.is_possible(), reason="no shared memory on this platform")
+
+needs_local_sockets = pytest.mark.skipif(
+    not has_local_sockets(), reason="the server of Windows has its tests in test_windows_shared_memory_server.py"
+)
 
 NOBODY = 65534
 NOW_S = 1000.0
@@ -52,6 +57,7 @@ def hand_over(server: SharedMemoryServer, token: str) -> socket.socket:
     return connection
 
 
+@needs_local_sockets
 def test_an_open_finds_what_was_handed_over_once(server: SharedMemoryServer) -> None:
     tokens = [secrets.token_hex(16) for _ in range(3)]
     connections = [hand_over(server, token) for token in tokens]
@@ -71,6 +77,7 @@ def test_reasons(server: SharedMemoryServer) -> None:
     assert offered_memory(server, wire.MemoryOffer()) == (None, "the producer offered no memory")
 
 
+@needs_local_sockets
 def test_parts_of_the_memory(server: SharedMemoryServer) -> None:
     with hand_over(server, "ab" * 16):
         memory = server.take("ab" * 16)
@@ -83,6 +90,7 @@ def test_parts_of_the_memory(server: SharedMemoryServer) -> None:
         assert caught.value.code == "bad_memory"
 
 
+@needs_local_sockets
 def test_what_nobody_names_goes_after_a_while(server: SharedMemoryServer) -> None:
     with hand_over(server, "0" * 32) as connection:
         server.serve(NOW_S + VISIT_S - 0.1)
@@ -93,6 +101,7 @@ def test_what_nobody_names_goes_after_a_while(server: SharedMemoryServer) -> Non
     assert offered_memory(server, wire.MemoryOffer("0" * 32))[0] is None
 
 
+@needs_local_sockets
 def test_too_many_at_once(server: SharedMemoryServer) -> None:
     connections = []
     for _ in range(MAX_VISITORS):
@@ -110,6 +119,7 @@ def test_too_many_at_once(server: SharedMemoryServer) -> None:
         server.serve(NOW_S)
 
 
+@needs_local_sockets
 def test_no_descriptor_stays(server: SharedMemoryServer) -> None:
     gc.collect()  # what other tests have left goes now
     before = len(os.listdir("/proc/self/fd"))
@@ -165,6 +175,7 @@ def test_who_may_come(server: SharedMemoryServer, mode: int, group: int, groups:
         assert text in out
 
 
+@needs_local_sockets
 def test_a_place_where_no_socket_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="for shared memory"):
         SharedMemoryServer(tmp_path / "missing" / "1.memory")

@@ -141,7 +141,11 @@ class DaemonProcess:
         if has_terminate_signal():
             self.signal(signal.SIGTERM)
         else:
-            threading.Thread(target=shut_down, args=(self.endpoint,), daemon=True).start()
+            threading.Thread(target=self._request_stop, daemon=True).start()
+
+    def _request_stop(self) -> None:
+        with contextlib.suppress(DaemonUnavailable):  # it ended before it could answer; `wait` has its exit code
+            shut_down(self.endpoint)
 
     def wait(self) -> int:
         """Wait until it ends by itself; the exit code."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,4 +80,4 @@ def test_uint32_is_refused_before_anything_is_written(daemon):
     assert (tally.frames, tally.refused) == (1, 2)
     assert "cannot be stored" in tally.warnings["refused"]
     [receipt] = tally.receipts
-    assert receipt.path.endswith("/wide")
+    assert Path(receipt.path).name == "wide"
