@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -16,6 +17,7 @@ from windows_bench import BenchUnavailable, ensure_bench, stop_wine, wine, wine_
 from windows_list import OUT, SHORT, counts_of, describe, groups, rules_of_files
 
 ALL = "--all"
+RESULT = "ACQSTREAM_WINDOWS_RESULT"  # the file for tests/commands/test_windows_result.py
 SHORT_TIMEOUT_S = 1200
 ALL_TIMEOUT_S = 4 * 3600
 # No xdist: its workers would take longer to start than most groups run.
@@ -36,7 +38,9 @@ class Bench:
 def run_windows_tests(python: Path, arguments: list[str]) -> int:
     """Run the short list, all of it with --all, or the tests that the arguments name. `python` is the project's own.
 
-    Exit code 0 if all passed, or if this machine cannot have the bench; then the last line says why and counts.
+    Exit code 0 if all passed, or if this machine cannot have the bench; then the last line says why and counts. The
+    last line is also written into the file that the variable ACQSTREAM_WINDOWS_RESULT names, as {"outcome": "ok",
+    "failed" or "skipped", "text": ...}.
     """
     rules = rules_of_files()
     is_all, rest = ALL in arguments, [argument for argument in arguments if argument != ALL]
@@ -45,7 +49,7 @@ def run_windows_tests(python: Path, arguments: list[str]) -> int:
     try:
         bench = _bench(python)
     except BenchUnavailable as error:
-        say(f"test-windows: skipped {len(files)} test files: {error}")
+        _conclude("skipped", f"{len(files)} test files: {error}")
         return 0
     left_out = sum(rule.part == OUT for rule in rules.values())
     say(f"test-windows: {len(files)} of {len(rules)} test files; {left_out} are left out by tests/windows_list.txt")
@@ -116,5 +120,12 @@ def _report(results: dict[str, tuple[int, str]]) -> int:
         total.update(counts)
         ending = "" if code in (0, 1, NO_TESTS) else f", exit code {code}: {summary}"
         say(f"test-windows: {f'tests/{name}' if name else 'as asked'}: {describe(counts)}{ending}")
-    say(f"test-windows: {'failed' if failed else 'ok'}: {describe(dict(total))}")
+    _conclude("failed" if failed else "ok", describe(dict(total)))
     return failed[0] if failed else 0
+
+
+def _conclude(outcome: str, text: str) -> None:
+    say(f"test-windows: {outcome}: {text}")
+    path = os.environ.get(RESULT)
+    if path:
+        Path(path).write_text(json.dumps({"outcome": outcome, "text": text}), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
@@ -60,14 +61,28 @@ def test_what_the_arguments_name_is_run_alone(stopped, tmp_path, capfd):
     assert "'no:cacheprovider', 'tests/commands']\n" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(("arguments", "outcome"), [([], "ok"), (["--all"], "failed")])
+def test_the_result_is_left_for_the_ordinary_suite(stopped, tmp_path, monkeypatch, arguments, outcome):
+    monkeypatch.setenv(windows_run.RESULT, str(tmp_path / "result.json"))
+    windows_run.run_windows_tests(tmp_path, arguments)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["outcome"] == outcome
+    assert "passed" in result["text"]
+
+
 def test_a_machine_without_wine_skips_and_counts(monkeypatch, tmp_path, capfd):
     def refuse(python):
         raise BenchUnavailable("no Wine here")
 
     monkeypatch.setattr(windows_run, "_bench", refuse)
     monkeypatch.setattr(windows_run, "rules_of_files", lambda: RULES)
+    monkeypatch.setenv(windows_run.RESULT, str(tmp_path / "result.json"))
     assert windows_run.run_windows_tests(tmp_path, []) == 0
-    assert capfd.readouterr().out == "test-windows: skipped 1 test files: no Wine here\n"
+    assert json.loads((tmp_path / "result.json").read_text()) == {
+        "outcome": "skipped",
+        "text": "1 test files: no Wine here",
+    }
+    assert capfd.readouterr().out == "test-windows: skipped: 1 test files: no Wine here\n"
 
 
 def test_a_run_that_does_not_end_is_ended(stopped, tmp_path, monkeypatch):
