@@ -18,6 +18,8 @@ STAMP_NAME = "made-from.txt"
 EXIT_INSTALL_FAILED = 5
 EXIT_TIMED_OUT = 124
 
+OWN_SETTINGS = {"PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}  # of every Python that a step starts
+
 NETWORK_SIGNS = (
     "Failed to establish a new connection",
     "Temporary failure in name resolution",
@@ -95,7 +97,7 @@ def last_lines(text: str, count: int) -> str:
 def child_environment() -> dict[str, str]:
     """Nothing from the user's own site-packages or PYTHONPATH gets in."""
     inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
-    return {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
+    return {**inherited, **OWN_SETTINGS}
 
 
 def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | None = None) -> tuple[int, str]:

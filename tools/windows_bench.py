@@ -18,7 +18,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from steps import EXIT_INSTALL_FAILED, NETWORK_SIGNS, ROOT, StepFailed, child_environment, ensure, run_quietly
+from steps import EXIT_INSTALL_FAILED, NETWORK_SIGNS, OWN_SETTINGS, ROOT, StepFailed, ensure, run_quietly
 from windows_shims import COMPILER, add_shims
 
 FOLDER = ROOT / ".venv-windows"
@@ -79,7 +79,9 @@ def wine_environment() -> dict[str, str]:
     settings = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
     # Compiled modules of the checkout stay Linux's own; without any, each process would compile all that it loads.
     compiled = {"PYTHONPYCACHEPREFIX": f"Z:{FOLDER / 'compiled'}".replace("/", "\\")}
-    return {**child_environment(), **prefix, **settings, **compiled}
+    # Settings of the outer Python are not for this one: with PYTHONDONTWRITEBYTECODE each process would compile all.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**inherited, **OWN_SETTINGS, **prefix, **settings, **compiled}
 
 
 def stop_wine() -> None:

@@ -62,3 +62,13 @@ def test_only_a_missing_network_excuses_a_missing_package(monkeypatch, tmp_path,
     monkeypatch.setattr(windows_bench, "run_quietly", lambda *arguments: (1, f"ERROR: {output}"))
     with pytest.raises(error, match=output):
         windows_bench.install_packages(tmp_path / "python", tmp_path)
+
+
+def test_settings_of_the_outer_python_do_not_reach_the_one_under_wine(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "ci")
+    environment = windows_bench.wine_environment()
+    settings = {name for name in environment if name.startswith("PYTHON")}
+    assert settings == {"PYTHONNOUSERSITE", "PYTHONUTF8", "PYTHONPYCACHEPREFIX"}
+    assert environment["HYPOTHESIS_PROFILE"] == "ci"
