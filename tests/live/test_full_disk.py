@@ -20,7 +20,7 @@ from acqstream.model.status import AcquisitionStatus
 from acqstream.storage.ballast import BALLAST_NAME
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
-from tests.live.small_disk import fill, small_disk
+from tests.live.small_disk import fill, small_volume
 from tests.live.stored import check_frames, image_of, state_of
 from tests.waiting import in_time, until
 
@@ -37,7 +37,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     How long the space lasts is no news here: with the rate, which is any, it would come never, once or twice.
     """
     options: dict[str, Any] = {"memory_mb": 32, "reserve_mb": 4, "ballast_mb": 1, "low_space_minutes": 0.0}
-    with small_disk(tmp_path / "small", 64) as place:
+    with small_volume(tmp_path / "small", 64) as place:
         with DaemonProcess(place / "data", runtime=str(tmp_path / "run"), **options) as process:
             yield process
 
@@ -45,6 +45,8 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
 def open_run(
     daemon: DaemonProcess, transport: Transport = "shm", *, patience_s: float = PATIENCE_S, **options
 ) -> acqstream.client.run.Run:
+    if transport == "ipc":
+        assert daemon.ipc  # skips where it is missing
     way: dict[str, Any] = {"endpoint": daemon.endpoint, "transport": transport}
     run = acqstream.create("cells", **way, buffer_mb=8, **options)
     make_impatient(run, patience_s)
