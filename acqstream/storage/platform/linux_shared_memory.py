@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.storage.huge_pages import map_file
 from acqstream.storage.platform.capabilities import (
     can_send_descriptors,
     has_memory_files,
     names_socket_peers,
     uninherited_descriptors_flag,
 )
+from acqstream.storage.platform.linux_huge_pages import map_file
 
 PAGE_BYTES = 4096
 _F_SEAL_SHRINK, _F_SEAL_GROW = 0x2, 0x4

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_int64, c_size_t, c_uint32, c_uint64, sizeof
 
-from acqstream.storage.platform.windows_api import close_handle, kernel32, last_error, open_process
+from acqstream.storage.platform.windows_api import call_error, close_handle, kernel32, open_process
 
 _BELOW_NORMAL_PRIORITY_CLASS = 0x4000
 _PROCESS_TERMINATE, _PROCESS_SET_QUOTA = 0x1, 0x100  # what AssignProcessToJobObject requires
@@ -130,10 +130,10 @@ def _make_job() -> int:
     """Return the handle of a job that ends its processes when it is closed. Raises OSError."""
     job: int | None = kernel32().CreateJobObjectW(None, None)
     if not job:
-        raise last_error("cannot create a job object")
+        raise call_error("cannot create a job object")
     limits = _ExtendedLimits(flags=_KILL_ON_JOB_CLOSE)
     if not kernel32().SetInformationJobObject(job, _EXTENDED_LIMITS, byref(limits), sizeof(limits)):
-        error = last_error("cannot set up a job object")
+        error = call_error("cannot set up a job object")
         close_handle(job)
         raise error
     return job
@@ -143,6 +143,6 @@ def _assign(job: int, process: int) -> None:
     handle = open_process(process, _PROCESS_TERMINATE | _PROCESS_SET_QUOTA)
     try:
         if not kernel32().AssignProcessToJobObject(job, handle):
-            raise last_error(f"cannot assign process {process} to its job object")
+            raise call_error(f"cannot assign process {process} to its job object")
     finally:
         close_handle(handle)

@@ -11,15 +11,15 @@ import ntpath
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 
-from acqstream.storage.platform import windows_file_calls as calls
+from acqstream.storage.platform import windows_file_types as types
 from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
 from acqstream.storage.platform.posix_files import FileStatus
+from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
 from acqstream.storage.platform.windows_errors import END_OF_FILE, LOCKED, NO_MORE_DATA, UNSUPPORTED, windows_error
-from acqstream.storage.platform.windows_file_calls import kernel32, last_error
 from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
 
-_READ_WRITE = calls.GENERIC_READ | calls.GENERIC_WRITE
+_READ_WRITE = types.GENERIC_READ | types.GENERIC_WRITE
 _MAX_CALL_BYTES = 2**30  # lengths have 32 bits
 _LOCK_OFFSET = 2**62  # locks of Windows are mandatory: this byte is never read or written
 _MAX_PATH = 32768
@@ -38,25 +38,25 @@ class WindowsFiles:
         self._renamed: dict[str, str] = {}  # the last file that got its name on a volume; not yet forced
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
-        flags = calls.ATTRIBUTE_NORMAL | (calls.FLAG_NO_BUFFERING if direct else 0)
-        handle = names.open_handle(path, _READ_WRITE, calls.CREATE_NEW if create else calls.OPEN_EXISTING, flags)
+        flags = types.ATTRIBUTE_NORMAL | (types.FLAG_NO_BUFFERING if direct else 0)
+        handle = names.open_handle(path, _READ_WRITE, types.CREATE_NEW if create else types.OPEN_EXISTING, flags)
         return self._checked(handle, path, direct)
 
     def open_for_reading(self, path: str, *, direct: bool = False) -> int:
         # Folders are opened too, as on other systems; `status` tells them from files.
-        flags = calls.FLAG_BACKUP_SEMANTICS | (calls.FLAG_NO_BUFFERING if direct else 0)
-        handle = names.open_handle(path, calls.GENERIC_READ, calls.OPEN_EXISTING, flags)
+        flags = types.FLAG_BACKUP_SEMANTICS | (types.FLAG_NO_BUFFERING if direct else 0)
+        handle = names.open_handle(path, types.GENERIC_READ, types.OPEN_EXISTING, flags)
         return self._checked(handle, path, direct)
 
     def open_lock_file(self, path: str) -> int:
-        return names.open_handle(path, _READ_WRITE, calls.OPEN_ALWAYS)
+        return names.open_handle(path, _READ_WRITE, types.OPEN_ALWAYS)
 
     def open_null(self) -> int:
-        return names.open_handle(r"\\.\NUL", _READ_WRITE, calls.OPEN_EXISTING)
+        return names.open_handle(r"\\.\NUL", _READ_WRITE, types.OPEN_EXISTING)
 
     def close(self, fd: int) -> None:
         self._direct.discard(fd)  # before the call: the system may give the number to another file at once
-        names.close_handle(fd)
+        close_handle(fd)
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
         if fd in self._direct:
@@ -105,7 +105,7 @@ class WindowsFiles:
         # Space after the end of the file is freed when the last handle is closed ([MS-FSCC] 2.4.4).
         if offset + length <= self.size(fd):
             return True  # a smaller allocation would cut the file
-        code = _set(fd, calls.FILE_ALLOCATION, c_int64(offset + length))
+        code = _set(fd, types.FILE_ALLOCATION, c_int64(offset + length))
         if code and code not in UNSUPPORTED:
             raise windows_error(code)
         return not code
@@ -115,15 +115,15 @@ class WindowsFiles:
             self._allow_holes(fd)
         if fd in self._direct and length % DIRECT_STEP_BYTES:
             # A handle for direct I/O may only set lengths of complete sectors.
-            handle = kernel32().ReOpenFile(fd, _READ_WRITE, calls.SHARE_ALL, 0)
-            if handle in (None, calls.INVALID_HANDLE):
+            handle = kernel32().ReOpenFile(fd, _READ_WRITE, types.SHARE_ALL, 0)
+            if handle in (None, INVALID_HANDLE):
                 raise windows_error(last_error())
             try:
-                code = _set(handle, calls.FILE_END_OF_FILE, c_int64(length))
+                code = _set(handle, types.FILE_END_OF_FILE, c_int64(length))
             finally:
-                names.close_handle(handle)
+                close_handle(handle)
         else:
-            code = _set(fd, calls.FILE_END_OF_FILE, c_int64(length))
+            code = _set(fd, types.FILE_END_OF_FILE, c_int64(length))
         if code:
             raise windows_error(code)
 
@@ -137,40 +137,40 @@ class WindowsFiles:
         return size.value
 
     def status(self, fd: int) -> FileStatus:
-        if kernel32().GetFileType(fd) != calls.TYPE_DISK:
+        if kernel32().GetFileType(fd) != types.TYPE_DISK:
             return FileStatus((0, fd), is_regular=False, size=0, modified_ns=0)
-        found = calls.FileInformation()
+        found = types.FileInformation()
         if not kernel32().GetFileInformationByHandle(fd, byref(found)):
             raise windows_error(last_error())
-        identity = calls.FileIdentity()
-        if not kernel32().GetFileInformationByHandleEx(fd, calls.FILE_ID, byref(identity), sizeof(identity)):
+        identity = types.FileIdentity()
+        if not kernel32().GetFileInformationByHandleEx(fd, types.FILE_ID, byref(identity), sizeof(identity)):
             # A file system with identities of 64 bits only.
-            identity = calls.FileIdentity(found.volume, found.index_low | found.index_high << 32, 0)
+            identity = types.FileIdentity(found.volume, found.index_low | found.index_high << 32, 0)
         changed = (found.write_low | found.write_high << 32) - _1601_TO_1970
         return FileStatus(
             (identity.volume, identity.low | identity.high << 64),
-            is_regular=not found.attributes & calls.ATTRIBUTE_DIRECTORY,
+            is_regular=not found.attributes & types.ATTRIBUTE_DIRECTORY,
             size=found.size_low | found.size_high << 32,
             modified_ns=changed * 100,
         )
 
     def path_status(self, path: str) -> FileStatus:
         # Attributes alone: no way of opening keeps others from that, or is kept out.
-        flags = calls.FLAG_BACKUP_SEMANTICS
-        handle = names.open_handle(path, calls.FILE_READ_ATTRIBUTES, calls.OPEN_EXISTING, flags)
+        flags = types.FLAG_BACKUP_SEMANTICS
+        handle = names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, flags)
         try:
             return self.status(handle)
         finally:
-            names.close_handle(handle)
+            close_handle(handle)
 
     def stored_bytes(self, path: str) -> int:
-        found = calls.FileStandardInformation()
-        handle = names.open_handle(path, calls.FILE_READ_ATTRIBUTES, calls.OPEN_EXISTING, calls.FLAG_BACKUP_SEMANTICS)
+        found = types.FileStandardInformation()
+        handle = names.open_handle(path, types.FILE_READ_ATTRIBUTES, types.OPEN_EXISTING, types.FLAG_BACKUP_SEMANTICS)
         try:
-            if not kernel32().GetFileInformationByHandleEx(handle, calls.FILE_STANDARD, byref(found), sizeof(found)):
+            if not kernel32().GetFileInformationByHandleEx(handle, types.FILE_STANDARD, byref(found), sizeof(found)):
                 raise windows_error(last_error())
         finally:
-            names.close_handle(handle)
+            close_handle(handle)
         size, taken = int(found.end_of_file), int(found.allocated)
         return min(size, taken or size)  # some file systems report no allocation
 
@@ -182,19 +182,19 @@ class WindowsFiles:
 
     def data_ranges(self, fd: int, size: int) -> list[tuple[int, int]]:
         ranges: list[tuple[int, int]] = []
-        answer, count = (calls.AllocatedRange * _MAX_RANGES)(), c_uint32()
+        answer, count = (types.AllocatedRange * _MAX_RANGES)(), c_uint32()
         start = 0
         while start < size:
-            query = calls.AllocatedRange(start, size - start)
+            query = types.AllocatedRange(start, size - start)
             arguments = (byref(query), sizeof(query), byref(answer), sizeof(answer), byref(count), None)
             code = 0
-            if not kernel32().DeviceIoControl(fd, calls.FSCTL_QUERY_ALLOCATED_RANGES, *arguments):
+            if not kernel32().DeviceIoControl(fd, types.FSCTL_QUERY_ALLOCATED_RANGES, *arguments):
                 code = last_error()
             if code in UNSUPPORTED:
                 return [(0, size)]
             if code not in (0, NO_MORE_DATA):
                 raise windows_error(code)
-            found = answer[: count.value // sizeof(calls.AllocatedRange)]
+            found = answer[: count.value // sizeof(types.AllocatedRange)]
             ranges += [(one.offset, min(one.offset + one.length, size)) for one in found]
             if not code or not found:
                 break
@@ -203,7 +203,7 @@ class WindowsFiles:
 
     def try_lock(self, fd: int) -> bool:
         place = _place(_LOCK_OFFSET)
-        how = calls.LOCK_EXCLUSIVE | calls.LOCK_FAIL_IMMEDIATELY
+        how = types.LOCK_EXCLUSIVE | types.LOCK_FAIL_IMMEDIATELY
         if kernel32().LockFileEx(fd, how, 0, 1, 0, byref(place)):
             return True
         code = last_error()
@@ -231,13 +231,13 @@ class WindowsFiles:
         if target is None:
             return
         try:
-            handle = names.open_handle(target, calls.GENERIC_WRITE, calls.OPEN_EXISTING)
+            handle = names.open_handle(target, types.GENERIC_WRITE, types.OPEN_EXISTING)
         except (FileNotFoundError, PermissionError):
             return  # removed since; or a folder, which has no content to force
         try:
             self.fdatasync(handle)
         finally:
-            names.close_handle(handle)
+            close_handle(handle)
 
     def free_bytes(self, path: str) -> int:
         free = c_uint64()  # for this user, within its quota
@@ -252,7 +252,7 @@ class WindowsFiles:
         try:
             check_sectors(_sector_bytes(handle), path)
         except OSError:
-            names.close_handle(handle)
+            close_handle(handle)
             raise
         self._direct.add(handle)
         return handle
@@ -260,7 +260,7 @@ class WindowsFiles:
     def _allow_holes(self, fd: int) -> None:
         # Else NTFS would allocate, and later write, all that the file grows by. FAT cannot: the file is then complete.
         count = c_uint32()
-        if not kernel32().DeviceIoControl(fd, calls.FSCTL_SET_SPARSE, None, 0, None, 0, byref(count), None):
+        if not kernel32().DeviceIoControl(fd, types.FSCTL_SET_SPARSE, None, 0, None, 0, byref(count), None):
             code = last_error()
             if code not in UNSUPPORTED:
                 raise windows_error(code)
@@ -268,14 +268,14 @@ class WindowsFiles:
 
 def _sector_bytes(handle: int) -> int:
     """The largest sector size that the volume of a file reports; 0 if it reports none."""
-    found = calls.StorageInformation()
-    if not kernel32().GetFileInformationByHandleEx(handle, calls.FILE_STORAGE, byref(found), sizeof(found)):
+    found = types.StorageInformation()
+    if not kernel32().GetFileInformationByHandleEx(handle, types.FILE_STORAGE, byref(found), sizeof(found)):
         return 0
     return int(max(found.logical, found.effective_atomic))
 
 
-def _place(offset: int) -> calls.Overlapped:
-    return calls.Overlapped(None, None, offset & 0xFFFF_FFFF, offset >> 32, None)
+def _place(offset: int) -> types.Overlapped:
+    return types.Overlapped(None, None, offset & 0xFFFF_FFFF, offset >> 32, None)
 
 
 def _set(handle: int, kind: int, value: c_int64) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 
-from acqstream.storage.platform.windows_calls import library
+from acqstream.storage.platform.windows_api import advapi32
 
 _HKEY_LOCAL_MACHINE = 0x80000002
 _READ_TEXT, _READ_NUMBER = 0x02, 0x10  # RRF_RT_REG_SZ, RRF_RT_REG_DWORD
@@ -31,8 +31,6 @@ def boot_id() -> str:
 def _read(key: str, value: str, kind: int) -> bytes:
     """The bytes of a registry value (RegGetValueW); none if it is missing."""
     data, size = ctypes.create_string_buffer(_MAX_BYTES), ctypes.c_uint32(_MAX_BYTES)
-    root = ctypes.c_void_p(_HKEY_LOCAL_MACHINE)
-    names = ctypes.c_wchar_p(key), ctypes.c_wchar_p(value)
-    flags = ctypes.c_uint32(kind | _64_BIT_VIEW)
-    code = library("advapi32").RegGetValueW(root, *names, flags, None, data, ctypes.byref(size))
+    flags = kind | _64_BIT_VIEW
+    code = advapi32().RegGetValueW(_HKEY_LOCAL_MACHINE, key, value, flags, None, data, ctypes.byref(size))
     return data.raw[: size.value] if code == 0 else b""

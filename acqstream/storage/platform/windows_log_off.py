@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from acqstream.storage.platform.windows_calls import WIN_CTYPES, last_error, library
+from acqstream.storage.platform.windows_api import WIN_CTYPES, call_error, user32
 
 logger = logging.getLogger("acqstream.daemon")
 
@@ -51,16 +51,7 @@ class LogOffWindow:
         self._on_end = on_end
         self._window: int | None = None
         self._is_ready = threading.Event()
-        self._user: Any = library("user32")
-        for name in ("DefWindowProcW", "PostMessageW", "SendMessageW"):
-            getattr(self._user, name).argtypes = [
-                ctypes.c_void_p,
-                ctypes.c_uint,
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-            ]
-        self._user.DefWindowProcW.restype = ctypes.c_ssize_t
-        self._user.CreateWindowExW.restype = ctypes.c_void_p
+        self._user: Any = user32()
         self._thread = threading.Thread(target=self._serve, name="log-off", daemon=True)
         self._thread.start()
         self._is_ready.wait(_START_S)
@@ -91,7 +82,7 @@ class LogOffWindow:
         self._window = self._user.CreateWindowExW(_TOOL_WINDOW, name, name, 0, 0, 0, 0, 0, None, None, None, None)
         self._is_ready.set()
         if self._window is None:
-            logger.info("no log-off will be noticed: %s", last_error("CreateWindowExW"))
+            logger.info("no log-off will be noticed: %s", call_error("CreateWindowExW"))
             return
         message = ctypes.create_string_buffer(64)  # MSG has 48 bytes
         while self._user.GetMessageW(message, None, 0, 0) > 0:

@@ -19,13 +19,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from acqstream.storage.platform.windows_api import (
+    call_error,
     close_handle,
     iphlpapi,
     kernel32,
-    last_error,
     open_process,
-    windows_error,
 )
+from acqstream.storage.platform.windows_errors import windows_error
 from acqstream.storage.platform.windows_shared_memory import (
     FILE_MAP_READ,
     PROCESS_DUP_HANDLE,
@@ -146,7 +146,7 @@ def _start_of(process: int) -> int:
     """Return when a process started, as a FILETIME. process is a handle. Raises OSError."""
     times = [c_uint64() for _ in range(4)]
     if not kernel32().GetProcessTimes(process, *map(byref, times)):
-        raise last_error("cannot query when the process started")
+        raise call_error("cannot query when the process started")
     return times[0].value
 
 

@@ -12,17 +12,17 @@ import errno
 import os
 import secrets
 
-from acqstream.storage.platform import windows_file_calls as calls
+from acqstream.storage.platform import windows_file_types as types
+from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
 from acqstream.storage.platform.windows_errors import UNSUPPORTED, until_free, windows_error
-from acqstream.storage.platform.windows_file_calls import kernel32, last_error
 from acqstream.storage.platform.windows_paths import extended_path
 
 _REPLACE, _POSIX_RENAME = 1, 2  # FILE_RENAME_FLAG_*
 _DELETE, _POSIX_DELETE, _IGNORE_READ_ONLY = 0x1, 0x2, 0x10  # FILE_DISPOSITION_FLAG_*
-_LASTING = calls.ATTRIBUTE_DIRECTORY | calls.ATTRIBUTE_READ_ONLY
+_LASTING = types.ATTRIBUTE_DIRECTORY | types.ATTRIBUTE_READ_ONLY
 
 
-def open_handle(path: str, access: int, disposition: int, flags: int = calls.ATTRIBUTE_NORMAL) -> int:
+def open_handle(path: str, access: int, disposition: int, flags: int = types.ATTRIBUTE_NORMAL) -> int:
     """Open a file so that others may do anything with it (CreateFileW); the caller closes the handle. Raises OSError.
 
     Access that is denied for a folder or a read-only file is not waited for.
@@ -30,8 +30,8 @@ def open_handle(path: str, access: int, disposition: int, flags: int = calls.ATT
     name = extended_path(path)
 
     def attempt() -> tuple[int, int]:
-        handle = kernel32().CreateFileW(name, access, calls.SHARE_ALL, None, disposition, flags, None)
-        return (handle, 0) if handle not in (None, calls.INVALID_HANDLE) else (-1, last_error())
+        handle = kernel32().CreateFileW(name, access, types.SHARE_ALL, None, disposition, flags, None)
+        return (handle, 0) if handle not in (None, INVALID_HANDLE) else (-1, last_error())
 
     handle, code = attempt()
     if code and not (code == 5 and _is_denied_for_good(name)):
@@ -39,12 +39,6 @@ def open_handle(path: str, access: int, disposition: int, flags: int = calls.ATT
     if code:
         raise windows_error(code, path)
     return handle
-
-
-def close_handle(handle: int) -> None:
-    """Close a handle. Raises OSError."""
-    if not kernel32().CloseHandle(handle):
-        raise windows_error(last_error())
 
 
 def replace(source: str, target: str) -> bool:
@@ -61,7 +55,7 @@ def replace(source: str, target: str) -> bool:
         code = _rename_by_handle(source, new_name)
         if code not in UNSUPPORTED:
             return False, code
-        flags = calls.MOVE_REPLACE_EXISTING | calls.MOVE_WRITE_THROUGH
+        flags = types.MOVE_REPLACE_EXISTING | types.MOVE_WRITE_THROUGH
         return True, 0 if kernel32().MoveFileExW(extended_path(source), new_name, flags) else last_error()
 
     is_forced, code = until_free(attempt)
@@ -72,10 +66,10 @@ def replace(source: str, target: str) -> bool:
 
 def _rename_by_handle(source: str, new_name: str) -> int:
     # A handle for the rename alone: one with DELETE that stayed open would keep out all who do not share it.
-    handle = open_handle(source, calls.DELETE, calls.OPEN_EXISTING, _FOLDERS_AND_LINKS)
+    handle = open_handle(source, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)
     try:
-        request = calls.rename_information(new_name, _REPLACE | _POSIX_RENAME)
-        return _set_information(handle, calls.FILE_RENAME_EX, request)
+        request = types.rename_information(new_name, _REPLACE | _POSIX_RENAME)
+        return _set_information(handle, types.FILE_RENAME_EX, request)
     finally:
         close_handle(handle)
 
@@ -84,8 +78,8 @@ def unlink(path: str) -> None:
     """Remove a file, also one that is open; its readers keep it. Raises OSError, EISDIR for a folder."""
     name = extended_path(path)
     attributes = kernel32().GetFileAttributesW(name)
-    is_link = attributes != calls.NO_ATTRIBUTES and attributes & calls.ATTRIBUTE_REPARSE_POINT
-    if attributes != calls.NO_ATTRIBUTES and attributes & calls.ATTRIBUTE_DIRECTORY and not is_link:
+    is_link = attributes != types.NO_ATTRIBUTES and attributes & types.ATTRIBUTE_REPARSE_POINT
+    if attributes != types.NO_ATTRIBUTES and attributes & types.ATTRIBUTE_DIRECTORY and not is_link:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
     def attempt() -> tuple[None, int]:
@@ -98,10 +92,10 @@ def unlink(path: str) -> None:
 
 
 def _delete_by_handle(path: str) -> int:
-    handle = open_handle(path, calls.DELETE, calls.OPEN_EXISTING, _FOLDERS_AND_LINKS)
+    handle = open_handle(path, types.DELETE, types.OPEN_EXISTING, _FOLDERS_AND_LINKS)
     try:
         request = ctypes.c_uint32(_DELETE | _POSIX_DELETE | _IGNORE_READ_ONLY)
-        return _set_information(handle, calls.FILE_DISPOSITION_EX, request)
+        return _set_information(handle, types.FILE_DISPOSITION_EX, request)
     finally:
         close_handle(handle)
 
@@ -126,7 +120,7 @@ def mkdir(path: str) -> None:
         raise windows_error(last_error(), path)
 
 
-_FOLDERS_AND_LINKS = calls.FLAG_BACKUP_SEMANTICS | calls.FLAG_OPEN_REPARSE_POINT  # folders, and links as themselves
+_FOLDERS_AND_LINKS = types.FLAG_BACKUP_SEMANTICS | types.FLAG_OPEN_REPARSE_POINT  # folders, and links as themselves
 
 
 def _set_information(handle: int, kind: int, value: ctypes.Structure | ctypes.c_uint32) -> int:
@@ -136,9 +130,9 @@ def _set_information(handle: int, kind: int, value: ctypes.Structure | ctypes.c_
 
 def _is_denied_for_good(name: str) -> bool:
     attributes = kernel32().GetFileAttributesW(name)
-    return bool(attributes != calls.NO_ATTRIBUTES and attributes & _LASTING)
+    return bool(attributes != types.NO_ATTRIBUTES and attributes & _LASTING)
 
 
 def _is_folder(name: str) -> bool:
     attributes = kernel32().GetFileAttributesW(name)
-    return bool(attributes != calls.NO_ATTRIBUTES and attributes & calls.ATTRIBUTE_DIRECTORY)
+    return bool(attributes != types.NO_ATTRIBUTES and attributes & types.ATTRIBUTE_DIRECTORY)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
-from typing import Any
 
-from acqstream.storage.platform.windows_calls import error_of, last_error, library
+from acqstream.storage.platform import windows_file_types as types
+from acqstream.storage.platform.windows_api import INVALID_HANDLE, advapi32, call_error, close_handle, kernel32
+from acqstream.storage.platform.windows_errors import windows_error
 
-_GENERIC_WRITE, _CREATE_NEW, _ATTRIBUTE_NORMAL = 0x40000000, 1, 0x80
-_INVALID_HANDLE = ctypes.c_void_p(-1).value
 _SDDL_REVISION = 1
 _FILE_OBJECT, _DACL_INFORMATION = 1, 4  # SE_FILE_OBJECT, DACL_SECURITY_INFORMATION
 _TOKEN_QUERY, _TOKEN_USER = 0x0008, 1
@@ -49,25 +48,16 @@ def create_private(path: Path) -> None:
     # P: nothing is inherited from the folder. FA: all rights on a file.
     text = f"D:P(A;;FA;;;{_user_sid()})(A;;FA;;;SY)(A;;FA;;;BA)"
     descriptor = ctypes.c_void_p()
-    convert = library("advapi32").ConvertStringSecurityDescriptorToSecurityDescriptorW
-    if not convert(ctypes.c_wchar_p(text), _SDDL_REVISION, ctypes.byref(descriptor), None):
-        raise last_error(str(path))
+    convert = advapi32().ConvertStringSecurityDescriptorToSecurityDescriptorW
+    if not convert(text, _SDDL_REVISION, ctypes.byref(descriptor), None):
+        raise call_error(str(path))
     try:
         attributes = _Attributes(ctypes.sizeof(_Attributes), descriptor, 0)
-        create = library("kernel32").CreateFileW
-        create.restype = ctypes.c_void_p
-        handle = create(
-            ctypes.c_wchar_p(str(path)),
-            ctypes.c_uint32(_GENERIC_WRITE),
-            ctypes.c_uint32(0),
-            ctypes.byref(attributes),
-            ctypes.c_uint32(_CREATE_NEW),
-            ctypes.c_uint32(_ATTRIBUTE_NORMAL),
-            None,
-        )
-        if handle == _INVALID_HANDLE:
-            raise last_error(str(path))
-        _close(handle)
+        how = types.GENERIC_WRITE, 0, ctypes.byref(attributes), types.CREATE_NEW, types.ATTRIBUTE_NORMAL
+        handle = kernel32().CreateFileW(str(path), *how, None)
+        if handle == INVALID_HANDLE:
+            raise call_error(str(path))
+        close_handle(handle)
     finally:
         _free(descriptor)
 
@@ -95,17 +85,15 @@ def open_to(dacl: str) -> list[str]:
 def _dacl(path: Path) -> str:
     """The access list of a file in SDDL."""
     descriptor, text = ctypes.c_void_p(), ctypes.c_void_p()
-    advapi = library("advapi32")
-    name = ctypes.c_wchar_p(str(path))
-    code = advapi.GetNamedSecurityInfoW(
-        name, _FILE_OBJECT, _DACL_INFORMATION, None, None, None, None, ctypes.byref(descriptor)
-    )
+    advapi = advapi32()
+    answers = None, None, None, None, ctypes.byref(descriptor)
+    code = advapi.GetNamedSecurityInfoW(str(path), _FILE_OBJECT, _DACL_INFORMATION, *answers)
     if code:
-        raise error_of(code, str(path))
+        raise windows_error(code, str(path))
     try:
         convert = advapi.ConvertSecurityDescriptorToStringSecurityDescriptorW
         if not convert(descriptor, _SDDL_REVISION, _DACL_INFORMATION, ctypes.byref(text), None):
-            raise last_error(str(path))
+            raise call_error(str(path))
         return _take_text(text)
     finally:
         _free(descriptor)
@@ -113,22 +101,20 @@ def _dacl(path: Path) -> str:
 
 def _user_sid() -> str:
     """The id of the user of this process, in text."""
-    kernel, advapi = library("kernel32"), library("advapi32")
-    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    advapi = advapi32()
     token, size = ctypes.c_void_p(), ctypes.c_uint32()
-    process = ctypes.c_void_p(kernel.GetCurrentProcess())
-    if not advapi.OpenProcessToken(process, _TOKEN_QUERY, ctypes.byref(token)):
-        raise last_error("OpenProcessToken")
+    if not advapi.OpenProcessToken(kernel32().GetCurrentProcess(), _TOKEN_QUERY, ctypes.byref(token)):
+        raise call_error("OpenProcessToken")
     try:
         advapi.GetTokenInformation(token, _TOKEN_USER, None, 0, ctypes.byref(size))  # the size
         user = ctypes.create_string_buffer(size.value)
         if not advapi.GetTokenInformation(token, _TOKEN_USER, user, size, ctypes.byref(size)):
-            raise last_error("GetTokenInformation")
+            raise call_error("GetTokenInformation")
     finally:
-        _close(token.value)
+        close_handle(token.value or 0)
     sid, text = ctypes.c_void_p.from_buffer(user), ctypes.c_void_p()  # TOKEN_USER begins with a pointer to the id
     if not advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)):
-        raise last_error("ConvertSidToStringSidW")
+        raise call_error("ConvertSidToStringSidW")
     return _take_text(text)
 
 
@@ -141,8 +127,4 @@ def _take_text(text: ctypes.c_void_p) -> str:
 
 
 def _free(memory: ctypes.c_void_p) -> None:
-    library("kernel32").LocalFree(memory)
-
-
-def _close(handle: Any) -> None:
-    library("kernel32").CloseHandle(ctypes.c_void_p(handle))
+    kernel32().LocalFree(memory)

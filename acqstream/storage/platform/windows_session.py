@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from types import TracebackType
 
-from acqstream.storage.platform.windows_calls import WIN_CTYPES, last_error, library
+from acqstream.storage.platform.windows_api import WIN_CTYPES, call_error, kernel32
 from acqstream.storage.platform.windows_log_off import LogOffWindow
 
 STOP_SIGNALS: tuple[int, ...] = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
@@ -62,8 +62,8 @@ class ConsoleWatch:
     def __enter__(self) -> ConsoleWatch:
         # The object that Windows calls must live as long as it is registered.
         self._handler = WIN_CTYPES.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(self.handle)
-        if not library("kernel32").SetConsoleCtrlHandler(self._handler, True):
-            raise last_error("SetConsoleCtrlHandler")
+        if not kernel32().SetConsoleCtrlHandler(self._handler, True):
+            raise call_error("SetConsoleCtrlHandler")
         self._window = LogOffWindow(lambda: self.handle(ConsoleEvent.LOGOFF))
         return self
 
@@ -85,7 +85,5 @@ def keep_awake(is_needed: bool) -> None:
     Windows keeps this state for the calling thread, so always call it from the same one.
     """
     state = _ES_CONTINUOUS | (_ES_SYSTEM_REQUIRED if is_needed else 0)
-    set_state = library("kernel32").SetThreadExecutionState
-    set_state.argtypes, set_state.restype = [ctypes.c_uint32], ctypes.c_uint32
-    if not set_state(state):
-        raise last_error("SetThreadExecutionState")
+    if not kernel32().SetThreadExecutionState(state):
+        raise call_error("SetThreadExecutionState")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from acqstream.storage.platform.windows_api import HANDLE, close_handle, is_windows, kernel32, last_error, open_process
+from acqstream.storage.platform.windows_api import HANDLE, call_error, close_handle, is_windows, kernel32, open_process
 
 PAGE_BYTES = 4096
 PROCESS_DUP_HANDLE = 0x40
@@ -82,7 +82,7 @@ def create_memory(length: int, name: str) -> int:
     arguments = (_INVALID_HANDLE, None, _PAGE_READWRITE, length >> 32, length & 0xFFFFFFFF, None)
     handle: int | None = kernel32().CreateFileMappingW(*arguments)
     if not handle:
-        raise last_error(f"{length} bytes wanted")
+        raise call_error(f"{length} bytes wanted")
     return handle
 
 
@@ -148,7 +148,7 @@ def duplicate(source: int, handle: int, target: int, *, access: int | None) -> i
     copy = HANDLE()
     options = _DUPLICATE_SAME_ACCESS if access is None else 0
     if not kernel32().DuplicateHandle(source, handle, target, byref(copy), access or 0, False, options):
-        raise last_error(f"cannot duplicate handle {handle}")
+        raise call_error(f"cannot duplicate handle {handle}")
     assert copy.value is not None, "a duplicate is not 0"
     return copy.value
 
@@ -158,7 +158,7 @@ def _map(handle: int, access: int, length: int) -> memoryview:
     kernel = kernel32()
     address: int | None = kernel.MapViewOfFile(handle, access, 0, 0, length)
     if not address:
-        raise last_error(f"cannot map {length or 'all'} bytes of handle {handle}")
+        raise call_error(f"cannot map {length or 'all'} bytes of handle {handle}")
     try:
         information = _query(address)
         # Pages that are only reserved would fault. Those that are present stay so: no process can decommit pages of a
@@ -180,7 +180,7 @@ def _map(handle: int, access: int, length: int) -> memoryview:
 def _query(address: int) -> _MemoryInformation:
     information = _MemoryInformation()
     if not kernel32().VirtualQuery(address, byref(information), sizeof(information)):
-        raise last_error(f"cannot query the memory at {address:#x}")
+        raise call_error(f"cannot query the memory at {address:#x}")
     return information
 
 

@@ -1,15 +1,9 @@
-"""Calls of kernel32 by ctypes: argument types, structures and constants, as in Microsoft's documentation.
-
-The library is loaded by the first call of `kernel32`, so that this module can be imported everywhere. ctypes releases
-the interpreter lock during a call.
-"""
+"""Constants and structures of the file functions of Windows, as in Microsoft's documentation."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-from ctypes import c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p, c_wchar, c_wchar_p
-from typing import Any
+from ctypes import c_int64, c_uint8, c_uint32, c_uint64, c_void_p, c_wchar
 
 GENERIC_READ, GENERIC_WRITE, DELETE = 0x8000_0000, 0x4000_0000, 0x0001_0000
 FILE_READ_ATTRIBUTES = 0x80
@@ -18,7 +12,6 @@ CREATE_NEW, OPEN_EXISTING, OPEN_ALWAYS = 1, 3, 4
 ATTRIBUTE_READ_ONLY, ATTRIBUTE_DIRECTORY, ATTRIBUTE_NORMAL, ATTRIBUTE_REPARSE_POINT = 0x1, 0x10, 0x80, 0x400
 NO_ATTRIBUTES = 0xFFFF_FFFF
 FLAG_NO_BUFFERING, FLAG_BACKUP_SEMANTICS, FLAG_OPEN_REPARSE_POINT = 0x2000_0000, 0x0200_0000, 0x0020_0000
-INVALID_HANDLE = c_void_p(-1).value
 TYPE_DISK = 1
 MOVE_REPLACE_EXISTING, MOVE_WRITE_THROUGH = 1, 8
 LOCK_FAIL_IMMEDIATELY, LOCK_EXCLUSIVE = 1, 2
@@ -111,49 +104,3 @@ def rename_information(target: str, flags: int) -> ctypes.Structure:
 
     # c_wchar has 2 bytes on Windows, where alone this is sent.
     return RenameInformation(flags, None, len(target) * ctypes.sizeof(c_wchar), target)
-
-
-_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "CreateFileW": (c_void_p, (c_wchar_p, c_uint32, c_uint32, c_void_p, c_uint32, c_uint32, c_void_p)),
-    "ReOpenFile": (c_void_p, (c_void_p, c_uint32, c_uint32, c_uint32)),
-    "CloseHandle": (c_int32, (c_void_p,)),
-    "ReadFile": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
-    "WriteFile": (c_int32, (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p)),
-    "FlushFileBuffers": (c_int32, (c_void_p,)),
-    "GetFileSizeEx": (c_int32, (c_void_p, c_void_p)),
-    "GetFileType": (c_uint32, (c_void_p,)),
-    "GetFileInformationByHandle": (c_int32, (c_void_p, c_void_p)),
-    "GetFileInformationByHandleEx": (c_int32, (c_void_p, c_int32, c_void_p, c_uint32)),
-    "SetFileInformationByHandle": (c_int32, (c_void_p, c_int32, c_void_p, c_uint32)),
-    "GetFinalPathNameByHandleW": (c_uint32, (c_void_p, c_wchar_p, c_uint32, c_uint32)),
-    "GetFileAttributesW": (c_uint32, (c_wchar_p,)),
-    "GetDiskFreeSpaceExW": (c_int32, (c_wchar_p, c_void_p, c_void_p, c_void_p)),
-    "LockFileEx": (c_int32, (c_void_p, c_uint32, c_uint32, c_uint32, c_uint32, c_void_p)),
-    "MoveFileExW": (c_int32, (c_wchar_p, c_wchar_p, c_uint32)),
-    "DeleteFileW": (c_int32, (c_wchar_p,)),
-    "RemoveDirectoryW": (c_int32, (c_wchar_p,)),
-    "CreateDirectoryW": (c_int32, (c_wchar_p, c_void_p)),
-    "DeviceIoControl": (
-        c_int32,
-        (c_void_p, c_uint32, c_void_p, c_uint32, c_void_p, c_uint32, c_void_p, c_void_p),
-    ),
-}
-
-
-@functools.cache
-def kernel32() -> Any:
-    """The library with typed functions. Raises OSError where it is missing."""
-    load = getattr(ctypes, "WinDLL", None)
-    if load is None:
-        raise OSError("kernel32 exists on Windows only")
-    library = load("kernel32", use_last_error=True)
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def last_error() -> int:
-    """The error code of this thread's last call."""
-    code: int = getattr(ctypes, "get_last_error")()  # noqa: B009 - on Windows only, unknown to mypy elsewhere
-    return code
