@@ -82,6 +82,12 @@ _WINDOWS: Signatures = {
     "RegisterClassW": (c_uint16, (_POINTER,)),
     "SendMessageW": (c_ssize_t, _WINDOW_MESSAGE),
 }
+_PROGRAMS: Signatures = {
+    "RmEndSession": (_DWORD, (_DWORD,)),
+    "RmGetList": (_DWORD, (_DWORD, *[POINTER(c_uint)] * 2, _POINTER, POINTER(_DWORD))),
+    "RmRegisterResources": (_DWORD, (_DWORD, c_uint, POINTER(_TEXT), c_uint, _POINTER, c_uint, _POINTER)),
+    "RmStartSession": (_DWORD, (POINTER(_DWORD), _DWORD, _POINTER)),
+}
 _CONNECTIONS: Signatures = {
     "GetExtendedTcpTable": (_DWORD, (_POINTER, POINTER(_DWORD), _BOOL, _DWORD, c_int, _DWORD)),
 }
@@ -114,6 +120,12 @@ def user32() -> Any:
 def iphlpapi() -> Any:
     """Return iphlpapi.dll: connections. Raises OSError where it is missing."""
     return _load("iphlpapi", _CONNECTIONS)
+
+
+@functools.cache
+def rstrtmgr() -> Any:
+    """Return rstrtmgr.dll, the Restart Manager: programs that use a file. Raises OSError where it is missing."""
+    return _load("rstrtmgr", _PROGRAMS)
 
 
 def _load(name: str, signatures: Signatures) -> Any:

@@ -55,11 +55,15 @@ _MAX_WAIT_S = 0.064
 PATIENCE_S = 1.0
 
 
-def windows_error(code: int, path: str | None = None) -> OSError:
-    """The OSError for a Windows error code: FileNotFoundError, PermissionError, ... The text names the code."""
+def windows_error(code: int, path: str | None = None, detail: str = "") -> OSError:
+    """The OSError for a Windows error code: FileNotFoundError, PermissionError, ... The text names the code.
+
+    detail: what the system's text does not say.
+    """
     number = _ERRNO.get(code, errno.EIO)
     describe = getattr(ctypes, "FormatError", None)  # on Windows only
     text = f"{describe(code).strip()} (Windows error {code})" if describe else f"Windows error {code}"
+    text = f"{text}; {detail}" if detail else text
     # Not as the argument `winerror`: the class would then translate the code by its own table.
     return OSError(number, text, path) if path is not None else OSError(number, text)
 

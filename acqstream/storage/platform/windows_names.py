@@ -14,7 +14,8 @@ import secrets
 
 from acqstream.storage.platform import windows_file_types as types
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
-from acqstream.storage.platform.windows_errors import UNSUPPORTED, until_free, windows_error
+from acqstream.storage.platform.windows_errors import IN_USE, UNSUPPORTED, until_free, windows_error
+from acqstream.storage.platform.windows_file_users import file_users
 from acqstream.storage.platform.windows_paths import extended_path
 
 _REPLACE, _POSIX_RENAME = 1, 2  # FILE_RENAME_FLAG_*
@@ -34,10 +35,12 @@ def open_handle(path: str, access: int, disposition: int, flags: int = types.ATT
         return (handle, 0) if handle not in (None, INVALID_HANDLE) else (-1, last_error())
 
     handle, code = attempt()
-    if code and not (code == 5 and _is_denied_for_good(name)):
+    if code == 5 and _is_denied_for_good(name):
+        raise windows_error(code, path)
+    if code:
         handle, code = until_free(attempt)
     if code:
-        raise windows_error(code, path)
+        raise _error(code, path)
     return handle
 
 
@@ -60,7 +63,7 @@ def replace(source: str, target: str) -> bool:
 
     is_forced, code = until_free(attempt)
     if code:
-        raise windows_error(code, source if code in (2, 3) else target)
+        raise _error(code, source if code in (2, 3) else target)
     return is_forced
 
 
@@ -88,7 +91,7 @@ def unlink(path: str) -> None:
 
     _, code = until_free(attempt)
     if code:
-        raise windows_error(code, path)
+        raise _error(code, path)
 
 
 def _delete_by_handle(path: str) -> int:
@@ -121,6 +124,12 @@ def mkdir(path: str) -> None:
 
 
 _FOLDERS_AND_LINKS = types.FLAG_BACKUP_SEMANTICS | types.FLAG_OPEN_REPARSE_POINT  # folders, and links as themselves
+
+
+def _error(code: int, path: str) -> OSError:
+    """The error of a call that was repeated; it names the programs that still have the file open."""
+    users = file_users(path) if code in IN_USE else []
+    return windows_error(code, path, f"open in {', '.join(users)}" if users else "")
 
 
 def _set_information(handle: int, kind: int, value: ctypes.Structure | ctypes.c_uint32) -> int:
