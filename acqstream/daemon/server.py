@@ -97,12 +97,13 @@ class Server:
             daemon_status=self._daemon_status,
         )
         reception = Reception(producers, registry, announcer, max_payload_bytes=max_payload_bytes)
-        self._receiver = MessageReceiver(producers, self._guard, registry, self._handler, reception)
+        self._receiver = MessageReceiver(producers, self._guard, self._handler, reception)
 
     def stop(self) -> None:
         """Finish all acquisitions, then leave `run`; a second call leaves it at once."""
         self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else self._stop_timeout_s)
-        self._is_stopping = self._handler.is_stopping = True
+        self._is_stopping = True
+        self._handler.stop()
         self._waker.wake()
 
     def note_fault(self) -> None:
@@ -122,6 +123,7 @@ class Server:
                 if memory_server is not None:
                     memory_server.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self.endpoints.producers not in ready or self._receiver.receive_turn()
+                self._handler.look_after(time.monotonic())
                 self._guard.check(time.monotonic(), is_drained=is_drained, lent_bytes=resources.budget.used_bytes)
                 self._events_guard.check(time.monotonic(), is_drained=True)
                 if self.endpoints.events in ready:
@@ -150,6 +152,7 @@ class Server:
         self._events_guard.close()
         self._resources.views.close()
         self._resources.reads.close()
+        self._resources.preparations.close()
         self._resources.load.close()
         self._resources.space.close(is_disk_well=not self._registry)
         self.endpoints.close(FAREWELL_MS)
