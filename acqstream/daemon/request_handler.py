@@ -75,10 +75,14 @@ class RequestHandler:
             self._announcer.send_error(peer, None, error)
 
     def handle(self, peer: Peer, request: requests.Request) -> None:
-        """Handle any other request that is not a frame, after an `open` of its connection that waits."""
+        """Handle any other request that is not a frame, after an `open` of its connection that waits.
+
+        A `hello` asks nothing of an acquisition, and is answered at once.
+        """
         dataset_id = getattr(request, "dataset_id", None)
         try:
-            if self._opens.defer(peer, dataset_id, partial(self._handle, peer, request)):
+            is_hello = isinstance(request, requests.Hello)
+            if not is_hello and self._opens.defer(peer, dataset_id, partial(self._handle, peer, request)):
                 return
         except AcqStreamError as error:
             self._announcer.send_error(peer, dataset_id, error)

@@ -263,6 +263,7 @@ def test_what_a_connection_sends_after_its_open_is_handled_after_it(
     client.send("ping")
     client.send("close", ds=ds, n=0)
     until(lambda: [len(one.followers) for one in daemon.server._handler._opens._waiting] == [3], "they wait")
+    assert client.hello()["t"] == "welcome"
     assert other.hello()["t"] == "welcome"
     stall.go.set()
     assert client.wait_for("status", "error", "closed")["t"] == "status"
