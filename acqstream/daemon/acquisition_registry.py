@@ -43,10 +43,6 @@ class AcquisitionRegistry:
         """name: normalized, as in requests."""
         return next((one for one in self._running.values() if normal_name(one.name) == name), None)
 
-    def has_producer(self, identity: bytes) -> bool:
-        """Return True if an acquisition of this connection is open."""
-        return any(one.peer.identity == identity for one in self._running.values())
-
     def receipt(self, dataset_id: str) -> Receipt | None:
         """Return the receipt of an acquisition that ended lately and was not resumed."""
         return self._receipts.get(dataset_id)

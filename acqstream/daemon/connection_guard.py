@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
+from collections.abc import Callable
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -55,7 +57,6 @@ class ConnectionGuard:
         self._unopened_bytes = UNOPENED_BYTES if unopened_bytes is None else unopened_bytes
         self._connections: dict[int, WatchedConnection] = {}
         self._message_descriptors: set[int] = set()  # of messages since the last check
-        self._open_descriptors: set[int] = set()  # of accepted `open` messages since the last check
         self._checked_s = 0.0
         self._forgot_s = 0.0
         self._logged_s: dict[str, float] = {}
@@ -74,11 +75,17 @@ class ConnectionGuard:
             with contextlib.suppress(zmq.ZMQError):  # the connection is closed
                 self._message_descriptors.add(int(part.get(zmq.SRCFD)))
 
-    def note_opened(self, part: zmq.Frame) -> None:
-        """Note an accepted `open`: its connection may send large messages."""
+    def permission(self, part: zmq.Frame) -> Callable[[], None]:
+        """Return a function that permits large messages on the connection of `part`, an `open`, once it is accepted.
+
+        The number of a descriptor may belong to another connection by then: so it is looked up now.
+        """
+        connection = None
         if self.monitor is not None:
-            with contextlib.suppress(zmq.ZMQError):
-                self._open_descriptors.add(int(part.get(zmq.SRCFD)))
+            self._take_events(time.monotonic())
+            with contextlib.suppress(zmq.ZMQError):  # the connection is closed
+                connection = self._connections.get(int(part.get(zmq.SRCFD)))
+        return _permit_none if connection is None else connection.permit
 
     def poll_ms(self, idle_ms: int) -> int:
         """Return how long the loop may sleep, in ms."""
@@ -99,10 +106,7 @@ class ConnectionGuard:
             return
         self._checked_s = now_s
         senders = {self._connections[key] for key in self._message_descriptors if key in self._connections}
-        for descriptor in self._open_descriptors:
-            if descriptor in self._connections:
-                self._connections[descriptor].is_opened = True
-        self._message_descriptors, self._open_descriptors = set(), set()
+        self._message_descriptors = set()
         max_checks = CHECKS_IDLE if is_drained else CHECKS_BUSY
         self._is_watching = False
         for connection in self._connections.values():
@@ -204,3 +208,7 @@ class ConnectionGuard:
         if now_s - self._logged_s.get(kind, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._logged_s[kind] = now_s
             logger.warning("%s", text)
+
+
+def _permit_none() -> None:
+    """Of a connection that is closed, or not watched."""

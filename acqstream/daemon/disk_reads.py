@@ -1,4 +1,4 @@
-"""Reads of the disk that answer a request: done in a thread, so that a stalled disk does not hold the loop."""
+"""Work on the disk that answers a request: done in a thread, so that a stalled disk does not hold the loop."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _Result = TypeVar("_Result")
 class DiskReads:
     """One thread that reads, and answers in the order of the requests. All methods are for the loop.
 
-    wake wakes the loop, from any thread.
+    wake wakes the loop, from any thread. name is that of the thread. max_s: see `submit`; None: READ_S.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], *, name: str = "disk-reads", max_s: float | None = None) -> None:
         self._wake = wake
+        self._name = name
+        self._max_s = READ_S if max_s is None else max_s
         self._waiting: deque[_Read] = deque()
         self._orders: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -45,16 +47,16 @@ class DiskReads:
     ) -> None:
         """Call `read` in the thread; later `look_after` calls `answer` with its result, or `refuse` with its error.
 
-        A read that takes longer than READ_S is refused with StorageError (ETIMEDOUT); its result is dropped. Raises
+        A read that takes longer than max_s is refused with StorageError (ETIMEDOUT); its result is dropped. Raises
         StorageError (EBUSY) if too many reads wait, in all or of this client.
         """
         of_client = sum(one.client == client for one in self._waiting)
         if len(self._waiting) >= MAX_WAITING or of_client >= MAX_WAITING_OF_CLIENT:
             raise _failure(errno.EBUSY, f"{len(self._waiting)} requests wait for the disk")
-        one = _Read(client, read, answer, refuse)
+        one = _Read(client, read, answer, refuse, self._max_s)
         self._waiting.append(one)
         if self._thread is None:  # most daemons need none
-            self._thread = threading.Thread(target=self._work, name="disk-reads", daemon=True)
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._n_submitted += 1
         self._orders.put(one)
@@ -95,18 +97,20 @@ class _Read:
         read: Callable[[], Any],
         answer: Callable[[Any], None],
         refuse: Callable[[AcqStreamError], None],
+        max_s: float = READ_S,
     ) -> None:
         self.client = client
         self.answer = answer
         self.refuse = refuse
         self.outcome: tuple[Any, AcqStreamError | None] | None = None
         self._read = read
-        self._until_s = time.monotonic() + READ_S
+        self._max_s = max_s
+        self._until_s = time.monotonic() + max_s
 
     def is_answerable(self, now_s: float) -> bool:
         """Return True if there is a result or an error; an overdue read has the error from here on."""
         if self.outcome is None and now_s >= self._until_s:
-            self.outcome = None, _failure(errno.ETIMEDOUT, f"the disk did not answer within {READ_S:g} s")
+            self.outcome = None, _failure(errno.ETIMEDOUT, f"the disk did not answer within {self._max_s:g} s")
         return self.outcome is not None
 
     def run(self) -> None:

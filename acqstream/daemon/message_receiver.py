@@ -8,7 +8,6 @@ from typing import Any
 import zmq
 
 from acqstream.daemon.acquisition import Peer
-from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.connection_guard import ConnectionGuard
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
@@ -27,13 +26,11 @@ class MessageReceiver:
         self,
         socket: zmq.Socket[bytes],
         guard: ConnectionGuard,
-        registry: AcquisitionRegistry,
         handler: RequestHandler,
         reception: Reception,
     ) -> None:
         self._socket = socket
         self._guard = guard
-        self._registry = registry
         self._handler = handler
         self._reception = reception
 
@@ -64,9 +61,10 @@ class MessageReceiver:
                 return
             if part.more:
                 raise ProtocolError(f"message {fields['t']!r} must have one part; more parts came")
-            self._handler.handle(Peer(identity, encoding), request)
-            if isinstance(request, Open) and self._registry.has_producer(identity):
-                self._guard.note_opened(part)
+            if isinstance(request, Open):
+                self._handler.open(Peer(identity, encoding), request, self._guard.permission(part))
+            else:
+                self._handler.handle(Peer(identity, encoding), request)
         except (ProtocolError, FrameRefused) as error:
             self._reception.drain()
             self._handler.refuse(Peer(identity, encoding), fields, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
@@ -43,21 +43,39 @@ TAKEOVER_EPOCHS = 1_000_000
 """More than the connections of a producer while one daemon runs, so a replaced producer never catches up."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """What `start` opens: a new folder, or the dataset whose state `resume` is. Nothing of it exists in memory yet."""
+
+    folder: Path
+    spec: AcquisitionSpec
+    resume: DatasetState | None = None
+    warnings: Sequence[str] = ()
+    left_out: LeftOut = ()
+
+
 class OpenRequests:
-    """Checks `open` requests and creates their acquisitions, each with its share of the memory."""
+    """Checks `open` requests and creates their acquisitions, each with its share of the memory.
+
+    `prepare` reads the disk, in a thread; `start` does not and is for the loop. Between the two no other acquisition
+    may be started: it could have the same folder.
+    """
 
     def __init__(self, config: DaemonConfig, directory: DataDirectory, resources: Resources) -> None:
         self._config = config
         self._directory = directory
         self._resources = resources
 
-    def open(
-        self, peer: Peer, spec: AcquisitionSpec, running: Collection[ActiveAcquisition]
-    ) -> ActiveAcquisition | Receipt:
-        """Create an acquisition, or resume an interrupted one if `spec.resume` is set.
+    @property
+    def max_acquisitions(self) -> int:
+        return self._config.max_acquisitions
 
-        Returns the receipt if a producer returns to its own finished acquisition. Raises AcquisitionRefused,
-        DatasetExists, or ProtocolError (unknown_ds) if its acquisition is missing from this data directory.
+    def prepare(self, spec: AcquisitionSpec, in_use: Collection[str]) -> OpenPlan | Receipt:
+        """Plan an acquisition, or resume an interrupted one if `spec.resume` is set. Imports formats of its mirrors.
+
+        in_use: names of all running acquisitions. Creates nothing. Returns the receipt if a producer returns to its own
+        finished acquisition. Raises AcquisitionRefused, DatasetExists, StorageError, or ProtocolError (unknown_ds) if
+        its acquisition is missing from this data directory.
         """
         stored = self._find(spec) if spec.resume else None
         if stored is not None and stored[1].dataset_id == spec.dataset_id:
@@ -68,18 +86,55 @@ class OpenRequests:
         why_no_views = self._resources.views.unavailable_reason
         if why_no_views and spec.views and not _is_default_pyramid(spec):
             raise AcquisitionRefused(f"this daemon makes no mirrors: {why_no_views}", code="unsupported")
-        if len(running) >= self._config.max_acquisitions:
-            text = f"{len(running)} acquisitions are open, and max_acquisitions is {self._config.max_acquisitions}"
+        if len(in_use) >= self._config.max_acquisitions:
+            text = f"{len(in_use)} acquisitions are open, and max_acquisitions is {self._config.max_acquisitions}"
             raise AcquisitionRefused(text, code="denied")
         if stored is not None:
-            return self._resume(peer, spec, *stored, left_out=left_out)
+            return _plan_resume(spec, *stored, left_out=left_out)
         if spec.resume and spec.epoch > 0:
             raise ProtocolError(f"acquisition {spec.dataset_id!r} is not in this data directory", code="unknown_ds")
         warnings = self._check_mirrors(spec)
-        names = {one.name for one in running}
-        folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=names)
-        self._check_space(spec)
-        return self._start(peer, folder, replace(spec, name=folder.name), None, warnings=warnings, left_out=left_out)
+        folder = self._directory.choose(spec.name, number_if_taken=spec.number_if_taken, in_use=set(in_use))
+        return OpenPlan(folder, replace(spec, name=folder.name), warnings=warnings, left_out=left_out)
+
+    def start(self, peer: Peer, plan: OpenPlan) -> ActiveAcquisition:
+        """Create the acquisition of a plan; its files are made by the log's thread. Raises AcquisitionRefused."""
+        spec, left_out = plan.spec, plan.left_out
+        if plan.resume is None:
+            self._check_space(spec)
+        with ExitStack() as undo:
+            share = self._resources.budget.lend(spec.frame_bytes)
+            undo.callback(share.close)  # if no thread can be started, later acquisitions need the memory
+            why_no_views = self._resources.views.unavailable_reason
+            possible = () if why_no_views else spec.views
+            all_left_out = (*left_out, *((view, why_no_views) for view in spec.views if why_no_views))
+            views = AcquisitionViews(self._resources.views, possible, share, left_out=all_left_out)
+            log = Log(
+                plan.folder,
+                spec,
+                memory=share.view,
+                disk=self._resources.disk,
+                on_change=self._resources.wake,
+                resume=plan.resume,
+                free_reserve=self._resources.space.ballast.release,
+                followers=Followers(
+                    views.table,
+                    views.texts,
+                    lambda dataset: views.mark(self._resources.disk, dataset, spec.dataset_id),
+                ),
+            )
+            undo.pop_all()  # the log uses the memory from here on
+        if spec.views and why_no_views:
+            log.notes.warn("no_levels", f"lower resolution levels of the tiles are not made: {why_no_views}")
+        for text in plan.warnings:
+            log.notes.warn("no_mirror", text)
+        for view, why in left_out:
+            log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
+        session = Session(grace_s=self._config.grace_s)
+        is_resumed = plan.resume is not None
+        return ActiveAcquisition(
+            session, log, share, views, peer, plan.folder.name, epoch=spec.epoch, is_resumed=is_resumed
+        )
 
     def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, LeftOut]:
         """Add the mirrors of the configuration to a request that names none. Also returns the mirrors left out.
@@ -141,83 +196,6 @@ class OpenRequests:
                 return folder, state
         return None
 
-    def _resume(
-        self,
-        peer: Peer,
-        spec: AcquisitionSpec,
-        folder: Path,
-        state: DatasetState,
-        *,
-        left_out: LeftOut,
-    ) -> ActiveAcquisition:
-        if not _is_resumable(state, spec):
-            text = f"{folder} is {state.state.lower()} and cannot be resumed"
-            raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
-        epoch = _next_epoch(spec, state)
-        tiles = state.tiles  # those of the first request decide whether levels are made
-        views = {view.name: view for view in _stored_views(state)}  # these keep their first settings
-        for view in spec.views:
-            if not view.is_pyramid or (tiles is not None and tiles.levels != 0):
-                views.setdefault(view.name, view)
-        all_views = tuple(views.values())
-        request = {**state.request, "epoch": epoch, **stored_views(all_views)}
-        state = replace(state, state=AcquisitionState.INTERRUPTED, request=request)
-        summary = state.request.get("summary")
-        stored = replace(
-            spec,
-            epoch=epoch,
-            views=all_views,
-            dataset_id=state.dataset_id,
-            name=state.name,
-            summary=summary if isinstance(summary, dict) else {},
-            replace_duplicates=bool(state.request.get("replace_duplicates")),
-            tiles=tiles,
-        )
-        left_out = tuple((view, why) for view, why in left_out if view.name not in views)
-        return self._start(peer, folder, stored, state, left_out=left_out)
-
-    def _start(
-        self,
-        peer: Peer,
-        folder: Path,
-        spec: AcquisitionSpec,
-        resume: DatasetState | None,
-        *,
-        warnings: Sequence[str] = (),
-        left_out: LeftOut,
-    ) -> ActiveAcquisition:
-        with ExitStack() as undo:
-            share = self._resources.budget.lend(spec.frame_bytes)
-            undo.callback(share.close)  # if no thread can be started, later acquisitions need the memory
-            why_no_views = self._resources.views.unavailable_reason
-            possible = () if why_no_views else spec.views
-            all_left_out = (*left_out, *((view, why_no_views) for view in spec.views if why_no_views))
-            views = AcquisitionViews(self._resources.views, possible, share, left_out=all_left_out)
-            log = Log(
-                folder,
-                spec,
-                memory=share.view,
-                disk=self._resources.disk,
-                on_change=self._resources.wake,
-                resume=resume,
-                free_reserve=self._resources.space.ballast.release,
-                followers=Followers(
-                    views.table,
-                    views.texts,
-                    lambda dataset: views.mark(self._resources.disk, dataset, spec.dataset_id),
-                ),
-            )
-            undo.pop_all()  # the log uses the memory from here on
-        if spec.views and why_no_views:
-            log.notes.warn("no_levels", f"lower resolution levels of the tiles are not made: {why_no_views}")
-        for text in warnings:
-            log.notes.warn("no_mirror", text)
-        for view, why in left_out:
-            log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
-        session = Session(grace_s=self._config.grace_s)
-        is_resumed = resume is not None
-        return ActiveAcquisition(session, log, share, views, peer, folder.name, epoch=spec.epoch, is_resumed=is_resumed)
-
     def _check_space(self, spec: AcquisitionSpec) -> None:
         free = self._resources.space.free_bytes
         if free is None:
@@ -228,6 +206,35 @@ class OpenRequests:
         if needed > free - self._resources.space.reserve_bytes:
             text = f"{spec.expect} frames need {needed} bytes, {self._resources.space.text()}"
             raise AcquisitionRefused(text, code="disk_full")
+
+
+def _plan_resume(spec: AcquisitionSpec, folder: Path, state: DatasetState, *, left_out: LeftOut) -> OpenPlan:
+    """Plan to resume a dataset. Raises AcquisitionRefused."""
+    if not _is_resumable(state, spec):
+        text = f"{folder} is {state.state.lower()} and cannot be resumed"
+        raise AcquisitionRefused(text + (f": {state.reason}" if state.reason else ""), code="name_taken")
+    epoch = _next_epoch(spec, state)
+    tiles = state.tiles  # those of the first request decide whether levels are made
+    views = {view.name: view for view in _stored_views(state)}  # these keep their first settings
+    for view in spec.views:
+        if not view.is_pyramid or (tiles is not None and tiles.levels != 0):
+            views.setdefault(view.name, view)
+    all_views = tuple(views.values())
+    request = {**state.request, "epoch": epoch, **stored_views(all_views)}
+    state = replace(state, state=AcquisitionState.INTERRUPTED, request=request)
+    summary = state.request.get("summary")
+    stored = replace(
+        spec,
+        epoch=epoch,
+        views=all_views,
+        dataset_id=state.dataset_id,
+        name=state.name,
+        summary=summary if isinstance(summary, dict) else {},
+        replace_duplicates=bool(state.request.get("replace_duplicates")),
+        tiles=tiles,
+    )
+    left_out = tuple((view, why) for view, why in left_out if view.name not in views)
+    return OpenPlan(folder, stored, state, left_out=left_out)
 
 
 def _is_default_pyramid(spec: AcquisitionSpec) -> bool:

@@ -15,13 +15,12 @@ from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.daemon.mirror_inquiry import mirrors_of_running, read_stored_mirrors, with_recent
-from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
+from acqstream.daemon.open_queue import OpenQueue
+from acqstream.daemon.open_requests import OpenRequests
 from acqstream.daemon.resources import Resources
-from acqstream.daemon.shared_memory_server import offered_memory
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.welcome import welcome
 from acqstream.errors import AcqStreamError, AcquisitionFailed, AcquisitionRefused, FrameRefused, ProtocolError
-from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol import requests
@@ -47,7 +46,6 @@ class RequestHandler:
         stop: Callable[[], None],
         daemon_status: Callable[[], DaemonStatus],
     ) -> None:
-        self.is_stopping = False  # no acquisition is opened any more
         self._config = config
         self._directory = directory
         self._endpoints = endpoints
@@ -57,16 +55,50 @@ class RequestHandler:
         self._shutdown_file = shutdown_file
         self._stop_daemon = stop
         self._daemon_status = daemon_status
-        self._open_requests = OpenRequests(config, directory, resources)
+        self._opens = OpenQueue(
+            OpenRequests(config, directory, resources),
+            registry,
+            announcer,
+            resources,
+            endpoints.memory_server,
+            fail=lambda peer, dataset_id, error: self.fail(peer, {"t": "open", "ds": dataset_id}, error),
+        )
+
+    def stop(self) -> None:
+        """Open no acquisition any more. For any thread, or a signal handler."""
+        self._opens.is_stopping = True
+
+    def look_after(self, now_s: float) -> None:
+        """Answer `open` requests whose work on the disk is done; called in each turn of the loop."""
+        self._opens.look_after(now_s)
+
+    def open(self, peer: Peer, request: requests.Open, accept: Callable[[], None]) -> None:
+        """Handle an `open`, now or once the disk has answered; accept is called when it is accepted."""
+        try:
+            self._opens.open(peer, request, accept)
+        except AcqStreamError as error:
+            self._announcer.send_error(peer, None, error)
 
     def handle(self, peer: Peer, request: requests.Request) -> None:
-        """Handle any request that is not a frame. Raises ProtocolError for requests that break the protocol."""
+        """Handle any other request that is not a frame, after an `open` of its connection that waits.
+
+        `hello` and `shutdown` ask nothing of an acquisition, and are answered at once.
+        """
+        dataset_id = getattr(request, "dataset_id", None)
+        try:
+            is_urgent = isinstance(request, requests.Hello | requests.Shutdown)
+            if not is_urgent and self._opens.defer(peer, dataset_id, partial(self._handle, peer, request)):
+                return
+        except AcqStreamError as error:
+            self._announcer.send_error(peer, dataset_id, error)
+        else:
+            self._handle(peer, request)
+
+    def _handle(self, peer: Peer, request: requests.Request) -> None:
         try:
             match request:
                 case requests.Hello():
                     self._announcer.send(peer, welcome(self._config, self._endpoints, self._shutdown_file))
-                case requests.Open():
-                    self._open(peer, request)
                 case requests.Ping():
                     self._ping(peer, request)
                 case requests.Close():
@@ -88,8 +120,22 @@ class RequestHandler:
 
     def refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
         """Refuse a message. A producer's own bad frame ends its acquisition; other messages end none."""
+        dataset_id, _ = self._sender(peer, fields)
+        try:
+            if self._opens.defer(peer, dataset_id, partial(self._refuse, peer, fields, error)):
+                return
+        except AcqStreamError as busy:
+            self._announcer.send_error(peer, dataset_id, busy)
+        else:
+            self._refuse(peer, fields, error)
+
+    def _refuse(self, peer: Peer, fields: Mapping[str, Any], error: ProtocolError | FrameRefused) -> None:
         dataset_id, acquisition = self._sender(peer, fields)
         if acquisition is not None and fields.get("t") in ("frame", "frames", "skip"):
+            if error.code == "unknown_ds":  # the `open` was not answered when the frame came
+                number = fields["n"]
+                text = f"frame {number} came before the acquisition was opened"
+                error = FrameRefused(text, code="limit_exceeded", number=number)
             self._end_refused(acquisition, error)
         else:
             self._announcer.send_error(peer, dataset_id, error)
@@ -124,57 +170,6 @@ class RequestHandler:
             self._announcer.notify(
                 acquisition, Error(error.code, str(error), acquisition.dataset_id, number, fatal=True)
             )
-
-    def _open(self, peer: Peer, request: requests.Open) -> None:
-        spec = request.spec
-        running = self._registry.by_id(spec.dataset_id)
-        if running is None and spec.resume and spec.epoch == 0:
-            running = self._registry.by_name(spec.name)
-        if running is not None:
-            self._reopen(peer, running, request)
-            return
-        receipt = self._registry.receipt(spec.dataset_id)
-        if receipt is not None and receipt.status != "interrupted":
-            self._announcer.send(peer, Closed(receipt))  # it ended while the producer was away
-            return
-        if self.is_stopping:
-            raise AcquisitionRefused("the daemon is shutting down", code="shutting_down")
-        opened = self._open_requests.open(peer, spec, tuple(self._registry))
-        if isinstance(opened, Receipt):  # it ended before this daemon began
-            self._announcer.send(peer, Closed(opened))
-            return
-        self._registry.add(opened)  # first: whatever fails from here on can be ended
-        opened.take_memory(*offered_memory(self._endpoints.memory_server, request.memory))
-
-    def _reopen(self, peer: Peer, acquisition: ActiveAcquisition, request: requests.Open) -> None:
-        """Give a running acquisition to a producer that lost its connection or was restarted; fence the old one."""
-        spec = request.spec
-        if not spec.resume:
-            raise AcquisitionRefused(f"acquisition {acquisition.dataset_id!r} is already open", code="name_taken")
-        is_same_producer = spec.dataset_id == acquisition.dataset_id
-        if is_same_producer and 0 < spec.epoch < acquisition.epoch:
-            raise AcquisitionRefused(f"{acquisition.name} was resumed by another producer", code="denied")
-        if not is_same_producer:
-            self._check_takeover(acquisition)
-        acquisition.peer = peer
-        acquisition.take_memory(*offered_memory(self._endpoints.memory_server, request.memory))
-        takeover = 0 if is_same_producer else TAKEOVER_EPOCHS
-        acquisition.epoch = max(spec.epoch, acquisition.epoch + takeover)
-        acquisition.is_resumed = True
-        acquisition.session.on(Event.FOUND, time.monotonic())
-        if acquisition.session.state is not AcquisitionState.OPENING:
-            self._announcer.notify(acquisition, acquisition.opened())
-            self._announcer.acknowledge(acquisition)  # the cursors that went over the old connection may be lost
-            self._announcer.notify_warnings_again(acquisition)
-
-    def _check_takeover(self, acquisition: ActiveAcquisition) -> None:
-        """Raise AcquisitionRefused unless a new producer may take the acquisition over."""
-        self._announcer.acknowledge(acquisition)  # notes the loss if the other producer is unreachable
-        if acquisition.session.lost_at_s is None:
-            text = f"{acquisition.name} is being written by another producer, which is still connected"
-            raise AcquisitionRefused(text, code="denied")
-        if acquisition.session.state is AcquisitionState.CLOSING:
-            raise AcquisitionRefused(f"{acquisition.name} is being closed; try again", code="shutting_down")
 
     def _ping(self, peer: Peer, request: requests.Ping) -> None:
         if request.dataset_id is None:
@@ -254,6 +249,6 @@ class RequestHandler:
             text = f"the key is not the one in {self._shutdown_file.path} on the daemon's machine"
             raise AcquisitionRefused(text, code="denied")
         self._announcer.send(peer, ShutdownReply(len(self._registry)))
-        if not self.is_stopping:
+        if not self._opens.is_stopping:
             logger.info("a shutdown request came: %d acquisitions are finished first", len(self._registry))
             self._stop_daemon()

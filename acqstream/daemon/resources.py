@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from acqstream.daemon.config import DaemonConfig
@@ -23,6 +24,7 @@ class Resources:
         self.budget = MemoryBudget(config.memory_mb * 2**20)
         self.space = DiskSpace(config, disk, wake)
         self.reads = DiskReads(wake)
+        self.preparations = DiskReads(wake, name="open-requests", max_s=math.inf)  # the producer decides how long
         self.load = LoadWatch(config.data)
         options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}
         self.views = ViewProcess(self.budget.memory, options=options, mirror_memory_mb=config.mirror_memory_mb)

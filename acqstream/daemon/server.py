@@ -102,7 +102,7 @@ class Server:
             daemon_status=self._daemon_status,
         )
         reception = Reception(producers, registry, announcer, max_payload_bytes=max_payload_bytes)
-        self._receiver = MessageReceiver(producers, self._guard, registry, self._handler, reception)
+        self._receiver = MessageReceiver(producers, self._guard, self._handler, reception)
 
     def stop(self, max_s: float | None = None) -> None:
         """Finish all acquisitions, then leave `run`, after at most max_s seconds; a second call leaves it at once.
@@ -111,7 +111,8 @@ class Server:
         """
         timeout_s = self._stop_timeout_s if max_s is None else min(max_s, self._stop_timeout_s)
         self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else timeout_s)
-        self._is_stopping = self._handler.is_stopping = True
+        self._is_stopping = True
+        self._handler.stop()
         self._waker.wake()
 
     def note_fault(self) -> None:
@@ -131,6 +132,7 @@ class Server:
                 if memory_server is not None:
                     memory_server.serve(time.monotonic())  # before messages: an `open` may name what has just come
                 is_drained = self.endpoints.producers not in ready or self._receiver.receive_turn()
+                self._handler.look_after(time.monotonic())
                 self._guard.check(time.monotonic(), is_drained=is_drained, lent_bytes=resources.budget.used_bytes)
                 self._events_guard.check(time.monotonic(), is_drained=True)
                 if self.endpoints.events in ready:
@@ -159,6 +161,7 @@ class Server:
         self._events_guard.close()
         self._resources.views.close()
         self._resources.reads.close()
+        self._resources.preparations.close()
         self._resources.load.close()
         self._resources.space.close(is_disk_well=not self._registry)
         self._shutdown_file.close()  # first: once tcp is closed, the next daemon may write its own

@@ -25,7 +25,7 @@ logger = logging.getLogger("acqstream.daemon")
 
 MAX_VISITORS = 64
 VISIT_S = 10.0
-"""Memory that no `open` names is dropped after this time, or when its producer disconnects."""
+"""Memory that no `open` names is dropped after this time, and any that is not taken when its producer disconnects."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -116,6 +116,13 @@ class SharedMemoryServer:
                 self._dismiss(number)
                 return memory
         raise ProtocolError("no memory was handed over to this daemon with the token named", code="bad_memory")
+
+    def keep(self, token: str, until_s: float) -> None:
+        """Keep memory that a waiting `open` names until this time, while its producer is connected."""
+        # It counts as a visitor all the while, so MAX_VISITORS bounds what stalled requests keep mapped.
+        for visitor in self._visitors.values():
+            if visitor.token == token:
+                visitor.until_s = until_s
 
     def serve(self, now_s: float) -> None:
         """Handle connections and messages that have arrived; never waits."""

@@ -38,6 +38,10 @@ class WatchedConnection:
     def __post_init__(self) -> None:
         self.is_tcp = has_tcp_info() and self.handle.family in (socket.AF_INET, socket.AF_INET6)
 
+    def permit(self) -> None:
+        """Permit large messages: its `open` was accepted."""
+        self.is_opened = True
+
     @staticmethod
     def of(descriptor: int) -> WatchedConnection | None:
         """Duplicate the descriptor; return None if it is no longer that of a socket."""

@@ -28,7 +28,6 @@ def test_only_its_own_producer_reaches_an_acquisition() -> None:
         with pytest.raises(ProtocolError) as caught:
             registry.of_producer(peer, dataset_id)
         assert caught.value.code == code
-    assert (registry.has_producer(b"own"), registry.has_producer(b"stranger")) == (True, False)
 
 
 def test_a_name_is_found_in_its_normal_form() -> None:

@@ -109,7 +109,7 @@ def test_before_an_open_less_may_come(guarded: Guarded, monkeypatch: pytest.Monk
         guarded.router.recv()
         part = guarded.router.recv(copy=False)
         guarded.guard.note(part)
-        guarded.guard.note_opened(part)
+        guarded.guard.permission(part)()
         for peer in (producer, stranger):
             peer.send_part(bytes(MIB), more=True)
         turn_until(guarded, lambda: guarded.guard.n_cut_off == 1, "the stranger is cut off")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import acqstream
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.server import Server
+from tests.waiting import until
 
 PEERS = (b"peer-a", b"peer-b")
 CODES_OF_FAULTS = {"internal"}
@@ -82,6 +83,13 @@ class Bench:
         self.socket.sent = []
         self.receiver._receive(identity)
         assert not self.socket.parts, "parts were left behind: the next message would begin with them"
+        opens = self.server._handler._opens
+
+        def is_answered() -> bool:
+            self.server._handler.look_after(time.monotonic())
+            return not opens
+
+        until(is_answered, "an `open` is answered")
         self.server._supervisor.look_after(time.monotonic())
         return self.socket.sent
 

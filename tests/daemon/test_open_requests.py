@@ -53,9 +53,13 @@ class Desk:
         return opened
 
     def answer(self, name: str = "cells", ds: str = OWN, **more: Any) -> ActiveAcquisition | Receipt:
-        opened = self._openings.open(PEER, AcquisitionSpec(dataset_id=ds, name=name, **more), self.running)
-        if isinstance(opened, ActiveAcquisition):
-            self.running.append(opened)
+        plan = self._openings.prepare(
+            AcquisitionSpec(dataset_id=ds, name=name, **more), {one.name for one in self.running}
+        )
+        if isinstance(plan, Receipt):
+            return plan
+        opened = self._openings.start(PEER, plan)
+        self.running.append(opened)
         return opened
 
     def refusal(self, *arguments: Any, **more: Any) -> tuple[str, str]:

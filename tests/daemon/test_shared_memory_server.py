@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import secrets
 import socket
@@ -181,3 +182,19 @@ def test_a_place_where_no_socket_can_be(tmp_path: Path, monkeypatch: pytest.Monk
         SharedMemoryServer(tmp_path / "missing" / "1.memory")
     monkeypatch.delattr(os, "memfd_create")
     assert not SharedMemoryServer.is_possible()
+
+
+def test_memory_waits_with_its_open_and_goes_with_its_producer(server: SharedMemoryServer) -> None:
+    token = "1" * 32
+    connection = hand_over(server, token)
+    server.keep(token, math.inf)
+    server.serve(NOW_S + 100 * VISIT_S)
+    assert server._visitors
+    server.keep(token, NOW_S + 200 * VISIT_S)
+    server.serve(NOW_S + 201 * VISIT_S)
+    assert not server._visitors, "the `open` was refused, and no other one named it"
+    connection.close()
+    with hand_over(server, token):
+        server.keep(token, math.inf)
+    server.serve(NOW_S)
+    assert not server._visitors, "its producer is gone"

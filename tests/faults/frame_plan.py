@@ -82,6 +82,7 @@ class StackPlan(FramePlan):
         self._gap = 1
         self.interval_s = 0.02  # each block of a mirror is forced
         self.depth = chance.randrange(30, 70)  # WKW has a folder for each time point
+        self.depth += self.depth == SKIP_EVERY  # else a gap may leave one z without any frame, which readers hide
 
     def axes(self, number: int) -> dict[str, int]:
         stack, z = divmod(number, self.depth)

@@ -201,7 +201,9 @@ def test_a_flood_of_opens_is_bounded(busy_daemon: DaemonProcess) -> None:
         refused = [answer for answer in answers if answer["t"] == "error"]
         assert len(refused) == 200 - (MAX_ACQUISITIONS - 1)
         assert {answer["code"] for answer in refused} == {"denied"}
-        assert all("max_acquisitions is" in answer["text"] for answer in refused)
+        texts = [answer["text"] for answer in refused]
+        assert any("max_acquisitions is" in text for text in texts)
+        assert all("max_acquisitions is" in text or "wait for the disk" in text for text in texts)
     assert len(list(busy_daemon.data.iterdir())) == folders + MAX_ACQUISITIONS - 1
     until(lambda: len(fetch_status(busy_daemon.endpoint).acquisitions) == 1, "the half-open ones expire")
 
