@@ -14,8 +14,9 @@ import zmq
 
 from acqstream.bench.child_process import child_command, last_line
 from acqstream.bench.interruption import temporary_folder
+from acqstream.client.shutdown import shut_down
 from acqstream.client.status import fetch_status
-from acqstream.errors import AcquisitionFailed, ConfigError, DaemonUnavailable
+from acqstream.errors import AcqStreamError, AcquisitionFailed, ConfigError, DaemonUnavailable
 from acqstream.storage.platform.capabilities import has_memory_files, has_terminate_signal
 
 _READY_S = 60.0
@@ -89,9 +90,11 @@ def running_daemon(
         _wait_until_ready(daemon, endpoint, log)
         yield daemon.pid
     finally:
-        _stop(daemon)
-        assert daemon.stdin is not None
-        daemon.stdin.close()
+        try:
+            _stop(daemon, endpoint)
+        finally:
+            assert daemon.stdin is not None
+            daemon.stdin.close()
 
 
 def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
@@ -110,14 +113,16 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
             return
 
 
-def _stop(daemon: subprocess.Popen[bytes]) -> None:
-    if has_terminate_signal():
-        daemon.terminate()
-    else:
-        daemon.kill()  # Windows has no signal that ends it gently; every frame is durable here
+def _stop(daemon: subprocess.Popen[bytes], endpoint: str) -> None:
+    """End the daemon in order. Raises AcquisitionFailed if that takes too long; then it is killed."""
     try:
+        if has_terminate_signal():
+            daemon.terminate()
+        elif daemon.poll() is None:
+            shut_down(endpoint, timeout_s=_STOP_S)
         daemon.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, AcqStreamError) as error:
         daemon.kill()
         daemon.wait()
-        raise AcquisitionFailed(f"the daemon for the benchmark did not stop within {_STOP_S:.0f} s") from None
+        text = f"the daemon for the benchmark did not stop within {_STOP_S:.0f} s: {error}"
+        raise AcquisitionFailed(text) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from acqstream.daemon.shared_memory_server import SharedMemoryServer
 from acqstream.errors import ConfigError
 from acqstream.protocol.socket_identity import socket_identity
 from acqstream.storage.platform import memory_listener
+from acqstream.storage.platform.capabilities import port_release_s
 
 if TYPE_CHECKING:
     from acqstream.daemon.client_access import ClientAccess
@@ -23,6 +25,7 @@ SOCKET_BUFFER_BYTES = 4 * 2**20
 HANDSHAKE_MS = 3000
 KEEPALIVE_S = 10, 5, 3  # seconds of silence, then the interval of probes, and their number
 UNREACHABLE_AFTER_MS = 25_000  # the sum of those; also the limit for data that the peer does not acknowledge
+BIND_RETRY_S = 0.1
 MAX_IPC_PATH = 100  # sun_path holds 107 bytes
 IPC_SUFFIX, MEMORY_SUFFIX, EVENTS_SUFFIX = ".sock", ".memory", ".events"
 SHUTDOWN_SUFFIX = ".shutdown"
@@ -158,9 +161,17 @@ def _refuse_old_protocols(socket: zmq.Socket[bytes]) -> None:
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
-    """Bind, and return the endpoint with its real port."""
-    try:
-        socket.bind(endpoint)
-    except zmq.ZMQError as error:
-        raise ConfigError(f"cannot listen on {endpoint}: {error}; is another daemon running there?") from error
-    return bytes(socket.last_endpoint).rstrip(b"\0").decode()  # type: ignore[arg-type]
+    """Bind, and return the endpoint with its real port.
+
+    A port in use is tried again while the system may not have released it from a daemon that was killed.
+    """
+    latest_s = time.monotonic() + port_release_s()
+    while True:
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE or time.monotonic() >= latest_s:
+                raise ConfigError(f"cannot listen on {endpoint}: {error}; is another daemon running there?") from error
+            time.sleep(BIND_RETRY_S)
+        else:
+            return bytes(socket.last_endpoint).rstrip(b"\0").decode()  # type: ignore[arg-type]

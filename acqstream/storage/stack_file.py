@@ -176,8 +176,9 @@ class StackFile:
 def finish_file(disk: Disk, path: str, patches: Sequence[tuple[int, bytes]], length: int) -> None:
     """Patch, cut and force a stack file. Idempotent: closing and recovery use it.
 
-    A file that another process has mapped cannot be cut on Windows: it keeps zeros at its end, up to a block boundary,
-    until recovery or repair finishes it once more. Raises OSError.
+    A file that another process has mapped cannot be cut on Windows: it keeps zeros at its end, up to a block boundary.
+    Readers see the same frames, `verify` reports the zeros, and `repair` cuts them once no process maps the file.
+    Raises OSError.
     """
     fd = disk.open(path, create=False)
     try:

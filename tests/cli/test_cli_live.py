@@ -45,12 +45,14 @@ class Daemon:
         config.write_text("ipc = false\nmemory_mb = 64\n")
         data.mkdir()
         command = [sys.executable, "-m", "acqstream", "serve", "--config", str(config), "--data", str(data)]
-        self.process = subprocess.Popen([*command, "--endpoint", self.endpoint], stderr=subprocess.PIPE, text=True)
+        self.log = data.with_suffix(".log")
+        with self.log.open("wb") as log:  # nobody reads it meanwhile: a pipe of Windows takes 4 KiB
+            self.process = subprocess.Popen([*command, "--endpoint", self.endpoint], stderr=log)
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.process.communicate()[1]
+            assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
             if verb("status", "--endpoint", self.endpoint, "--timeout", "1").returncode == 0:
                 return
         pytest.fail("the daemon does not answer")
@@ -61,8 +63,7 @@ class Daemon:
         else:
             ended = verb("shutdown", "--endpoint", self.endpoint)
             assert ended.returncode == 0, ended.stderr
-        self.process.communicate(timeout=30)
-        return self.process.returncode
+        return self.process.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     finally:
         if running.process.poll() is None:
             running.process.kill()
-            running.process.communicate()
+            running.process.wait()
 
 
 def test_what_is_simulated_is_on_disk(daemon: Daemon) -> None:

@@ -16,6 +16,7 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from acqstream.daemon import endpoints as endpoints_module
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.endpoints import Endpoints
 from acqstream.errors import ConfigError
@@ -240,3 +241,20 @@ def test_a_machine_that_is_gone_is_noticed_by_the_kernel(first: Endpoints) -> No
         first.producers.disable_monitor()
         monitor.close(0)
     assert found == [10, 5, 3, 25_000]
+
+
+def test_a_port_that_is_released_late_is_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows after a daemon was killed."""
+    old = Endpoints(config_of(tmp_path / "old", "tcp://127.0.0.1:*"))
+    waits: list[float] = []
+
+    def release(seconds: float) -> None:
+        waits.append(seconds)
+        old.close()
+
+    monkeypatch.setattr(endpoints_module, "port_release_s", lambda: 60.0)
+    monkeypatch.setattr("acqstream.daemon.endpoints.time.sleep", release)
+    new = Endpoints(config_of(tmp_path / "new", *old.bound))
+    assert new.bound == old.bound
+    assert waits
+    new.close()

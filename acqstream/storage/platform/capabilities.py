@@ -64,6 +64,15 @@ def has_eventfd() -> bool:
     return hasattr(os, "eventfd")
 
 
+def port_release_s() -> float:
+    """Seconds for which a port may be in use after the process that listened was killed; 0 except on Windows.
+
+    libzmq sets SO_EXCLUSIVEADDRUSE there: the port is free once the connections of the old process are inactive.
+    https://learn.microsoft.com/windows/win32/winsock/using-so-reuseaddr-and-so-exclusiveaddruse
+    """
+    return 5.0 if sys.platform == "win32" else 0.0
+
+
 # Memory and processes.
 
 
