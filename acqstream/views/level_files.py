@@ -146,9 +146,7 @@ class LevelFiles:
         except OSError as error:
             raise StorageError.wrap(error, os.fspath(folder), "cannot move the level into the dataset") from error
         finally:  # also where it was: after DiskFull the level is moved later
-            self._index = AppendFile(self._disk, os.fspath(self.folder / INDEX_NAME), create=False, end=self._index.end)
-            self._reader = NDTiffReader(self.folder, self.folder)
-            self._stacks.reopen(os.fspath(self.folder))
+            self._reopen()
 
     def finish(self) -> None:
         """Publish, and end the stack file; a further frame begins another one. Raises StorageError."""
@@ -164,6 +162,15 @@ class LevelFiles:
             files.callback(self._index.close)
             files.callback(self._reader.close)
             files.callback(self._stacks.close)
+
+    def _reopen(self) -> None:
+        """Open all files again after `close`. Raises StorageError; not DiskFull, after which they would be used."""
+        try:
+            self._index = AppendFile(self._disk, os.fspath(self.folder / INDEX_NAME), create=False, end=self._index.end)
+            self._reader = NDTiffReader(self.folder, self.folder)
+            self._stacks.reopen(os.fspath(self.folder))
+        except DiskFull as error:
+            raise StorageError(error, os.fspath(self.folder), "cannot open the level again") from error
 
     def _roll_over(self) -> None:
         if self._stack is not None:
