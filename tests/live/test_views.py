@@ -43,7 +43,7 @@ def views_of(daemon: DaemonProcess) -> ViewProcessStatus:
 
 def mirror_of(daemon: DaemonProcess, name: str) -> UnfinishedViewStatus | None:
     """The view of a dataset as the daemon's status has it; None when it is complete, or not asked for."""
-    found = [one for one in views_of(daemon).mirrors if one.path.endswith(f"/{name}")]
+    found = [one for one in views_of(daemon).mirrors if Path(one.path).name == name]
     return found[0] if found else None
 
 

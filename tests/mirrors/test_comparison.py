@@ -28,7 +28,7 @@ def compared(run: ViewRun, seen: list[tuple[int, int]] | None = None) -> Compari
 
 
 def block_of(run: ViewRun) -> Path:
-    (block,) = (path for path in run.path.with_name("cells.n5").rglob("*") if str(path).endswith(f"/{BLOCK}"))
+    (block,) = (path for path in run.path.with_name("cells.n5").rglob("*") if path.as_posix().endswith(f"/{BLOCK}"))
     return block
 
 

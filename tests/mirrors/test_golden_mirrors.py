@@ -31,7 +31,7 @@ def copy_of(suffix: str, folder: Path) -> Path:
 def files_of(container: Path) -> dict[str, bytes]:
     """Every file of a mirror, also the one beside an N5 container. Our note is left without what old plans lack."""
     paths = [*container.rglob("*"), *(container.parent.glob("cells.xml") if container.suffix == ".n5" else ())]
-    files = {str(path.relative_to(container.parent)): path.read_bytes() for path in paths if path.is_file()}
+    files = {path.relative_to(container.parent).as_posix(): path.read_bytes() for path in paths if path.is_file()}
     name = NOTES[container.suffix]
     values = json.loads(files[name])
     note = values.get("acqstream", values)

@@ -235,7 +235,7 @@ def places_in(xml: Path) -> int:
 
 def everything(container: Path) -> dict[str, bytes]:
     """All metadata files of a mirror, and its XML file."""
-    found = {str(path.relative_to(container)): path.read_bytes() for path in container.rglob("*.json")}
+    found = {path.relative_to(container).as_posix(): path.read_bytes() for path in container.rglob("*.json")}
     xml = container.with_suffix(".xml")
     return {**found, "xml": xml.read_bytes()} if xml.exists() else found
 

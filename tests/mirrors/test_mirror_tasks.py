@@ -102,7 +102,7 @@ def test_formats_and_the_comparison(tmp_path: Path, runner: TaskRunner, format_n
 def contents(container: Path) -> dict[str, bytes]:
     """All files; names of the container itself are left out."""
     return {
-        str(path.relative_to(container)): path.read_bytes().replace(container.name.encode(), b"")
+        path.relative_to(container).as_posix(): path.read_bytes().replace(container.name.encode(), b"")
         for path in container.rglob("*")
         if path.is_file()
     }
