@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,8 @@ import zmq
 import acqstream
 from acqstream.simulate import pattern
 from acqstream.storage.platform.capabilities import has_terminate_signal
-from tests.live.daemon_process import free_port
+from tests.live.daemon_process import START_S, free_port
+from tests.waiting import FreeSeconds
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +50,8 @@ class Daemon:
             self.process = subprocess.Popen([*command, "--endpoint", self.endpoint], stderr=log)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+        waited = FreeSeconds()
+        while waited.passed() < START_S:
             assert self.process.poll() is None, self.log.read_text(encoding="utf-8")
             if verb("status", "--endpoint", self.endpoint, "--timeout", "1").returncode == 0:
                 return
