@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from acqstream.client.capture_time import parse_received_ns
 from acqstream.client.plain_values import plain
 from acqstream.errors import ProtocolError
 from acqstream.model.pixel_type import SIGNIFICANT_BITS
+from acqstream.storage.platform import wall_clock_ns
 
 AXES_KEY = "Axes"
 ELAPSED_KEY = "ElapsedTime-ms"
@@ -56,7 +56,7 @@ class FrameRecorder:
     def _set_times(self, stored: dict[str, Any]) -> int:
         """Capture time in ns; corrects the elapsed time in `stored`, which is the same for all frames of a sequence."""
         received_ns = parse_received_ns(stored.get("TimeReceivedByCore"))
-        time_ns = time.time_ns() if received_ns is None else received_ns
+        time_ns = wall_clock_ns() if received_ns is None else received_ns
         if self._first_ns is None:
             self._first_ns = time_ns
         if received_ns is not None or ELAPSED_KEY not in stored:

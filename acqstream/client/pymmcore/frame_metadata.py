@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from acqstream.client.capture_time import parse_received_ns
 from acqstream.client.plain_values import plain
 from acqstream.client.pymmcore.axes import AXES_NOTE
+from acqstream.storage.platform import wall_clock_ns
 
 if TYPE_CHECKING:
     from useq import MDAEvent
@@ -55,4 +55,4 @@ def capture_time_ns(meta: Mapping[str, Any]) -> int:
     """Time at which the core received the frame, in ns since 1970; now, where the camera's metadata lack it."""
     camera = meta.get("camera_metadata")
     received_ns = parse_received_ns(camera.get("TimeReceivedByCore")) if camera else None
-    return time.time_ns() if received_ns is None else received_ns
+    return wall_clock_ns() if received_ns is None else received_ns

@@ -12,12 +12,15 @@ if sys.platform == "win32":
     from acqstream.storage.platform import windows_child_process as child_process
     from acqstream.storage.platform import windows_memory_listener as memory_listener
     from acqstream.storage.platform import windows_shared_memory as shared_memory
+    from acqstream.storage.platform.windows_clock import wall_clock_ns
     from acqstream.storage.platform.windows_files import WindowsFiles as Files
     from acqstream.storage.platform.windows_identity import boot_id
     from acqstream.storage.platform.windows_memory import keep_large_blocks, map_private
     from acqstream.storage.platform.windows_secrets import create_private, exposure
     from acqstream.storage.platform.windows_session import STOP_SIGNALS, console_watch, keep_awake
 elif sys.platform == "linux":
+    from time import time_ns as wall_clock_ns
+
     from acqstream.storage.platform import linux_child_process as child_process
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import linux_shared_memory as shared_memory
@@ -28,6 +31,8 @@ elif sys.platform == "linux":
     from acqstream.storage.platform.posix_session import STOP_SIGNALS, console_watch, keep_awake
 else:
     # Of these three subjects macOS uses the modules of Linux, which report what it lacks.
+    from time import time_ns as wall_clock_ns
+
     from acqstream.storage.platform import linux_child_process as child_process
     from acqstream.storage.platform import linux_memory_listener as memory_listener
     from acqstream.storage.platform import linux_shared_memory as shared_memory
@@ -54,4 +59,5 @@ __all__ = [
     "map_private",
     "memory_listener",
     "shared_memory",
+    "wall_clock_ns",
 ]

@@ -16,6 +16,7 @@ from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
 from acqstream.storage.platform.posix_files import FileStatus
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
+from acqstream.storage.platform.windows_clock import nanoseconds_of
 from acqstream.storage.platform.windows_errors import END_OF_FILE, LOCKED, NO_MORE_DATA, UNSUPPORTED, windows_error
 from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
 
@@ -24,7 +25,6 @@ _MAX_CALL_BYTES = 2**30  # lengths have 32 bits
 _LOCK_OFFSET = 2**62  # locks of Windows are mandatory: this byte is never read or written
 _MAX_PATH = 32768
 _MAX_RANGES = 512  # answered in one call
-_1601_TO_1970 = 116_444_736_000_000_000  # in steps of 100 ns
 
 
 class WindowsFiles:
@@ -146,12 +146,11 @@ class WindowsFiles:
         if not kernel32().GetFileInformationByHandleEx(fd, types.FILE_ID, byref(identity), sizeof(identity)):
             # A file system with identities of 64 bits only.
             identity = types.FileIdentity(found.volume, found.index_low | found.index_high << 32, 0)
-        changed = (found.write_low | found.write_high << 32) - _1601_TO_1970
         return FileStatus(
             (identity.volume, identity.low | identity.high << 64),
             is_regular=not found.attributes & types.ATTRIBUTE_DIRECTORY,
             size=found.size_low | found.size_high << 32,
-            modified_ns=changed * 100,
+            modified_ns=nanoseconds_of(found.write_low | found.write_high << 32),
         )
 
     def path_status(self, path: str) -> FileStatus:

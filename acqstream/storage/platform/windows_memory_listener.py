@@ -25,6 +25,7 @@ from acqstream.storage.platform.windows_api import (
     kernel32,
     open_process,
 )
+from acqstream.storage.platform.windows_clock import file_time
 from acqstream.storage.platform.windows_errors import windows_error
 from acqstream.storage.platform.windows_shared_memory import (
     FILE_MAP_READ,
@@ -74,13 +75,6 @@ def _packed(end: tuple[str, int]) -> tuple[bytes, bytes]:
     return socket.inet_aton(end[0]), struct.pack(">H", end[1])
 
 
-def _system_time() -> int:
-    """Return the time as a FILETIME: 100 ns since 1601."""
-    now = c_uint64()
-    kernel32().GetSystemTimePreciseAsFileTime(byref(now))
-    return now.value
-
-
 # The daemon's side.
 
 
@@ -89,7 +83,7 @@ class MemoryPeer:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self._accepted_at = _system_time()
+        self._accepted_at = file_time()
         self._pending = b""
 
     def refusal(self) -> str:
