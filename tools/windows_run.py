@@ -23,6 +23,7 @@ ALL_TIMEOUT_S = 4 * 3600
 # No xdist: its workers would take longer to start than most groups run.
 PYTEST = ("-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider")
 QUICK = ("-m", "not slow")
+LEFT_BEHIND_S = 10.0  # a process that a test left behind keeps the pipe open, and is ended then
 NO_TESTS = 5  # pytest's exit code if every test was deselected
 
 
@@ -91,21 +92,30 @@ def _run(bench: Bench, arguments: list[str], deadline: float) -> tuple[int, str]
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        is_late = threading.Event()
+        is_late, is_read = threading.Event(), threading.Event()
 
         def end() -> None:
             is_late.set()
             process.kill()
             bench.stop()  # its children keep the pipe open
 
+        def release() -> None:
+            process.wait()
+            if not is_read.wait(LEFT_BEHIND_S):
+                bench.stop()
+
         timer = threading.Timer(max(deadline - time.monotonic(), 0.0), end)
         timer.start()
+        releaser = threading.Thread(target=release, name="release-pipe")
+        releaser.start()
         try:
             for line in process.stdout:
                 print(line, end="", flush=True)
                 last = line.strip() or last
         finally:
             timer.cancel()
+            is_read.set()
+            releaser.join()  # it must not end the next run
     if is_late.is_set():
         return EXIT_TIMED_OUT, "no time left"
     return process.returncode, last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
@@ -94,3 +95,15 @@ def test_a_run_that_does_not_end_is_ended(stopped, tmp_path, monkeypatch):
 def test_a_group_that_crashes_is_reported_with_its_last_line(capfd):
     assert windows_run._report({"log": (3, "1 failed: x hung, the run ends here"), "cli": (5, "")}) == 3
     assert "tests/log: 1 failed, exit code 3: 1 failed: x hung" in capfd.readouterr().out
+
+
+def test_a_process_that_is_left_behind_costs_no_other_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(windows_run, "LEFT_BEHIND_S", 0.01)
+    program = f"""
+import pathlib, subprocess, sys
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(left.pid))
+print("3 passed", flush=True)
+"""
+    bench = Bench([sys.executable, "-c", program], {}, lambda: os.kill(int((tmp_path / "pid").read_text()), 9))
+    assert windows_run._run(bench, [], time.monotonic() + 100) == (0, "3 passed")
