@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
+
 MOST_TRIES = 100
 MIB = 2**20
 VOLUME = "ACQSTREAM_TEST_VOLUME"
@@ -54,7 +56,15 @@ def small_volume(place: Path, size_mb: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        until(lambda: _is_removed(folder), "no program has a file of it open")
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
         shutil.rmtree(folder)
+    except PermissionError:  # a process that was ended has not closed its files yet
+        return False
+    return True
 
 
 def fill(folder: Path, leave_bytes: int) -> Path:
