@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,8 @@ def test_a_peer_stores_every_frame_and_is_forced(name: str, tmp_path: Path, monk
     if reason := PEERS[name].absent():
         pytest.skip(reason)
     forced: list[str] = []
-    monkeypatch.setattr(peers, "_sync", lambda path, flags: forced.append(os.fspath(path)))
+    monkeypatch.setattr(peers, "_sync", forced.append)
+    monkeypatch.setattr(peers, "FILES", SimpleNamespace(sync_directory=forced.append))
     workload = Workload((32, 48), "uint16", FRAMES)
     measured = peers.write_frames(name, tmp_path, workload)
     assert measured.frames == FRAMES

@@ -29,7 +29,10 @@ SIZE_BYTES = 2**31  # sparse; more than the daemon keeps free
 RUNS_AT_ONCE = 2
 LATEST_S = 0.6
 LATEST_AFTER_COMMIT_S = 0.006
-BUFFERED = "import os; del os.O_DIRECT"
+BUFFERED = """
+from acqstream.storage.platform import linux_files, posix_files
+linux_files.LinuxFiles._direct_flag = posix_files.PosixFiles._direct_flag
+"""
 """With it the daemon's writes go through the page cache, and are lost in a cut unless they were forced."""
 
 

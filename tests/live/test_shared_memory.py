@@ -286,7 +286,8 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     until(lambda: state_of(path)["state"] == "INTERRUPTED", "it is interrupted")
     until(lambda: not handles(daemon.pid), "the memory is unmapped")
 
-    assert {one.name for one in daemon.runtime.iterdir()} == {f"{daemon.port}.sock", f"{daemon.port}.memory"}
+    files = {f"{daemon.port}.{kind}" for kind in ("sock", "memory", "shutdown")}
+    assert {one.name for one in daemon.runtime.iterdir()} == files
     assert (daemon.runtime / f"{daemon.port}.memory").stat().st_mode & 0o777 == 0o660
     daemon.kill()
     daemon.start()  # on the sockets that the killed one left
@@ -351,7 +352,8 @@ def test_without_a_way_to_the_memory_frames_go_by_socket(tmp_path: Path) -> None
 
 def test_a_daemon_that_takes_none(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", shared_memory=False) as daemon:
-        assert [one.name for one in daemon.runtime.iterdir()] == [f"{daemon.port}.sock"]
+        files = {f"{daemon.port}.{kind}" for kind in ("sock", "shutdown")}
+        assert {one.name for one in daemon.runtime.iterdir()} == files
         with acqstream.create("cells", endpoint=daemon.endpoint) as run:
             run.put(image_of(0, LARGE), time=0)
             assert "takes no shared memory" in run.transport_why
