@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acqstream.errors import StorageError
-from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.mirrors import mirror_view
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
@@ -199,13 +199,14 @@ def test_what_a_killed_removal_has_left_is_not_taken_for_the_mirror(
 
 
 class ForgetfulDisk(UnforcedDisk):
-    """A disk that finds no space for the data it had taken: one sync fails, and the data are zeros from then on."""
+    """A disk that finds no space for data it had taken: one sync fails, and what was not forced before is zeros."""
 
     def __init__(self, name: str, nth: int) -> None:
         super().__init__()
         self._name = name
         self._remaining = nth
         self._paths: dict[int, str] = {}
+        self._unforced: list[tuple[int, int]] = []  # offset and length; append and copy are atomic
         self.has_failed = False
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
@@ -213,13 +214,20 @@ class ForgetfulDisk(UnforcedDisk):
         self._paths[fd] = path
         return fd
 
+    def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
+        if self._paths[fd].endswith(self._name):
+            self._unforced.append((offset, sum(map(len, buffers))))
+        return super().pwritev(fd, buffers, offset)
+
     def fdatasync(self, fd: int) -> None:
         if not self._paths[fd].endswith(self._name) or self.has_failed:
             return
+        written, self._unforced = self._unforced, []
         self._remaining -= 1
         if not self._remaining:
             self.has_failed = True
-            self.pwritev(fd, [bytes(self.size(fd) - HEADER_BYTES)], HEADER_BYTES)
+            for offset, length in written:
+                super().pwritev(fd, [bytes(length)], offset)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
