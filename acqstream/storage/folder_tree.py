@@ -115,7 +115,7 @@ class FolderTree:
             pass  # from an earlier run; if it is a file, writing into it raises
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot create the folder") from error
-        parent = path.rpartition("/")[0] or "/"
+        parent = os.path.dirname(path) or os.curdir
         self._unsynced.add(parent)  # also of an existing folder: its creator may not have forced the name
         self._existing.add(path)
 

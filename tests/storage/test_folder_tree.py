@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_names_are_forced_by_sync_and_contents_before(tmp_path):
     assert forced == {tmp_path.name, "root", "a"}
     tree.sync()
     assert len(disk.of("sync_directory")) == 3
+
+
+def test_the_folder_above_a_root_that_is_a_bare_name_is_forced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    disk = ScriptedDisk()
+    tree = FolderTree("root", disk)
+    tree.folder(())
+    tree.sync()
+    assert [call.name for call in disk.of("sync_directory")] == [os.curdir]
 
 
 def test_what_could_not_be_forced_is_forced_the_next_time(tmp_path):
