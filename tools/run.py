@@ -12,7 +12,7 @@ a second one, `.venv-webknossos`, of what requirements/webknossos.txt pins. Both
 come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py). Standard library only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
-5 packages could not be installed, 130 interrupted.
+5 packages could not be installed, 6 too little space for the tests, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,12 +57,14 @@ NEWER_NAMES = ("python3.14", "python3.13", "python3.12", "python3.11")
 EXIT_USAGE = 2
 EXIT_PYTHON_TOO_OLD = 3
 EXIT_NO_VENV = 4
+EXIT_DISK_FULL = 6
 EXIT_INTERRUPTED = 130
 
 VENV_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 CHECK_TIMEOUT_S = 900
 TEST_TIMEOUT_S = 3600
+MIN_FREE_BYTES = 4_000_000_000  # the tests' daemons refuse frames on a disk that has little left
 # One more than there are processors: many tests wait. Who runs what: tests/file_scheduling.py. A later -n 0 prevails.
 IN_PARALLEL = ("-n", str(min(1 + (os.cpu_count() or 1), 8)), "--no-loadscope-reorder")
 DEMO_TIMEOUT_S = 300
@@ -222,6 +225,7 @@ def run_tests(arguments: list[str]) -> int:
     Windows-like disk first; if they fail, the others run too, and the exit code is theirs or that."""
     if QUICK in arguments:
         return run_quick_tests([argument for argument in arguments if argument != QUICK])
+    check_space(Path(tempfile.gettempdir()))
     with ThreadPoolExecutor(1) as pool:
         webknossos = pool.submit(ensure_webknossos)  # it waits for the network mostly
         python = ensure_environment()
@@ -231,6 +235,13 @@ def run_tests(arguments: list[str]) -> int:
     say("pytest:")
     # Most of the tests wait for processes, disks and patience: two at a time take half as long.
     return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S) or windows_code
+
+
+def check_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        text = f"the tests need {MIN_FREE_BYTES / 1e9:.0f} GB of free space in {folder}; it has {free / 1e9:.1f} GB"
+        raise StepFailed(f"{text}. Another folder: the variable TMPDIR", EXIT_DISK_FULL)
 
 
 def run_windows_like_tests(python: Path) -> int:

@@ -51,3 +51,10 @@ def test_a_choice_of_tests_runs_once(codes: list[int], capfd: pytest.CaptureFixt
     codes[0] = 1
     assert run.run_tests(["tests/log"]) == 0
     assert "Windows-like" not in capfd.readouterr().out
+
+
+def test_a_disk_that_is_nearly_full_is_named_at_once(codes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MIN_FREE_BYTES", sys.maxsize)
+    with pytest.raises(steps.StepFailed, match=r"need .* GB of free space in .*; it has .* GB") as failure:
+        run.run_tests([])
+    assert failure.value.exit_code == run.EXIT_DISK_FULL
