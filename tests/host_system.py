@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -53,6 +54,16 @@ def make_link(path: Path, target: Path) -> None:
         pytest.skip("Wine makes no symbolic links")
 
 
+def remove_folder_in_use(path: Path) -> None:
+    """Remove a folder with files that are open; skips the test where their names stay until they are closed."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        if sys.platform != "win32":
+            raise
+        pytest.skip(f"names of open files stay, as before Windows 10 1809 and under Wine: {error}")
+
+
 def lacks_space_ahead() -> bool:
     """True if files cannot reserve space after their end in the folder for temporary files."""
     disk = LocalDisk()
@@ -64,6 +75,22 @@ def lacks_space_ahead() -> bool:
             disk.close(fd)
 
 
+def keeps_names_of_open_files() -> bool:
+    """True if the name of a removed file stays until the file is closed (Wine; Windows on a share or an old disk)."""
+    disk = LocalDisk()
+    with tempfile.TemporaryDirectory() as name:
+        path = f"{name}/probe"
+        fd = disk.open(path, create=True)
+        try:
+            disk.unlink(path)
+            return bool(os.listdir(name))
+        finally:
+            disk.close(fd)
+
+
+needs_names_to_go = pytest.mark.skipif(
+    sys.platform == "win32" and keeps_names_of_open_files(), reason="names of open files stay until they are closed"
+)
 needs_a_real_disk = pytest.mark.skipif(
     sys.platform == "win32" and lacks_space_ahead(), reason="Wine has neither reserved space nor direct I/O"
 )

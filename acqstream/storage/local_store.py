@@ -13,6 +13,7 @@ from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
+from acqstream.storage.platform import own_error
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
 from acqstream.storage.unforced_files import UnforcedFiles
@@ -170,10 +171,11 @@ class LocalStore:
         try:
             with os.scandir(place) as entries:
                 return [entry for entry in entries if not entry.name.endswith(TEMPORARY_SUFFIX)]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
         except OSError as error:
-            raise StorageError.wrap(error, str(place), "list the folder") from error
+            own = own_error(error)
+            if isinstance(own, FileNotFoundError | NotADirectoryError):
+                return []
+            raise StorageError.wrap(own, str(place), "list the folder") from error
 
     def _open_or_create(self, folder: str, path: str) -> int:
         try:

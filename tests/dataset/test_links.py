@@ -16,6 +16,7 @@ from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.registry import chunk_format
 from acqstream.storage.read_place import place_of
+from tests.host_system import make_link
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # format, container, array in it, and what a stranger makes a link
@@ -48,7 +49,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Pat
     away = tmp_path / "elsewhere" / link.name
     away.parent.mkdir()
     link.rename(away)
-    link.symlink_to(away)
+    make_link(link, away)
     return kind, copy / array, link, away
 
 
@@ -73,10 +74,10 @@ def test_links_that_stay_inside_and_a_linked_top_are_harmless(case: tuple[str, P
     inner.mkdir()
     away.rename(inner / away.name)
     link.unlink()
-    link.symlink_to(os.path.relpath(inner / away.name, link.parent))
+    make_link(link, Path(os.path.relpath(inner / away.name, link.parent)))
     moved = top.with_name("moved")
     top.rename(moved)
-    top.symlink_to(moved)
+    make_link(top, moved)
     for one, other in zip(read_all(path), expected, strict=True):
         assert np.array_equal(one, other)
 
@@ -97,7 +98,7 @@ def test_an_array_sent_to_another_process_keeps_its_boundary(tmp_path: Path) -> 
     copy = Path(shutil.copytree(GOLDEN / "n5" / "multiscale_bdv.n5", tmp_path / "mine.n5"))
     block = copy / "setup0" / "timepoint0" / "s0" / "0" / "0" / "0"
     block.rename(tmp_path / "0")
-    block.symlink_to(tmp_path / "0")
+    make_link(block, tmp_path / "0")
     for follows in (False, True):
         with acqstream.open(copy, follow_links=follows) as dataset:
             source = dataset.levels[0].source

@@ -15,9 +15,10 @@ from tests.storage.scripted_disk import ScriptedDisk
 
 def test_folders_are_made_once(tmp_path):
     disk = ScriptedDisk()
-    tree = FolderTree(str(tmp_path / "root"), disk)
-    assert tree.folder(("a", "b")) == f"{tmp_path}/root/a/b"
-    assert tree.folder(("a", "c")) == f"{tmp_path}/root/a/c"
+    root = str(tmp_path / "root")
+    tree = FolderTree(root, disk)
+    assert tree.folder(("a", "b")) == f"{root}/a/b"
+    assert tree.folder(("a", "c")) == f"{root}/a/c"
     assert len(disk.of("mkdir")) == 4
     tree.folder(("a", "b"))
     assert len(disk.of("mkdir")) == 4

@@ -5,6 +5,7 @@ import gc
 import mmap
 import os
 import platform
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from acqstream.storage.memory import PageMemory
 MIB = 2**20
 LENGTHS = [4096, 5000, 2 * MIB, 5 * MIB + 4096]
 
+not_windows = pytest.mark.skipif(
+    sys.platform == "win32", reason="asks the kernel of Linux; sections of Windows: test_windows_shared_memory.py"
+)
 shares = pytest.mark.skipif(not PageMemory(4096, shared=True).descriptor, reason="no memory is shared on this system")
 
 
@@ -44,6 +48,7 @@ def test_another_process_sees_what_is_written(length: int) -> None:
 
 
 @shares
+@not_windows
 def test_nobody_resizes_it_or_writes_to_it() -> None:
     memory = PageMemory(2 * MIB, shared=True)
     assert memory.descriptor is not None
@@ -57,6 +62,7 @@ def test_nobody_resizes_it_or_writes_to_it() -> None:
 
 
 @shares
+@not_windows
 @pytest.mark.parametrize("length", [4096, 4 * MIB])
 def test_it_lives_as_long_as_its_views_and_no_longer(length: int) -> None:
     memory = PageMemory(length, shared=True)
@@ -84,12 +90,15 @@ def is_mapped(inode: int) -> bool:
 
 
 @shares
+@not_windows
 def test_a_large_one_begins_where_a_huge_page_can() -> None:
     memory = PageMemory(4 * MIB, shared=True)
     assert np.frombuffer(memory.view, np.uint8).ctypes.data % (2 * MIB) == 0
 
 
-@pytest.mark.parametrize("why", ["no memfd", "machine", "refused"])
+@pytest.mark.parametrize(
+    "why", [pytest.param("no memfd", marks=not_windows), "machine", pytest.param("refused", marks=not_windows)]
+)
 def test_where_it_cannot_be_shared_it_is_private(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     def refuse(_descriptor: int, _length: int) -> None:
         raise OSError(12, "Cannot allocate memory")
@@ -113,7 +122,7 @@ def shared_descriptors() -> set[str]:
     """Descriptors of shared memory alone: threads of other tests open and close files at any time."""
     folder = Path("/proc/self/fd")
     found: set[str] = set()
-    for name in os.listdir(folder) if folder.exists() else ():
+    for name in os.listdir(folder) if sys.platform == "linux" else ():
         with contextlib.suppress(FileNotFoundError):  # closed since it was listed
             if "memfd:acqstream" in os.readlink(folder / name):
                 found.add(name)

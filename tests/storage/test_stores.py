@@ -20,6 +20,7 @@ from acqstream.storage.own_names_disk import OwnNamesDisk, remove_temporaries
 from acqstream.storage.remote_path import RemotePath
 from acqstream.storage.store import Store, require
 from tests.dataset.web_server import serving
+from tests.host_system import make_link
 from tests.storage.scripted_disk import ANY, ScriptedDisk
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -261,8 +262,8 @@ class TestLocalStore:
     def test_links_out_of_the_folder_are_refused(self, store: LocalStore, tmp_path: Path) -> None:
         (tmp_path / "secret").write_bytes(b"secret")
         store.put("a/own", [b"own"])
-        (store.root / "a" / "out").symlink_to(tmp_path / "secret")
-        (store.root / "a" / "in").symlink_to("own")
+        make_link(store.root / "a" / "out", tmp_path / "secret")
+        make_link(store.root / "a" / "in", Path("own"))
         assert store.get("a/in") == b"own"
         with pytest.raises(UnsupportedFeature, match="out of the dataset"):
             store.get("a/out")

@@ -9,6 +9,7 @@ import pytest
 
 from acqstream.storage import whole_file
 from acqstream.storage.whole_file import WholeFiles
+from tests.host_system import needs_a_real_disk
 from tests.storage.scripted_disk import ScriptedDisk
 
 STEP = 4096
@@ -25,7 +26,7 @@ def content_of(*lengths: int) -> list[bytes | memoryview]:
     return [parts[0], *(memoryview(part) for part in parts[1:])]
 
 
-@pytest.mark.parametrize("can_direct", [True, False])
+@pytest.mark.parametrize("can_direct", [pytest.param(True, marks=needs_a_real_disk), False])
 @pytest.mark.parametrize(
     "lengths", [(16, 8 * STEP), (16, 8 * STEP - 16), (5, 0, 3 * STEP, 7), (STEP - 1,), (2 * STEP,)]
 )
@@ -52,6 +53,7 @@ def test_short_writes_are_gone_on_with(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == content[0]
 
 
+@needs_a_real_disk
 def test_a_disk_that_refuses_only_the_write_gets_it_buffered(tmp_path: Path) -> None:
     disk = ScriptedDisk()
     disk.fail("pwritev", code=errno.EINVAL)
@@ -65,7 +67,7 @@ def test_a_hole_behind_the_content(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == bytes(content_of(3 * STEP)[0]).ljust(10 * STEP, b"\0")
 
 
-@pytest.mark.parametrize("kind", ["create", "reserve", "pwritev", "fdatasync"])
+@pytest.mark.parametrize("kind", ["create", pytest.param("reserve", marks=needs_a_real_disk), "pwritev", "fdatasync"])
 def test_errors_are_told(tmp_path: Path, kind: str) -> None:
     disk = ScriptedDisk()
     disk.fail(kind, code=errno.ENOSPC)

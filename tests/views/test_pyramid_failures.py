@@ -26,6 +26,7 @@ from acqstream.views.checkpoint import mark_begun, read_checkpoint, view_folder
 from acqstream.views.pyramid_tree import PyramidTree
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
+from tests.host_system import needs_names_to_go
 from tests.log.make_frames import Frame, frame_of
 from tests.storage.scripted_disk import ScriptedDisk
 from tests.views.pyramid_cases import (
@@ -208,6 +209,7 @@ def test_a_mapped_stack_file_of_a_level_keeps_its_end(cells: Path, caplog: pytes
     assert "a program has mapped it" in caplog.text
 
 
+@needs_names_to_go
 def test_levels_that_a_program_reads_are_replaced(cells: Path) -> None:
     finish(pyramid_of(cells))
     disk = ScriptedDisk()

@@ -259,6 +259,8 @@ def test_levels_of_another_program_are_replaced_only_when_asked_for(tmp_path: Pa
         readers = open_readers(folder)
         for reader, tiles in zip(readers, right, strict=False):
             assert dict(_contents(reader)) == tiles
+        for reader in readers:
+            reader.close()
     assert finish(pyramid_of(folder)).progress().from_stack == 0
     full = folder / "Full resolution"
     assert all(path.read_bytes() == content for path, content in before.items() if full in path.parents)

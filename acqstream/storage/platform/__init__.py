@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from acqstream.storage.platform.windows_errors import own_error
+
 if sys.platform == "win32":
     from acqstream.storage.platform import windows_child_process as child_process
     from acqstream.storage.platform import windows_memory_listener as memory_listener
@@ -58,6 +60,7 @@ __all__ = [
     "keep_large_blocks",
     "map_private",
     "memory_listener",
+    "own_error",
     "shared_memory",
     "wall_clock_ns",
 ]

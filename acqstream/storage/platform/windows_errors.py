@@ -68,6 +68,12 @@ def windows_error(code: int, path: str | None = None, detail: str = "") -> OSErr
     return OSError(number, text, path) if path is not None else OSError(number, text)
 
 
+def own_error(error: OSError) -> OSError:
+    """An error of Python's own calls with the errno that `windows_error` gives its code; elsewhere as it is."""
+    code = getattr(error, "winerror", None)
+    return windows_error(code, error.filename) if code else error
+
+
 def until_free(
     attempt: Callable[[], tuple[_T, int]],
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ def test_a_frame_in_a_hole_is_doubted(tmp_path: Path) -> None:
     overwrite(path, 0, content[:start])
     overwrite(path, end, content[end:])
     found = salvage(path)
-    if allocated_bytes(path) >= len(content):
+    if sys.platform == "win32" or allocated_bytes(path) >= len(content):  # only files that are marked have holes there
         pytest.skip("no sparse files here")
     assert times(found) == [0, 1, 2]
     assert ["hole" in page.doubt for page in found.pages] == [False, True, False]

@@ -8,7 +8,7 @@ import pytest
 
 from acqstream.errors import DiskFull, StorageError
 from acqstream.storage.platform import windows_errors
-from acqstream.storage.platform.windows_errors import IN_USE, until_free, windows_error
+from acqstream.storage.platform.windows_errors import IN_USE, own_error, until_free, windows_error
 
 FULL = [39, 112, 1295]
 OF_THE_DEVICE = [21, 23, 31, 433, 483, 1117, 1167, 1392]
@@ -50,6 +50,14 @@ def test_a_lost_device_or_share_never_passes_for_missing_direct_io(code: int) ->
     error = windows_error(code)
     assert error.errno == errno.EIO
     assert not isinstance(StorageError.wrap(error, "file", "cannot write"), DiskFull)
+
+
+def test_an_error_of_python_has_the_number_that_its_code_has_here() -> None:
+    error = OSError(errno.EINVAL, "Invalid name", "a|b")
+    assert own_error(error) is error
+    vars(error)["winerror"] = 123
+    assert isinstance(own_error(error), FileNotFoundError)
+    assert own_error(error).filename == "a|b"
 
 
 def test_no_code_has_two_meanings() -> None:
