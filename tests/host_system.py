@@ -47,7 +47,7 @@ def make_pipe_file(path: Path) -> None:
 def make_link(path: Path, target: Path) -> None:
     """A symbolic link; skips the test where this user cannot make one, and under Wine 8, which reports success only."""
     try:
-        path.symlink_to(target)
+        path.symlink_to(target, target_is_directory=(path.parent / target).is_dir())
     except OSError as error:
         pytest.skip(f"no symbolic links: {error}")
     if not path.is_symlink():

@@ -64,7 +64,7 @@ def test_recovery_ends_and_names_the_file(folder: Path, name: str, kind: str) ->
         return
     with pytest.raises((CorruptDataset, acqstream.errors.StorageError)) as caught:
         recover(folder)
-    assert str(folder / name) in str(caught.value)
+    assert str(folder / name) in str(caught.value).replace("\\\\", "\\")  # an OSError shows backslashes twice
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

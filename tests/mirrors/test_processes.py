@@ -100,7 +100,7 @@ def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Pat
     with subprocess.Popen(mirror_command(cells, "--processes", "2")) as first:
         helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
         wait_for_parts(cells, first)
-        os.kill(first.pid, signal.SIGKILL)
+        first.kill()
     held.unlink()
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     done = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 
@@ -204,7 +203,7 @@ def test_a_daemon_that_dies_ends_the_run_within_the_patience(core, own_daemon, d
     def kill():
         while not delivered and not ended.wait(0.01):
             pass
-        own_daemon.process.send_signal(signal.SIGKILL)
+        own_daemon.process.kill()
         killed_at.append(time.monotonic())
 
     killer = threading.Thread(target=kill)

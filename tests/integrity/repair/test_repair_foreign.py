@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -238,7 +237,7 @@ def test_a_killed_reference_writer(tmp_path: Path, frames: int) -> None:
         assert writer.stdout is not None
         for line in writer.stdout:
             if line.split()[-1] == str(frames):
-                writer.send_signal(signal.SIGKILL)
+                writer.kill()
                 break
         written = frames + 1 + sum(line.endswith("\n") for line in writer.stdout)
     (folder,) = tmp_path.iterdir()
