@@ -88,6 +88,12 @@ def keeps_names_of_open_files() -> bool:
             disk.close(fd)
 
 
+def is_wine() -> bool:
+    """https://wiki.winehq.org/Developer_FAQ: only Wine's ntdll tells a version of Wine."""
+    return sys.platform == "win32" and hasattr(vars(ctypes)["WinDLL"]("ntdll"), "wine_get_version")
+
+
+needs_sockets_to_close = pytest.mark.skipif(is_wine(), reason="Wine leaves the sockets of a killed process open")
 needs_names_to_go = pytest.mark.skipif(
     sys.platform == "win32" and keeps_names_of_open_files(), reason="names of open files stay until they are closed"
 )

@@ -16,6 +16,7 @@ import acqstream
 from acqstream.errors import DaemonUnavailable, WriterBehind
 from acqstream.log.journal import JOURNAL_NAME, decode_journal_header
 from acqstream.model.state import AcquisitionState
+from tests.host_system import needs_sockets_to_close
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.stored import check_frames, image_of, state_of
@@ -119,6 +120,7 @@ def test_five_kills(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, 5, seed)
 
 
+@needs_sockets_to_close
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
 @pytest.mark.parametrize("seed", [SEED])

@@ -22,6 +22,7 @@ from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.log import journal
 from acqstream.log.journal_file import read_journal
+from tests.host_system import needs_sockets_to_close
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, state_of
@@ -84,7 +85,9 @@ class Restarts:
 
 @pytest.mark.timeout_s(120)
 @pytest.mark.parametrize("transport", ["tcp", "ipc", "shm"])
-@pytest.mark.parametrize(("ending", "times"), [("stop", 2), pytest.param("kill", 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("ending", "times"), [("stop", 2), pytest.param("kill", 20, marks=[pytest.mark.slow, needs_sockets_to_close])]
+)
 def test_a_run_outlives_its_daemon(tmp_path: Path, transport: str, ending: str, times: int) -> None:
     count = FRAMES_A_KILL * times
     chance = random.Random(f"{transport}{ending}{times}")
@@ -265,6 +268,7 @@ def test_a_client_from_the_page_outlives_the_daemon(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout_s(120)
+@needs_sockets_to_close
 @pytest.mark.parametrize(
     ("kills", "grace_s"), [(3, 0.1), *(pytest.param(10, grace_s, marks=pytest.mark.slow) for grace_s in (0.1, 60.0))]
 )
