@@ -6,12 +6,13 @@ key gets no answer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import zmq
-from zmq.auth import load_certificate
-from zmq.auth.thread import ThreadAuthenticator
+from zmq.auth import Authenticator, load_certificate
 
 from acqstream.errors import AcqStreamError, ConfigError, CorruptDataset
 from acqstream.storage.json_file import read_small_file
@@ -37,13 +38,21 @@ class ClientAccess:
             )
         self._public, self._secret = _load_server_key(server_key)
         self._authenticator = _Authenticator(client_keys, context)
+        self._end, self._seen_end = _pair(context)
+        self._thread = threading.Thread(target=self._answer, name="client-access", daemon=True)
 
     def start(self) -> None:
+        """Raises ZMQError if another part of this context answers already."""
         self._authenticator.start()
-        self._authenticator.thread.name = "client-access"
+        self._thread.start()
 
     def stop(self) -> None:
+        if self._thread.is_alive():
+            self._end.send(b"")
+            self._thread.join()
         self._authenticator.stop()
+        self._end.close()
+        self._seen_end.close()
 
     def secure(self, socket: zmq.Socket[bytes]) -> None:
         """Require a known key of clients of all endpoints that `socket` binds from here on."""
@@ -53,8 +62,17 @@ class ClientAccess:
         socket.zap_domain = ZAP_DOMAIN
         socket.zap_enforce_domain = 1  # without a handler libzmq would admit every client
 
+    def _answer(self) -> None:
+        # asyncio waits for no socket here: its usual loop on Windows cannot wait for ZeroMQ.
+        questions, poller = self._authenticator.zap_socket, zmq.Poller()
+        for socket in (questions, self._seen_end):
+            poller.register(socket, zmq.POLLIN)
+        with asyncio.Runner() as runner:
+            while self._seen_end not in dict(poller.poll()):
+                runner.run(self._authenticator.handle_zap_message(questions.recv_multipart()))
 
-class _Authenticator(ThreadAuthenticator):
+
+class _Authenticator(Authenticator):
     """Looks up keys in a folder, and logs the clients that it denies."""
 
     def __init__(self, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -83,6 +101,15 @@ class _Authenticator(ThreadAuthenticator):
             except (AcqStreamError, OSError, ValueError) as error:
                 logger.warning("cannot read client key %s: %s", path, error)
         return keys
+
+
+def _pair(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """Two sockets that are connected."""
+    first, second = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    endpoint = f"inproc://client-access-{id(first)}"
+    first.bind(endpoint)
+    second.connect(endpoint)
+    return first, second
 
 
 def _load_server_key(path: Path) -> tuple[bytes, bytes]:
