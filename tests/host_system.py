@@ -94,6 +94,7 @@ def is_wine() -> bool:
 
 
 needs_sockets_to_close = pytest.mark.skipif(is_wine(), reason="Wine leaves the sockets of a killed process open")
+needs_small_processes = pytest.mark.skipif(is_wine(), reason="a process under Wine has 100 MiB more from its start")
 needs_names_to_go = pytest.mark.skipif(
     sys.platform == "win32" and keeps_names_of_open_files(), reason="names of open files stay until they are closed"
 )

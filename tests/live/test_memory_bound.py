@@ -13,6 +13,7 @@ from acqstream.errors import ProtocolError
 from acqstream.integrity.verification.dataset_check import verify
 from acqstream.log.journal import JOURNAL_NAME
 from acqstream.model.frame_header import MAX_NUMBER
+from tests.host_system import needs_small_processes
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
 from tests.waiting import until
@@ -53,7 +54,7 @@ def test_a_long_gap_takes_no_memory_and_no_disk(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout_s(180)
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=needs_small_processes)])
 def test_a_gigabyte_of_small_frames(tmp_path: Path, transport: Literal["tcp", "shm"]) -> None:
     images = [image_of(number, FRAME) for number in range(10)]
     with DaemonProcess(tmp_path / "data", memory_mb=BUDGET_MB) as daemon:
