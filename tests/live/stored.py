@@ -14,6 +14,7 @@ import numpy as np
 
 import acqstream
 from acqstream.simulate import pattern
+from acqstream.storage.json_file import read_small_file
 
 Shape = tuple[int, ...]
 
@@ -28,8 +29,8 @@ def image_of(number: int, shape: Shape) -> np.ndarray:
 
 
 def state_of(path: Path | str) -> dict[str, Any]:
-    """acqstream.json of a dataset."""
-    content: dict[str, Any] = json.loads((Path(path) / "acqstream.json").read_bytes())
+    """acqstream.json of a dataset, which may be replaced meanwhile: on Windows `open` would be refused then."""
+    content: dict[str, Any] = json.loads(read_small_file(Path(path) / "acqstream.json"))
     return content
 
 

@@ -188,7 +188,7 @@ def test_a_producer_started_again_goes_on_by_name(tmp_path: Path) -> None:
         with pytest.raises(acqstream.AcquisitionRefused, match="another producer"):
             acqstream.create("cells", endpoint=daemon.endpoint, resume=True, patience_s=2)
         vanish(first)
-        until(lambda: "INTERRUPTED" in (daemon.data / "cells" / "acqstream.json").read_text(), "it is interrupted")
+        until(lambda: state_of(daemon.data / "cells")["state"] == "INTERRUPTED", "it is interrupted")
 
         with acqstream.create("cells", endpoint=daemon.endpoint, resume=True) as second:
             assert second.next == 22

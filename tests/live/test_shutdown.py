@@ -32,7 +32,7 @@ def key_path(daemon: DaemonProcess) -> Path:
 
 def test_the_daemon_finishes_what_runs_and_ends_with_0(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path / "data").start()
-    run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=1.0)
+    run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=5.0)
     run.put(IMAGE, time=0)
     until(lambda: run.progress.published == 1, "one frame is published")
     assert shut_down(daemon.endpoint) == 1

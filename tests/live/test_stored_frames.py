@@ -16,6 +16,7 @@ import acqstream
 from acqstream.client import open_runs
 from acqstream.client.run import Run
 from acqstream.log import stored_keys
+from acqstream.storage.json_file import read_small_file
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, state_of
@@ -201,7 +202,7 @@ def test_a_frame_refused_after_new_ones_leaves_these_stored(daemon: DaemonProces
 def is_complete(view: Path, *, cursor: int = 0) -> bool:
     """A mirror has ended, with so many frames at least."""
     try:
-        saved = json.loads((view / "view.json").read_bytes())
+        saved = json.loads(read_small_file(view / "view.json"))
     except FileNotFoundError:
         return False
     return bool(saved["complete"]) and saved["cursor"] >= cursor
