@@ -6,17 +6,17 @@ import os
 import signal
 import threading
 from concurrent.futures import Executor, ProcessPoolExecutor
+from ctypes import c_bool
 from multiprocessing import connection, get_context, parent_process
-from multiprocessing.synchronize import Event
 
 from acqstream.storage.platform.capabilities import max_pool_processes
 
-_stop: Event | None = None
+_stop: c_bool | None = None
 
 
 def is_stopped() -> bool:
     """Return, in such a process, whether it is to abandon its task."""
-    return _stop is not None and _stop.is_set()
+    return _stop is not None and _stop.value
 
 
 class ProcessPool:
@@ -25,16 +25,16 @@ class ProcessPool:
     def __init__(self, count: int) -> None:
         self.width = min(count, max_pool_processes())
         context = get_context("spawn")  # this process has threads
-        self._stop = context.Event()
+        self._stop = context.RawValue(c_bool)  # an event has a lock, which a killed process would keep
         self.executor: Executor = ProcessPoolExecutor(self.width, context, _begin, (self._stop,))
 
     def close(self) -> None:
         """Have all processes abandon their tasks, and wait for them."""
-        self._stop.set()
+        self._stop.value = True
         self.executor.shutdown(cancel_futures=True)
 
 
-def _begin(stop: Event) -> None:
+def _begin(stop: c_bool) -> None:
     """Prepare the new process. Ctrl-C goes to the process group, but the first process decides when to end."""
     global _stop  # noqa: PLW0603 - a pool passes nothing else to its processes
     _stop = stop
