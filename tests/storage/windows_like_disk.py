@@ -10,7 +10,6 @@ https://learn.microsoft.com/en-us/windows/win32/fileio/file-buffering the alignm
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -19,6 +18,8 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from acqstream.storage.disk import LocalDisk
 
@@ -118,8 +119,7 @@ def _check_pwritev(descriptor: int, buffers: Sequence[memoryview | bytes], offse
     numbers = [offset]
     for buffer in buffers:
         view = memoryview(buffer)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else -1
-        numbers += [view.nbytes, address]
+        numbers += [view.nbytes, np.frombuffer(view, np.uint8).ctypes.data]
     _check_aligned("write", numbers)
 
 
