@@ -202,7 +202,10 @@ def test_the_loop_uses_no_file_while_it_opens(
         audit.is_on = False
     assert sorted(one["name"] for one in opened) == ["ended_1", "new", "newer"]
     assert [one["code"] for one in refused] == ["name_taken", "name_taken"]
-    assert {"open", "os.stat", "os.scandir"} <= {event for event, _ in audit.of("open-requests")}
+    expected = {"os.stat", "os.scandir"}
+    if sys.platform != "win32":  # files are opened without Python's `open` there
+        expected.add("open")
+    assert expected <= {event for event, _ in audit.of("open-requests")}
     assert audit.of(LOOP) == []
 
 

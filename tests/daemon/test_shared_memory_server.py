@@ -184,6 +184,7 @@ def test_a_place_where_no_socket_can_be(tmp_path: Path, monkeypatch: pytest.Monk
     assert not SharedMemoryServer.is_possible()
 
 
+@needs_local_sockets
 def test_memory_waits_with_its_open_and_goes_with_its_producer(server: SharedMemoryServer) -> None:
     token = "1" * 32
     connection = hand_over(server, token)

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 import acqstream
 from acqstream.cli.exit_code import ExitCode
 from acqstream.client.connect import Transport
 from acqstream.client.status import fetch_status
 from acqstream.errors import AcquisitionFailed
+from acqstream.storage.platform.capabilities import has_terminate_signal
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of
 from tests.waiting import in_time, until
@@ -40,7 +42,17 @@ def daemon_with(mode: str, trigger: Path, data: Path, **options: Any) -> DaemonP
     return DaemonProcess(data, prelude=PRELUDE.format(trigger=str(trigger), mode=mode), **options)
 
 
-@pytest.mark.parametrize(("how", "transport"), [("timeout", "ipc"), ("second signal", "shm")])
+@pytest.mark.parametrize(
+    ("how", "transport"),
+    [
+        ("timeout", "ipc" if zmq.has("ipc") else "tcp"),
+        pytest.param(
+            "second signal",
+            "shm",
+            marks=pytest.mark.skipif(not has_terminate_signal(), reason="a second request hurries nothing"),
+        ),
+    ],
+)
 def test_a_daemon_whose_disk_stands_still_ends_in_time(tmp_path: Path, how: str, transport: Transport) -> None:
     trigger = tmp_path / "stand still"
     stop_timeout_s = 1.0 if how == "timeout" else 600.0
