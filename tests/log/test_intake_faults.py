@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -51,15 +52,15 @@ class InjectedError(Exception):
 
 
 class Fault:
-    """The next call of `name` raises, others go through."""
+    """The next call of `name` in this thread raises, others go through: the log's threads may call it meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        original = getattr(owner, name)
+        original, ours = getattr(owner, name), threading.get_ident()
         self.delivered = 0
         self.armed = False
 
         def call(*arguments: Any, **named: Any) -> Any:
-            if self.armed:
+            if self.armed and threading.get_ident() == ours:
                 self.armed = False
                 self.delivered += 1
                 raise InjectedError
