@@ -39,7 +39,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     """
     options: dict[str, Any] = {"memory_mb": 32, "reserve_mb": 4, "ballast_mb": 1, "low_space_minutes": 0.0}
     with small_volume(tmp_path / "small", 64) as place:
-        with DaemonProcess(place / "data", runtime=str(tmp_path / "run"), **options) as process:
+        with DaemonProcess(place / "data", home=tmp_path, **options) as process:
             yield process
 
 
