@@ -160,6 +160,14 @@ def test_winsw_ends_the_daemon_by_a_request_and_waits() -> None:
     assert not {"argument", "arguments"} & texts.keys()  # with stoparguments, WinSW wants startarguments
 
 
+def test_each_version_of_winsw_finds_the_account() -> None:
+    """XmlServiceConfig.cs of v2.12.0 reads domain and user, that of v3.0.0-alpha.11 reads username."""
+    account = ElementTree.parse(SYSTEMD / "windows" / "acqstream-service.xml").getroot().find("serviceaccount")
+    assert account is not None
+    texts = {child.tag: child.text or "" for child in account}
+    assert f"{texts['domain']}\\{texts['user']}" == texts["username"] == r"NT AUTHORITY\LocalService"
+
+
 def test_a_missing_tool_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         run_tool(["acqstream-no-such-tool"])
