@@ -136,6 +136,10 @@ class PosixFiles:
     def mkdir(self, path: str) -> None:
         os.mkdir(path)
 
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
     def sync_directory(self, path: str) -> None:
         """Force the names in a folder to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

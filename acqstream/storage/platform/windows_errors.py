@@ -10,17 +10,21 @@ from __future__ import annotations
 import ctypes
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 _T = TypeVar("_T")
 
-UNSUPPORTED = frozenset((1, 50, 87, 120, 124))
+UNSUPPORTED = frozenset((1, 50, 87, 120, 124, 665))
 """A file system or an older Windows without this call: invalid function, not supported, invalid parameter, not
-implemented, invalid level."""
+implemented, invalid level, file system limitation (exFAT answers so to a rename with POSIX semantics)."""
 IN_USE = frozenset((5, 32, 33, 303))
 """Access denied, sharing violation, lock violation, delete pending. A virus scanner, an indexer or a backup that has
 just opened the file causes them for some milliseconds."""
+MAPPED = frozenset((1224,))
+"""A program has mapped the part of a file that is to be cut off. Virus scanners map what they read."""
+FOLDER_IN_USE = IN_USE | {145}
+"""As IN_USE, for a folder: the name of a removed file may stay in it until its last reader closes it."""
 END_OF_FILE = frozenset((38, 109))  # of a file, of a pipe
 NO_MORE_DATA = 234  # the answer did not fit; what fitted is there
 LOCKED = frozenset((33, 997))  # by another handle; 997 (I/O pending) is the same answer of an asynchronous one
@@ -33,7 +37,7 @@ _CODES = {
     errno.EACCES: (5, 32, 33, 82, 225, 226, 303, 1920),
     errno.EPERM: (1314,),
     errno.EROFS: (19, 6009),
-    errno.EBUSY: (1224,),  # another process has mapped the part that is to be cut off
+    errno.EBUSY: tuple(MAPPED),
     errno.EMFILE: (4,),
     errno.EBADF: (6,),
     errno.ENOMEM: (8, 14, 1450, 1455, 1816),
@@ -77,10 +81,11 @@ def own_error(error: OSError) -> OSError:
 def until_free(
     attempt: Callable[[], tuple[_T, int]],
     *,
+    codes: Collection[int] = IN_USE,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[_T, int]:
-    """Repeat `attempt` while its error code is one of IN_USE, after 1, 2, 4 ... 64 ms, for PATIENCE_S in all.
+    """Repeat `attempt` while its error code is one of `codes`, after 1, 2, 4 ... 64 ms, for PATIENCE_S in all.
 
     attempt returns a result and an error code, 0 for none; the last of them is returned.
     """
@@ -88,7 +93,7 @@ def until_free(
     while True:
         result, code = attempt()
         remaining_s = end_s - clock()
-        if code not in IN_USE or remaining_s <= 0:
+        if code not in codes or remaining_s <= 0:
             return result, code
         sleep(min(wait_s, remaining_s))
         wait_s = min(2 * wait_s, _MAX_WAIT_S)

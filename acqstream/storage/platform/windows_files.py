@@ -17,7 +17,15 @@ from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, 
 from acqstream.storage.platform.posix_files import FileStatus
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
 from acqstream.storage.platform.windows_clock import nanoseconds_of
-from acqstream.storage.platform.windows_errors import END_OF_FILE, LOCKED, NO_MORE_DATA, UNSUPPORTED, windows_error
+from acqstream.storage.platform.windows_errors import (
+    END_OF_FILE,
+    LOCKED,
+    MAPPED,
+    NO_MORE_DATA,
+    UNSUPPORTED,
+    until_free,
+    windows_error,
+)
 from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
 
 _READ_WRITE = types.GENERIC_READ | types.GENERIC_WRITE
@@ -119,13 +127,11 @@ class WindowsFiles:
             if handle in (None, INVALID_HANDLE):
                 raise windows_error(last_error())
             try:
-                code = _set(handle, types.FILE_END_OF_FILE, c_int64(length))
+                _set_length(handle, length)
             finally:
                 close_handle(handle)
         else:
-            code = _set(fd, types.FILE_END_OF_FILE, c_int64(length))
-        if code:
-            raise windows_error(code)
+            _set_length(fd, length)
 
     def size(self, fd: int) -> int:
         size = c_int64()
@@ -220,11 +226,15 @@ class WindowsFiles:
     def mkdir(self, path: str) -> None:
         names.mkdir(path)
 
-    def sync_directory(self, path: str) -> None:
-        """Force the file that got its name last on this volume.
+    def rmdir(self, path: str) -> None:
+        names.rmdir(path)
 
-        Windows has no call to force a folder. NTFS writes changes of names into one log, in order, and forcing a file
-        writes that log. So names from before are on the disk as well. (Nobody has cut the power to prove it.)
+    def sync_directory(self, path: str) -> None:
+        """Force the file that got its name last on this volume, or the folder itself where that one cannot be opened.
+
+        Windows does not promise that forcing a folder forces the names in it. NTFS writes changes of names into one
+        log, in order, and forcing a file writes that log. So names from before are on the disk as well. (Nobody has cut
+        the power to prove it.)
         """
         target = self._renamed.pop(volume_of(path), None)
         if target is None:
@@ -232,7 +242,8 @@ class WindowsFiles:
         try:
             handle = names.open_handle(target, types.GENERIC_WRITE, types.OPEN_EXISTING)
         except (FileNotFoundError, PermissionError):
-            return  # removed since; or a folder, which has no content to force
+            # Removed since, a folder, or in use. Names from before must still be forced: the folder forces its own.
+            handle = names.open_handle(path, types.GENERIC_WRITE, types.OPEN_EXISTING, types.FLAG_BACKUP_SEMANTICS)
         try:
             self.fdatasync(handle)
         finally:
@@ -275,6 +286,17 @@ def _sector_bytes(handle: int) -> int:
 
 def _place(offset: int) -> types.Overlapped:
     return types.Overlapped(None, None, offset & 0xFFFF_FFFF, offset >> 32, None)
+
+
+def _set_length(handle: int, length: int) -> None:
+    """Set the end of a file, and wait for programs that have mapped it for a moment. Raises OSError."""
+
+    def attempt() -> tuple[None, int]:
+        return None, _set(handle, types.FILE_END_OF_FILE, c_int64(length))
+
+    _, code = until_free(attempt, codes=MAPPED)
+    if code:
+        raise windows_error(code)
 
 
 def _set(handle: int, kind: int, value: c_int64) -> int:

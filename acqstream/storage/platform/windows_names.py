@@ -14,7 +14,7 @@ import secrets
 
 from acqstream.storage.platform import windows_file_types as types
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
-from acqstream.storage.platform.windows_errors import IN_USE, UNSUPPORTED, until_free, windows_error
+from acqstream.storage.platform.windows_errors import FOLDER_IN_USE, IN_USE, UNSUPPORTED, until_free, windows_error
 from acqstream.storage.platform.windows_file_users import file_users
 from acqstream.storage.platform.windows_paths import extended_path
 
@@ -121,6 +121,18 @@ def mkdir(path: str) -> None:
     """Create a folder (CreateDirectoryW). Raises OSError."""
     if not kernel32().CreateDirectoryW(extended_path(path), None):
         raise windows_error(last_error(), path)
+
+
+def rmdir(path: str) -> None:
+    """Remove an empty folder (RemoveDirectoryW). Raises OSError, ENOTEMPTY if it does not become empty."""
+    name = extended_path(path)
+
+    def attempt() -> tuple[None, int]:
+        return None, 0 if kernel32().RemoveDirectoryW(name) else last_error()
+
+    _, code = until_free(attempt, codes=FOLDER_IN_USE)
+    if code:
+        raise windows_error(code, path)
 
 
 _FOLDERS_AND_LINKS = types.FLAG_BACKUP_SEMANTICS | types.FLAG_OPEN_REPARSE_POINT  # folders, and links as themselves
