@@ -67,7 +67,7 @@ def exposure(path: Path) -> str:
     groups = open_to(_dacl(path))
     if not groups:
         return ""
-    remedy = f'run: icacls "{path}" /inheritance:r /grant:r "%USERNAME%:F"'
+    remedy = f'run: icacls "{path}" /inheritance:r /grant:r "*{_user_sid()}:F"'  # in any shell
     return f"{', '.join(groups)} can read {path}; {remedy}"
 
 
