@@ -59,10 +59,10 @@ def _remove_unstarted(folder: Path) -> None:
         if is_tiled:
             with contextlib.suppress(FileNotFoundError):
                 FILES.unlink(str(stack_folder / INDEX_NAME))
-            stack_folder.rmdir()
+            FILES.rmdir(str(stack_folder))
         for file in files:
             FILES.unlink(str(file))
-        folder.rmdir()
+        FILES.rmdir(str(folder))
     except OSError as error:
         logger.warning("cannot remove %s, which has no frames: %s", folder, error)
         return

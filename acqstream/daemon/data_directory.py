@@ -11,6 +11,7 @@ from pathlib import Path
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists
 from acqstream.model.dataset_name import name_key, name_problem, normal_name
 from acqstream.storage.lock import DirectoryLock
+from acqstream.storage.platform.capabilities import is_junction
 
 _UNICODE = ("utf-8", "utf8")
 
@@ -49,9 +50,9 @@ class DataDirectory:
         self._lock.close()
 
     def folders(self) -> Iterator[Path]:
-        """Yield the folders that may be datasets, without symbolic links."""
+        """Yield the folders that may be datasets, without links: another daemon may write where they lead."""
         for entry in sorted(os.scandir(self.path), key=lambda one: one.name):
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and not is_junction(entry.stat(follow_symlinks=False)):
                 yield Path(entry.path)
 
     def find(self, name: str) -> Path:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from acqstream.errors import DiskFullAtSync, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
 from acqstream.storage.disk import Disk
+from acqstream.storage.platform import FILES
+from acqstream.storage.platform.capabilities import is_junction
 from acqstream.storage.whole_file import WholeFiles
 
 _MAX_EXISTING = 100_000  # paths remembered; forgetting them costs a mkdir call each, nothing else
@@ -121,20 +123,29 @@ class FolderTree:
 
 
 def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a folder and all below it; missing entries are not errors. Raises StorageError."""
+    """Remove a folder and all below it; missing entries are not errors. Raises StorageError.
+
+    A link is removed, and not what it leads to.
+    """
     try:
-        for folder, folders, files in os.walk(path, topdown=False, onerror=_raise_unless_gone):
-            for name in files:
-                disk.unlink(f"{folder}/{name}")
-            for name in folders:
-                below = f"{folder}/{name}"
-                disk.unlink(below) if os.path.islink(below) else os.rmdir(below)
+        _remove_content(disk, path)
         if os.path.isdir(path):
-            os.rmdir(path)
+            FILES.rmdir(path)
     except OSError as error:
         raise StorageError.wrap(error, path, "cannot remove") from error
 
 
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
+def _remove_content(disk: Disk, folder: str) -> None:
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        path = f"{folder}/{entry.name}"
+        # Not by os.walk: before Python 3.12 it goes through junctions, and files of other folders would be removed.
+        if not entry.is_dir(follow_symlinks=False) or is_junction(entry.stat(follow_symlinks=False)):
+            disk.unlink(path)
+        else:
+            _remove_content(disk, path)
+            FILES.rmdir(path)

@@ -14,6 +14,7 @@ from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
 from acqstream.storage.platform import own_error
+from acqstream.storage.platform.capabilities import is_junction
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
 from acqstream.storage.unforced_files import UnforcedFiles
@@ -75,7 +76,7 @@ class LocalStore:
                 continue
             if not entry.is_dir():
                 yield key
-            elif not entry.is_symlink():  # else it may lead round in a ring
+            elif not (entry.is_symlink() or is_junction(entry.stat(follow_symlinks=False))):  # they may form a ring
                 yield from self.keys(f"{key}/")
 
     def children(self, folder: str = "") -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from acqstream.daemon import data_directory
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
 from tests.host_system import make_link
@@ -178,3 +179,11 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "fixed").mkdir(mode=0o500)
     with pytest.raises(ConfigError, match="not writable"):
         DataDirectory(tmp_path / "fixed")
+
+
+def test_a_junction_is_no_dataset(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports it as a folder; where it leads, another daemon may record."""
+    (directory.path / "cells").mkdir()
+    assert [folder.name for folder in directory.folders()] == ["cells"]
+    monkeypatch.setattr(data_directory, "is_junction", lambda status: True)
+    assert list(directory.folders()) == []

@@ -8,8 +8,10 @@ import os
 import pytest
 
 from acqstream.errors import DiskFull, StorageError
+from acqstream.storage import folder_tree
 from acqstream.storage.disk import LocalDisk
-from acqstream.storage.folder_tree import FolderTree
+from acqstream.storage.folder_tree import FolderTree, remove_tree
+from tests.host_system import make_link
 from tests.storage.scripted_disk import ScriptedDisk
 
 
@@ -100,3 +102,31 @@ def test_what_a_killed_process_has_made_is_forced_by_the_next_one(tmp_path):
     tree.put(tree.folder(("a",)), "0", [b"x"])
     tree.sync()
     assert {call.name for call in disk.of("sync_directory")} == {tmp_path.name, "root", "a"}
+
+
+def test_a_tree_is_removed_with_its_links_but_not_what_they_lead_to(tmp_path):
+    other = tmp_path / "other"
+    (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
+    other.mkdir()
+    (other / "kept").write_bytes(b"x")
+    (tmp_path / "tree" / "a" / "b" / "0").write_bytes(b"x")
+    make_link(tmp_path / "tree" / "link", other)
+    remove_tree(LocalDisk(), str(tmp_path / "tree"))
+    assert not (tmp_path / "tree").exists()
+    assert (other / "kept").read_bytes() == b"x"
+    remove_tree(LocalDisk(), str(tmp_path / "tree"))
+
+
+def test_a_junction_is_removed_but_not_what_it_leads_to(tmp_path, monkeypatch):
+    """On Windows `lstat` reports a junction as a folder. Here a folder stands for it, which `unlink` puts aside."""
+    (tmp_path / "tree" / "junction").mkdir(parents=True)
+    (tmp_path / "tree" / "junction" / "kept").write_bytes(b"x")
+
+    class Disk(LocalDisk):
+        def unlink(self, path):
+            os.rename(path, tmp_path / "unlinked")
+
+    monkeypatch.setattr(folder_tree, "is_junction", lambda status: True)
+    remove_tree(Disk(), str(tmp_path / "tree"))
+    assert (tmp_path / "unlinked" / "kept").read_bytes() == b"x"
+    assert not (tmp_path / "tree").exists()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, DiskFull, StorageError, UnsupportedFeature
-from acqstream.storage import unforced_files
+from acqstream.storage import local_store, unforced_files
 from acqstream.storage.http_store import HttpStore
 from acqstream.storage.local_store import LocalStore
 from acqstream.storage.memory_store import MemoryStore
@@ -275,6 +275,12 @@ class TestLocalStore:
         store.put("a/own", [b"own"])
         (store.root / "a" / "ring").symlink_to("..")
         assert list(store.keys()) == ["a/own"]
+
+    def test_a_junction_is_not_entered(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.put("own", [b"own"])
+        store.put("junction/ring", [b"x"])
+        monkeypatch.setattr(local_store, "is_junction", lambda status: True)
+        assert list(store.keys()) == ["own"]
 
     def test_no_chunk_is_copied(self, tmp_path: Path) -> None:
         class LookingDisk(UnforcedDisk):

@@ -125,6 +125,11 @@ def has_drives() -> bool:
     return os.name == "nt"
 
 
+def is_junction(status: os.stat_result) -> bool:
+    """True if os.lstat describes a junction: a link of Windows that Python reports as the folder where it leads."""
+    return getattr(status, "st_reparse_tag", 0) == 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
+
+
 def user_id() -> int:
     """The real user; 0 where users have no numbers (Windows)."""
     return os.getuid() if hasattr(os, "getuid") else 0
