@@ -11,8 +11,11 @@ from pathlib import Path
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists
 from acqstream.model.dataset_name import name_key, name_problem, normal_name
 from acqstream.storage.lock import DirectoryLock
-from acqstream.storage.platform.capabilities import is_junction
+from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 
+# In the path of a stack file, which has the name twice, or of a chunk of a mirror. For example
+# "/Full resolution/_NDTiffStack_1000.tif.part", ".ome.zarr/10/c/1000/1000/1000/1000/1000.new".
+_MAX_OTHER_CHARACTERS = 64
 _UNICODE = ("utf-8", "utf8")
 
 
@@ -70,6 +73,7 @@ class DataDirectory:
         its producer requests the name again. Raises AcquisitionRefused (bad_name) or DatasetExists.
         """
         check_name(name)
+        _check_length(self.path, name)
         if name_key(name) not in {name_key(one) for one in in_use}:
             with contextlib.suppress(OSError):  # it is missing, has content, or is not a folder
                 _remove_empty(self.path / name)
@@ -84,6 +88,17 @@ class DataDirectory:
         numbered = f"{name}_{number}"
         check_name(numbered)
         return self.path / numbered
+
+
+def _check_length(folder: Path, name: str) -> None:
+    # A file that only our own calls see would be missing for recovery, `repair` and all other programs.
+    length, limit = len(str(folder)) + 2 * len(name) + _MAX_OTHER_CHARACTERS, max_path_characters()
+    if length > limit:
+        raise AcquisitionRefused(
+            f"paths in {folder / name} may have {length} characters, expected at most {limit}; use a shorter name, or "
+            "set LongPathsEnabled (docs/windows.md)",
+            code="bad_name",
+        )
 
 
 def _remove_empty(folder: Path) -> None:

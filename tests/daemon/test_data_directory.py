@@ -187,3 +187,16 @@ def test_a_junction_is_no_dataset(directory: DataDirectory, monkeypatch: pytest.
     assert [folder.name for folder in directory.folders()] == ["cells"]
     monkeypatch.setattr(data_directory, "is_junction", lambda status: True)
     assert list(directory.folders()) == []
+
+
+def test_a_name_that_makes_paths_too_long_is_refused(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows hides files with longer paths from Python: recovery would miss them."""
+    longest = len(str(directory.path / "cells" / "Full resolution" / "cells_NDTiffStack_1000.tif.part"))
+    monkeypatch.setattr(data_directory, "max_path_characters", lambda: longest - 1)
+    with pytest.raises(AcquisitionRefused, match="LongPathsEnabled") as caught:
+        directory.choose("cells", number_if_taken=False, in_use=set())
+    assert caught.value.code == "bad_name"
+    monkeypatch.setattr(data_directory, "max_path_characters", lambda: longest + 40)
+    assert directory.choose("cells", number_if_taken=False, in_use=set()).name == "cells"
+    with pytest.raises(AcquisitionRefused, match="LongPathsEnabled"):
+        directory.choose("cells" * 5, number_if_taken=False, in_use=set())

@@ -9,6 +9,8 @@ import socket
 import sys
 from pathlib import Path
 
+from acqstream.storage.platform.windows_paths import has_long_paths
+
 # Sockets.
 
 
@@ -123,6 +125,11 @@ def interrupting_signals() -> tuple[signal.Signals, ...]:
 def has_drives() -> bool:
     """True if a colon in a name stands for a drive or a stream of a file (Windows)."""
     return os.name == "nt"
+
+
+def max_path_characters() -> int:
+    """Max length of a path that every program sees; Windows hides longer ones from most, unless told otherwise."""
+    return sys.maxsize if sys.platform != "win32" or has_long_paths() else 259
 
 
 def is_junction(status: os.stat_result) -> bool:

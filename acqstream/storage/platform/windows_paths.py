@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import ntpath
 import os
+
+from acqstream.storage.platform.windows_api import WIN_CTYPES
 
 _EXTENDED = "\\\\?\\"
 _DEVICE = "\\\\.\\"
@@ -34,3 +38,18 @@ def plain_path(path: str) -> str:
 def volume_of(path: str) -> str:
     """The drive or share of a path, in lower case; empty for a relative one."""
     return ntpath.splitdrive(plain_path(os.fspath(path)))[0].lower()
+
+
+@functools.cache
+def has_long_paths() -> bool:
+    """Return True if calls of Python itself see files whose path has more than 259 characters.
+
+    They do if LongPathsEnabled is set in the registry and the program is marked as longPathAware, as python.exe is
+    ("Maximum Path Length Limitation"). Microsoft's reference lacks RtlAreLongPathsEnabled, which CPython's tests name
+    (test_os.py). Wine lacks the function, and the limit.
+    """
+    ask = getattr(WIN_CTYPES.WinDLL("ntdll"), "RtlAreLongPathsEnabled", None)
+    if ask is None:
+        return True
+    ask.restype = ctypes.c_uint8  # BOOLEAN: the other bits of the register may have any value
+    return bool(ask())

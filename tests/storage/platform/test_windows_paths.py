@@ -2,11 +2,14 @@ r"""Paths with and without `\\?\`. Runs everywhere."""
 
 from __future__ import annotations
 
+import ctypes
 import ntpath
+from types import SimpleNamespace
 
 import pytest
 
-from acqstream.storage.platform.windows_paths import extended_path, plain_path, volume_of
+from acqstream.storage.platform import windows_paths
+from acqstream.storage.platform.windows_paths import extended_path, has_long_paths, plain_path, volume_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +44,29 @@ def test_an_extended_path_is_not_extended_again() -> None:
 )
 def test_the_volume_of_a_path(path: str, volume: str) -> None:
     assert volume_of(path) == volume
+
+
+class Ask:
+    """A function of a library that returns a register, of which the lowest byte counts."""
+
+    restype: type[ctypes.c_uint8] | None = None
+
+    def __init__(self, register: int) -> None:
+        self.register = register
+
+    def __call__(self) -> int:
+        return self.register if self.restype is None else self.restype(self.register).value
+
+
+@pytest.mark.parametrize(("register", "expected"), [(0, False), (1, True), (0x7F00, False), (0x7F01, True)])
+def test_ntdll_knows_whether_python_sees_long_paths(
+    monkeypatch: pytest.MonkeyPatch, register: int, expected: bool
+) -> None:
+    library = SimpleNamespace(RtlAreLongPathsEnabled=Ask(register))
+    monkeypatch.setattr(windows_paths, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: library))
+    assert has_long_paths.__wrapped__() is expected
+
+
+def test_wine_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_paths, "WIN_CTYPES", SimpleNamespace(WinDLL=lambda name: SimpleNamespace()))
+    assert has_long_paths.__wrapped__()
