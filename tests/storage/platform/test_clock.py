@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,13 @@ def test_windows_counts_from_1601() -> None:
     epoch = days * 86_400 * 10_000_000
     assert windows_clock.nanoseconds_of(epoch) == 0
     assert windows_clock.nanoseconds_of(epoch + 10_000_001) == 1_000_000_100
+
+
+def test_windows_is_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([116_444_736_000_000_000, 116_444_736_000_000_005])
+
+    def fill(place: Any) -> None:
+        place._obj.value = next(times)
+
+    monkeypatch.setattr(windows_clock, "kernel32", lambda: SimpleNamespace(GetSystemTimePreciseAsFileTime=fill))
+    assert [windows_clock.wall_clock_ns(), windows_clock.wall_clock_ns()] == [0, 500]

@@ -22,6 +22,7 @@ class RestartManager:
         self.n_open = 0
 
     def RmStartSession(self, session: Any, flags: int, key: Any) -> int:
+        assert len(key) == 33, "CCH_RM_SESSION_KEY + 1: the system writes that many"
         code = self.codes.get("RmStartSession", 0)
         self.n_open += not code
         return code
