@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 from pathlib import Path
 
 from acqstream.errors import ConfigError
 from acqstream.protocol.shutdown_key import new_key
+from acqstream.storage.platform import FILES
 from acqstream.storage.private_file import write_private
 
 logger = logging.getLogger("acqstream.daemon")
@@ -34,6 +36,7 @@ class ShutdownFile:
     def close(self) -> None:
         """Remove the file. Without it the key is of no use to the next daemon, which makes its own."""
         try:
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                FILES.unlink(str(self.path))  # also if `acqstream shutdown` is reading it, on Windows
         except OSError as error:
             logger.warning("cannot remove %s: %s", self.path, error)

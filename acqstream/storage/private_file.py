@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from acqstream.storage.platform import create_private
+from acqstream.storage.platform import FILES, create_private
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -14,7 +14,8 @@ def write_private(path: Path, content: bytes) -> None:
     Administrators can read it on Windows, as root can everywhere. The folder must be one where no other user may create
     files.
     """
-    path.unlink(missing_ok=True)  # a new file: an old one may be open in another process, or be a link
+    with contextlib.suppress(FileNotFoundError):
+        FILES.unlink(str(path))  # a new file: an old one may be open in another process, or be a link
     create_private(path)
     try:
         path.write_bytes(content)

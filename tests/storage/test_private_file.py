@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from acqstream.storage.platform import FILES
 from acqstream.storage.private_file import write_private
 
 POSIX = pytest.mark.skipif(not hasattr(os, "getuid"), reason="access lists are not modes")
@@ -42,3 +43,19 @@ def test_a_folder_of_this_name_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     with pytest.raises(OSError, match="secret"):
         write_private(tmp_path / "secret", b"abc")
+
+
+def test_an_old_file_is_removed_as_our_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Path.unlink` fails on Windows while a scanner has the file open, and the daemon would not start."""
+    path = tmp_path / "key"
+    path.write_bytes(b"old")
+    removed: list[str] = []
+
+    def remove(name: str) -> None:
+        removed.append(name)
+        os.unlink(name)
+
+    monkeypatch.setattr(FILES, "unlink", remove)
+    write_private(path, b"new")
+    assert removed == [str(path)]
+    assert path.read_bytes() == b"new"
