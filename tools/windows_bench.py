@@ -147,7 +147,7 @@ def install_packages(installer: Path, folder: Path) -> None:
 
 
 def register_project(folder: Path) -> None:
-    """Tell other packages what the project offers them (a backend to xarray), as installing it would.
+    """Make the project importable, and tell other packages what it offers (a backend to xarray): as if installed.
 
     https://packaging.python.org/specifications/entry-points
     """
@@ -160,6 +160,7 @@ def register_project(folder: Path) -> None:
     for group, entries in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
     (information / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    (site(folder) / f"{project['name']}.pth").write_text(f"Z:{ROOT}\n", encoding="utf-8")  # Z: is / under Wine
 
 
 def make_prefix() -> None:

@@ -135,6 +135,7 @@ def is_alive(process: psutil.Process) -> bool:
     return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no interrupt for a group of processes")
 def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
     held = hold(cells)
     with subprocess.Popen(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
@@ -151,6 +152,7 @@ def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[str]:
     """A Dask scheduler of its own."""
+    pytest.importorskip("distributed")
     place = tmp_path / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     command += ["--no-dashboard", "--scheduler-file", str(place)]
@@ -192,6 +194,7 @@ def test_a_worker_of_a_dask_cluster_is_killed(many_cells: Path, scheduler: str, 
 
 
 def test_no_scheduler_is_one_line(cells: Path) -> None:
+    pytest.importorskip("distributed")
     command = mirror_command(cells, "--scheduler", "tcp://127.0.0.1:9")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
