@@ -214,7 +214,7 @@ def test_a_run_whose_daemon_died_is_not_waited_for_without_end(
 
 def test_a_run_that_is_resumed_has_its_mirrors_recorded_anew(daemon: DaemonProcess) -> None:
     dataset = daemon.data / "cells"
-    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
+    with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN], patience_s=60) as run:
         put(run, 0, 10)
         until(lambda: run.progress.durable == 10, "all frames are durable")
         assert daemon.stop() == 0
