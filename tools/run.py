@@ -71,7 +71,7 @@ DEMO_TIMEOUT_S = 300
 DOCS_TIMEOUT_S = 600
 # Tests of files that are renamed and removed run a second time, on a disk that refuses what Windows refuses. Slow ones
 # do not: they make the same calls again, at each of many faults.
-WINDOWS_LIKE_TESTS = ("tests/log", "tests/storage", "tests/integrity", "tests/views", "tests/mirrors")
+WINDOWS_LIKE_TESTS = ("tests/log", "tests/storage", "tests/views")
 WINDOWS_LIKE = {"ACQSTREAM_TEST_DISK": "windows"}
 QUICK = "--quick"
 QUICK_TESTS = ("-q", "-m", "not live and not slow and not oracle")
