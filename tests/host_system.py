@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,19 @@ def allocated_bytes(path: Path | str) -> int:
         size = ctypes.sizeof(information)
         assert kernel.GetFileInformationByHandleEx(handle, _FILE_STANDARD_INFO, ctypes.byref(information), size)
     return information[0]
+
+
+def descriptors_of(name: str) -> Counter[str]:
+    """How many descriptors of this process there are of each file with `name` in its name (proc_pid_fd(5)).
+
+    Not those of all files: threads of other tests open and close some at any time.
+    """
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            file = os.readlink(f"/proc/self/fd/{number}")
+            found[file] += name in file
+    return +found
 
 
 def make_pipe_file(path: Path) -> None:

@@ -18,6 +18,7 @@ from acqstream.client.link import Link
 from acqstream.client.producer import create
 from acqstream.errors import ConfigError, DaemonUnavailable, DatasetExists
 from acqstream.protocol.replies import Error
+from tests.host_system import descriptors_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory files here")
 
@@ -25,13 +26,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memo
 def memory_files() -> int:
     """Open descriptors of local buffers."""
     gc.collect()
-    links = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:
-            continue  # that of the listing
-    return sum("acqstream-producer" in link for link in links)
+    return descriptors_of("acqstream-producer").total()
 
 
 def test_a_run_that_cannot_begin_keeps_no_memory(daemon, monkeypatch):

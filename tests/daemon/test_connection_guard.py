@@ -16,6 +16,7 @@ import zmq
 
 from acqstream.daemon import connection_guard
 from acqstream.daemon.connection_guard import ConnectionGuard
+from tests.host_system import descriptors_of
 from tests.live.raw_peer import RawPeer
 from tests.waiting import until
 
@@ -190,7 +191,7 @@ def test_a_connection_that_is_gone_and_whose_number_a_file_has(
         polled = iter([1, 0])
         monkeypatch.setattr(connection_guard, "recv_monitor_message", lambda _: events.pop())
         monkeypatch.setattr(type(guarded.guard.monitor), "poll", lambda *_: next(polled))
-        before = os.listdir("/proc/self/fd")
+        own = os.path.realpath(file.name)
         guarded.guard.check(1.0, is_drained=True)
-        assert os.listdir("/proc/self/fd") == before
+        assert descriptors_of(own)[own] == 1
     assert (len(guarded.guard), events) == (0, [])

@@ -131,12 +131,14 @@ def test_the_end_does_not_wait_for_a_stalled_disk(desk: Desk, stalled: StalledDi
 
 
 def test_without_requests_there_is_no_thread(desk: Desk) -> None:
-    assert "disk-reads" not in [thread.name for thread in threading.enumerate()]
+    desk.reads = DiskReads(desk.woken.set, name="of-this-test")  # a stalled one of another test may still end
+    assert "of-this-test" not in [thread.name for thread in threading.enumerate()]
     desk.submit(lambda: 1)
+    assert "of-this-test" in [thread.name for thread in threading.enumerate()]
     desk.wait_for(1)
     until(lambda: desk.reads._n_run == 1, "the thread waits again")
     desk.reads.close()
-    assert "disk-reads" not in [thread.name for thread in threading.enumerate()]
+    assert "of-this-test" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("is_corrupt", [False, True])

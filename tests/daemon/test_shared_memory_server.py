@@ -19,6 +19,7 @@ from acqstream.errors import ConfigError, ProtocolError
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.handover import PAGE_BYTES, make_sealed_memory
 from acqstream.storage.platform.capabilities import has_local_sockets
+from tests.host_system import descriptors_of
 
 pytestmark = pytest.mark.skipif(not SharedMemoryServer.is_possible(), reason="no shared memory on this platform")
 
@@ -123,12 +124,13 @@ def test_too_many_at_once(server: SharedMemoryServer) -> None:
 @needs_local_sockets
 def test_no_descriptor_stays(server: SharedMemoryServer) -> None:
     gc.collect()  # what other tests have left goes now
-    before = len(os.listdir("/proc/self/fd"))
+    memory, sockets = descriptors_of("memfd:acqstream"), descriptors_of("socket:")
     for _ in range(5):
         hand_over(server, secrets.token_hex(16)).close()
         server.serve(NOW_S)
     assert not server._visitors
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_of("memfd:acqstream") <= memory
+    assert descriptors_of("socket:") <= sockets
 
 
 VISIT_AS = """

@@ -27,6 +27,7 @@ from acqstream.storage.handover import (
 )
 from acqstream.storage.platform.linux_memory_listener import peer_credentials, peer_groups
 from acqstream.storage.platform.linux_shared_memory import receive_attached
+from tests.host_system import descriptors_of
 
 fcntl = pytest.importorskip("fcntl")
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="not a memory files here")
@@ -116,11 +117,11 @@ def test_it_is_looked_at_after_it_was_found_sealed(monkeypatch: pytest.MonkeyPat
 
 def test_memory_that_there_is_not_is_an_error_and_no_crash() -> None:
     gc.collect()  # what other tests have left goes now
-    before = os.listdir("/proc/self/fd")
+    before = descriptors_of("memfd:acqstream")
     with pytest.raises(OSError, match=f"{2**50} bytes wanted") as caught:
         make_sealed_memory(2**50)
     assert caught.value.errno == errno.ENOMEM
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors_of("memfd:acqstream") <= before
 
 
 def test_a_limit_of_the_address_space_is_an_error() -> None:
@@ -142,10 +143,6 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def descriptors_open() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
-
-
 def test_the_peer_is_this_process(pair: tuple[socket.socket, socket.socket]) -> None:
     assert peer_credentials(pair[0]) == (os.getpid(), os.geteuid(), os.getegid())
     assert set(peer_groups(pair[0])) == set(os.getgroups())
@@ -162,7 +159,7 @@ def test_no_child_inherits_a_received_descriptor(pair: tuple[socket.socket, sock
 
 
 def test_orders_arrive_in_order_with_their_memory(pair: tuple[socket.socket, socket.socket]) -> None:
-    before = descriptors_open()
+    before = descriptors_of("memfd:acqstream")
     sender = OrderSender(pair[0], os.getpid())
     for number in range(3):
         pages, descriptor = make_sealed_memory((number + 1) * PAGE_BYTES)
@@ -178,7 +175,7 @@ def test_orders_arrive_in_order_with_their_memory(pair: tuple[socket.socket, soc
     assert orders[0] == ({"id": 0}, [], [])
     assert orders[1] == ({"id": 1, "fds": 1}, [b"\x01"], [2 * PAGE_BYTES])
     assert orders[2] == ({"id": 2, "fds": 2}, [b"\x02"] * 2, [3 * PAGE_BYTES] * 2)
-    assert descriptors_open() == before
+    assert descriptors_of("memfd:acqstream") <= before
 
 
 def receive_all(pair: tuple[socket.socket, socket.socket]) -> list[tuple[dict, list[memoryview]]]:
@@ -204,17 +201,17 @@ def test_a_peer_that_reads_nothing_blocks_no_one(pair: tuple[socket.socket, sock
 
 
 def test_orders_that_were_not_sent_leave_no_descriptor(pair: tuple[socket.socket, socket.socket]) -> None:
-    before = descriptors_open()
+    own = os.readlink(f"/proc/self/fd/{pair[0].fileno()}")
     sender = OrderSender(pair[0], os.getpid())
     sender.add({"id": 1}, pair[0].fileno(), pair[0].fileno())
     with pytest.raises(OSError, match="Bad file descriptor"):
         sender.add({"id": 2}, pair[0].fileno(), 2**20)
-    assert len(descriptors_open() - before) == 2
+    assert descriptors_of(own)[own] == 1 + 2
     pair[1].close()
     with pytest.raises(BrokenPipeError):
         sender.send()
     sender.close()
-    assert not descriptors_open() - before
+    assert descriptors_of(own)[own] == 1
 
 
 def test_a_system_without_memory_files_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from acqstream.storage.handover import map_memory
 from acqstream.storage.memory import PageMemory
+from tests.host_system import descriptors_of
 
 MIB = 2**20
 LENGTHS = [4096, 5000, 2 * MIB, 5 * MIB + 4096]
@@ -110,20 +111,9 @@ def test_where_it_cannot_be_shared_it_is_private(monkeypatch: pytest.MonkeyPatch
     else:
         monkeypatch.setattr(os, "ftruncate", refuse)
     gc.collect()  # what other tests have left goes now
-    before = shared_descriptors()
+    before = descriptors_of("memfd:acqstream")
     memory = PageMemory(4096, shared=True)
     memory.view[:3] = b"yes"
     assert memory.descriptor is None
     assert {"no memfd": "memfd", "machine": "out of order", "refused": "Cannot allocate"}[why] in memory.private_reason
-    assert shared_descriptors() <= before  # others may go meanwhile
-
-
-def shared_descriptors() -> set[str]:
-    """Descriptors of shared memory alone: threads of other tests open and close files at any time."""
-    folder = Path("/proc/self/fd")
-    found: set[str] = set()
-    for name in os.listdir(folder) if sys.platform == "linux" else ():
-        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-            if "memfd:acqstream" in os.readlink(folder / name):
-                found.add(name)
-    return found
+    assert descriptors_of("memfd:acqstream") <= before  # others may go meanwhile

@@ -355,4 +355,4 @@ def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatc
         (lease,) = feed.take(row, 1)
         assert np.array_equal(lease.pixels, frames[row].image)
     feed.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+    until(lambda: not any(thread.name.startswith("read-ahead") for thread in threading.enumerate()), "they end")

@@ -18,6 +18,7 @@ from acqstream.storage import block_file
 from acqstream.storage.platform import Files
 from acqstream.storage.platform.posix_files import PosixFiles
 from tests.formats.ndtiff.ndtiff_bytes import Folder, entry, image
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_stopping_early_leaves_no_threads(folder: Folder) -> None:
         next(frames)
         del frames
         gc.collect()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+    until(lambda: not any(thread.name.startswith("read-ahead") for thread in threading.enumerate()), "they end")
 
 
 def test_frames_before_a_bad_place_of_the_disk_come_first(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
