@@ -76,9 +76,9 @@ def wine() -> str | None:
     return next(filter(None, map(shutil.which, WINE_PLACES)), None)
 
 
-def wine_environment() -> dict[str, str]:
+def wine_environment(lane: int = 0) -> dict[str, str]:
     """The bench's own prefix, without Wine's messages, and without the browser and .NET that it would ask for."""
-    prefix = {"WINEPREFIX": str(FOLDER / "prefix"), "WINEARCH": "win64"}
+    prefix = {"WINEPREFIX": str(prefix_of(lane)), "WINEARCH": "win64"}
     settings = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
     # Compiled modules of the checkout stay Linux's own; without any, each process would compile all that it loads.
     compiled = {"PYTHONPYCACHEPREFIX": f"Z:{FOLDER / 'compiled'}".replace("/", "\\")}
@@ -87,11 +87,29 @@ def wine_environment() -> dict[str, str]:
     return {**inherited, **OWN_SETTINGS, **prefix, **settings, **compiled}
 
 
-def stop_wine() -> None:
-    """End every process of the bench's prefix, and Wine's server for it; nothing if none runs."""
+def prefix_of(lane: int) -> Path:
+    """Wine's copy of Windows: each lane has one, so that its processes can be ended without those of the others."""
+    return FOLDER / (f"prefix-{lane}" if lane else "prefix")
+
+
+def ensure_lane(lane: int) -> None:
+    """The prefix of a lane: a copy of the first, without what tests left in it."""
+    if not prefix_of(lane).exists():
+        temporary = FOLDER / "prefix-unfinished"
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(prefix_of(0), temporary, symlinks=True, ignore=left_by_tests)
+        temporary.rename(prefix_of(lane))
+
+
+def left_by_tests(folder: str, names: list[str]) -> list[str]:
+    return names if Path(folder).name == "Temp" else []
+
+
+def stop_wine(lane: int = 0) -> None:
+    """End every process of a lane's prefix, and Wine's server for it; nothing if none runs."""
     server = next(filter(None, map(shutil.which, SERVER_PLACES)), None)
     if server is not None:
-        subprocess.run([server, "-k"], env=wine_environment(), stderr=subprocess.DEVNULL, check=False)
+        subprocess.run([server, "-k"], env=wine_environment(lane), stderr=subprocess.DEVNULL, check=False)
 
 
 def ensure_tools() -> None:

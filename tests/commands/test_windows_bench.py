@@ -40,6 +40,23 @@ def test_what_the_project_offers_is_found(tmp_path):
     assert [entry.load().__name__ for entry in backends] == ["AcqStreamBackend"]
 
 
+def test_a_lane_has_a_prefix_of_its_own_without_what_tests_left(monkeypatch, tmp_path):
+    monkeypatch.setattr(windows_bench, "FOLDER", tmp_path)
+    user = tmp_path / "prefix/drive_c/users/root"
+    (user / "Temp").mkdir(parents=True)
+    (user / "Temp/left").write_bytes(b"1")
+    (tmp_path / "prefix/system.reg").write_text("registry")
+    (user / "Home").symlink_to("/")
+    windows_bench.ensure_lane(0)
+    windows_bench.ensure_lane(2)
+    windows_bench.ensure_lane(2)
+    copied = tmp_path / "prefix-2/drive_c/users/root"
+    assert sorted(path.name for path in copied.rglob("*")) == ["Home", "Temp"]
+    assert (copied / "Home").is_symlink()
+    assert windows_bench.wine_environment(2)["WINEPREFIX"] == str(tmp_path / "prefix-2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prefix", "prefix-2"]
+
+
 def test_the_reason_is_the_first_line_that_reports_an_error():
     output = "Reading package lists...\nE: Unable to locate package wine\nE: Other\n"
     assert windows_bench.reason(output) == "E: Unable to locate package wine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -34,7 +35,7 @@ def stopped(monkeypatch) -> list[str]:
     """A bench of this Python; the list says how often it was stopped."""
     stops: list[str] = []
     bench = Bench([sys.executable, "-c", STAND_IN], {}, lambda: stops.append("stop"))
-    monkeypatch.setattr(windows_run, "_bench", lambda python: bench)
+    monkeypatch.setattr(windows_run, "_bench", lambda python, lane: bench)
     monkeypatch.setattr(windows_run, "rules_of_files", lambda: RULES)
     return stops
 
@@ -62,6 +63,25 @@ def test_what_the_arguments_name_is_run_alone(stopped, tmp_path, capfd):
     assert "'no:cacheprovider', 'tests/commands']\n" in capfd.readouterr().out
 
 
+def test_lanes_run_each_file_once(stopped, tmp_path, monkeypatch, capfd):
+    """Jobs of few files; their output is not mixed, and a job's failure ends no other."""
+    files = [f"{folder}/test_{number}.py" for folder in ("live", "log") for number in range(7)]
+    monkeypatch.setattr(windows_run, "rules_of_files", lambda: {file: Rule("long", file, "") for file in files})
+    monkeypatch.setattr(windows_run, "LANES", 3)
+    lanes: list[int] = []
+    bench = Bench([sys.executable, "-c", STAND_IN], {}, lambda: stopped.append("stop"))
+    monkeypatch.setattr(windows_run, "_bench", lambda python, lane: lanes.append(lane) or bench)
+    assert windows_run.run_windows_tests(tmp_path, ["--all"]) == 1
+    printed = capfd.readouterr().out
+    runs = [line for line in printed.splitlines() if line.startswith("[")]
+    assert sorted(file for run in runs for file in ast.literal_eval(run) if file.startswith("tests/")) == [
+        f"tests/{file}" for file in files
+    ]
+    assert (len(runs), lanes) == (4, [0, 1, 2])
+    assert printed.count("]\n3 passed, 1 skipped in 1.0s\n") == 4
+    assert "test-windows: tests/log: 6 passed, 2 skipped\n" in printed
+
+
 @pytest.mark.parametrize(("arguments", "outcome"), [([], "ok"), (["--all"], "failed")])
 def test_the_result_is_left_for_the_ordinary_suite(stopped, tmp_path, monkeypatch, arguments, outcome):
     monkeypatch.setenv(windows_run.RESULT, str(tmp_path / "result.json"))
@@ -72,7 +92,7 @@ def test_the_result_is_left_for_the_ordinary_suite(stopped, tmp_path, monkeypatc
 
 
 def test_a_machine_without_wine_skips_and_counts(monkeypatch, tmp_path, capfd):
-    def refuse(python):
+    def refuse(python, lane):
         raise BenchUnavailable("no Wine here")
 
     monkeypatch.setattr(windows_run, "_bench", refuse)
@@ -88,13 +108,18 @@ def test_a_machine_without_wine_skips_and_counts(monkeypatch, tmp_path, capfd):
 
 def test_a_run_that_does_not_end_is_ended(stopped, tmp_path, monkeypatch):
     bench = Bench([sys.executable, "-c", "import time; time.sleep(1000)"], {}, lambda: stopped.append("stop"))
-    assert windows_run._run(bench, [], time.monotonic() + 0.1) == (EXIT_TIMED_OUT, "no time left")
+    assert windows_run._run(bench, [], time.monotonic() + 0.1, print) == (EXIT_TIMED_OUT, ["no time left\n"])
     assert stopped
 
 
 def test_a_group_that_crashes_is_reported_with_its_last_line(capfd):
-    assert windows_run._report({"log": (3, "1 failed: x hung, the run ends here"), "cli": (5, "")}) == 3
-    assert "tests/log: 1 failed, exit code 3: 1 failed: x hung" in capfd.readouterr().out
+    log, cli = windows_run.Result(), windows_run.Result()
+    log.add(3, ["FAILED tests/log/test_log.py::test_one - why\n", "1 failed: x hung, the run ends here\n", "\n"])
+    cli.add(5, [])
+    assert windows_run._report({"log": log, "cli": cli}) == 3
+    printed = capfd.readouterr().out
+    assert "tests/log: 1 failed, exit code 3: 1 failed: x hung" in printed
+    assert printed.startswith("test-windows: FAILED tests/log/test_log.py::test_one - why\n")
 
 
 def test_a_process_that_is_left_behind_costs_no_other_run(tmp_path, monkeypatch):
@@ -106,4 +131,4 @@ pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(left.pid))
 print("3 passed", flush=True)
 """
     bench = Bench([sys.executable, "-c", program], {}, lambda: os.kill(int((tmp_path / "pid").read_text()), 9))
-    assert windows_run._run(bench, [], time.monotonic() + 100) == (0, "3 passed")
+    assert windows_run._run(bench, [], time.monotonic() + 100, print) == (0, ["3 passed\n"])
