@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -14,7 +15,7 @@ from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
 from acqstream.storage.platform import own_error
-from acqstream.storage.platform.capabilities import is_junction
+from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.storage.store import ALL_CAPABILITIES, Content, Run, byte_range, check_key
 from acqstream.storage.unforced_files import UnforcedFiles
@@ -40,6 +41,7 @@ class LocalStore:
         self._unforced = UnforcedFiles(disk)
         self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
         self._fixed: set[str] = set()
+        self._max_key_characters = max_path_characters() - len(self.url) - 1 - len(TEMPORARY_SUFFIX)
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
         file = self._open(key)
@@ -188,6 +190,9 @@ class LocalStore:
 
     def _make_folder(self, key: str) -> tuple[str, str]:
         *folders, name = check_key(key).split("/")
+        if len(key) > self._max_key_characters:  # no other program would see the file, nor would our own later
+            text = f"its path has {len(key) - self._max_key_characters} characters too many: docs/windows.md"
+            raise StorageError.wrap(OSError(errno.ENAMETOOLONG, text), f"{self.url}/{key}", "cannot write")
         return self._tree.folder(folders), name
 
     def _append(self, fd: int, content: Content) -> int:

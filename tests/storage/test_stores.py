@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from acqstream.errors import ConfigError, DiskFull, StorageError, UnsupportedFeature
 from acqstream.storage import local_store, unforced_files
+from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.disk import LocalDisk
 from acqstream.storage.http_store import HttpStore
 from acqstream.storage.local_store import LocalStore
 from acqstream.storage.memory_store import MemoryStore
@@ -135,6 +137,17 @@ def test_odd_keys_are_refused(make_store: Callable[[], Store], key: str) -> None
         store.put(key, [b"x"])
     with pytest.raises(ValueError, match="is not a key"):
         store.get(key)
+
+
+def test_a_path_that_windows_would_hide_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_store, "max_path_characters", lambda: len(str(tmp_path)) + 40)
+    store = LocalStore(tmp_path, LocalDisk())
+    longest = 40 - 1 - len(TEMPORARY_SUFFIX)
+    store.put("a/" + "b" * (longest - 2), [b"1"])
+    for write in (store.put, store.append):
+        with pytest.raises(StorageError, match=r"cannot write.*3 characters too many"):
+            write("a/" + "b" * (longest + 1), [b"1"])
+    assert list(store.keys()) == ["a/" + "b" * (longest - 2)]
 
 
 def test_a_missing_capability_is_named() -> None:
