@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from acqstream.errors import DiskFullAtSync, StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX, has_content
@@ -120,6 +121,25 @@ class FolderTree:
         parent = os.path.dirname(path) or os.curdir
         self._unsynced.add(parent)  # also of an existing folder: its creator may not have forced the name
         self._existing.add(path)
+
+
+def walk(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Each folder in and below `path` with the names of its files and links; a folder that cannot be read has none.
+
+    As os.walk, which before Python 3.12 goes through junctions: files of other folders would count as ours.
+    """
+    for folder, folders, names in os.walk(path):
+        links = [name for name in folders if _is_link(os.path.join(folder, name))]
+        folders[:] = [name for name in folders if name not in links]
+        yield folder, names + links
+
+
+def _is_link(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:  # removed meanwhile
+        return False
+    return stat.S_ISLNK(found.st_mode) or is_junction(found)
 
 
 def remove_tree(disk: Disk, path: str) -> None:

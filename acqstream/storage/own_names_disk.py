@@ -8,6 +8,7 @@ import secrets
 from acqstream.errors import StorageError
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.disk import Disk, LocalDisk
+from acqstream.storage.folder_tree import walk
 
 
 class OwnNamesDisk(LocalDisk):
@@ -36,7 +37,7 @@ class OwnNamesDisk(LocalDisk):
 
 def remove_temporaries(disk: Disk, path: str) -> None:
     """Remove temporary files of killed processes in a folder tree that no process writes to. Raises StorageError."""
-    for folder, _, names in os.walk(path):
+    for folder, names in walk(path):
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX):
                 try:

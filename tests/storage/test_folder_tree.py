@@ -130,3 +130,20 @@ def test_a_junction_is_removed_but_not_what_it_leads_to(tmp_path, monkeypatch):
     remove_tree(Disk(), str(tmp_path / "tree"))
     assert (tmp_path / "unlinked" / "kept").read_bytes() == b"x"
     assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize("kind", ["junction", "link"])
+def test_files_behind_a_link_are_not_met(tmp_path, monkeypatch, kind):
+    """A junction, for which a folder stands here: os.walk goes through it before Python 3.12."""
+    top, other = tmp_path / "tree", tmp_path / "other"
+    (top / "plain").mkdir(parents=True)
+    other.mkdir()
+    for path in (top / "a", top / "plain" / "b", other / "c"):
+        path.write_bytes(b"x")
+    if kind == "link":
+        make_link(top / "away", other)
+    else:
+        other.rename(top / "away")
+        away = os.lstat(top / "away")
+        monkeypatch.setattr(folder_tree, "is_junction", lambda status: os.path.samestat(status, away))
+    assert sorted(folder_tree.walk(str(top))) == [(str(top), ["a", "away"]), (str(top / "plain"), ["b"])]

@@ -32,6 +32,7 @@ from acqstream.log.journal_file import JournalContent
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, DatasetState, read_state
 from acqstream.model.receipt import MissingFrames, Receipt
 from acqstream.storage.atomic import TEMPORARY_SUFFIX
+from acqstream.storage.folder_tree import walk
 from acqstream.storage.lock import is_locked
 from acqstream.storage.stack_file import PRIVATE_SUFFIX
 
@@ -245,8 +246,8 @@ class _Check:
         with contextlib.suppress(StorageError):  # the caller, who asks for the mirrors' results, reports it
             self._report.own_files.update(record_path(self.folder, key) for key in read_records(self.folder))
         seen = 0
-        for root, folders, names in os.walk(self.folder):
-            for name in sorted(names + [one for one in folders if os.path.islink(os.path.join(root, one))]):
+        for root, names in walk(str(self.folder)):
+            for name in sorted(names):
                 seen += 1
                 path = Path(root, name)
                 place = path.relative_to(self.folder)
