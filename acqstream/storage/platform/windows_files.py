@@ -143,7 +143,10 @@ class WindowsFiles:
         return size.value
 
     def status(self, fd: int) -> FileStatus:
-        if kernel32().GetFileType(fd) != types.TYPE_DISK:
+        kind = kernel32().GetFileType(fd)
+        if kind == types.TYPE_UNKNOWN and (code := last_error()):  # a disk that is gone, not a file of another kind
+            raise windows_error(code)
+        if kind != types.TYPE_DISK:
             return FileStatus((0, fd), is_regular=False, size=0, modified_ns=0)
         found = types.FileInformation()
         if not kernel32().GetFileInformationByHandle(fd, byref(found)):

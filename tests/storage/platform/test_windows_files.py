@@ -148,6 +148,13 @@ def test_folders_are_no_files(files: WindowsFiles, tmp_path: Path) -> None:
         files.open(str(tmp_path), create=False)
 
 
+def test_what_cannot_be_asked_for_its_kind_is_an_error(files: WindowsFiles, tmp_path: Path) -> None:
+    fd = files.open(str(tmp_path / "file"), create=True)
+    files.close(fd)
+    with pytest.raises(OSError, match="Windows error 6"):
+        files.status(fd)
+
+
 def test_the_real_place_of_an_open_file(files: WindowsFiles, fd: int, tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     assert files.real_path(fd, "anything") == os.path.realpath(path)
