@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ntpath
+import threading
 from collections.abc import Sequence
 from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 
@@ -44,6 +45,7 @@ class WindowsFiles:
     def __init__(self) -> None:
         self._direct: set[int] = set()  # handles that are open for direct I/O
         self._renamed: dict[str, str] = {}  # the last file that got its name on a volume; not yet forced
+        self._forcing: dict[str, threading.Lock] = {}  # for each volume: what one thread forces, the next waits for
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
         flags = types.ATTRIBUTE_NORMAL | (types.FLAG_NO_BUFFERING if direct else 0)
@@ -239,18 +241,20 @@ class WindowsFiles:
         log, in order, and forcing a file writes that log. So names from before are on the disk as well. (Nobody has cut
         the power to prove it.)
         """
-        target = self._renamed.pop(volume_of(path), None)
-        if target is None:
-            return
-        try:
-            handle = names.open_handle(target, types.GENERIC_WRITE, types.OPEN_EXISTING)
-        except (FileNotFoundError, PermissionError):
-            # Removed since, a folder, or in use. Names from before must still be forced: the folder forces its own.
-            handle = names.open_handle(path, types.GENERIC_WRITE, types.OPEN_EXISTING, types.FLAG_BACKUP_SEMANTICS)
-        try:
-            self.fdatasync(handle)
-        finally:
-            close_handle(handle)
+        volume = volume_of(path)
+        with self._forcing.setdefault(volume, threading.Lock()):
+            target = self._renamed.pop(volume, None)
+            if target is None:
+                return
+            try:
+                handle = _open_to_force(target, path)
+                try:
+                    self.fdatasync(handle)
+                finally:
+                    close_handle(handle)
+            except BaseException:
+                self._renamed.setdefault(volume, target)
+                raise
 
     def free_bytes(self, path: str) -> int:
         free = c_uint64()  # for this user, within its quota
@@ -305,3 +309,11 @@ def _set_length(handle: int, length: int) -> None:
 def _set(handle: int, kind: int, value: c_int64) -> int:
     """Set one value of a file; return the error code, 0 for none."""
     return 0 if kernel32().SetFileInformationByHandle(handle, kind, byref(value), sizeof(value)) else last_error()
+
+
+def _open_to_force(path: str, folder: str) -> int:
+    try:
+        return names.open_handle(path, types.GENERIC_WRITE, types.OPEN_EXISTING)
+    except (FileNotFoundError, PermissionError):
+        # Removed since, a folder, or in use. Names from before must still be forced: the folder forces its own.
+        return names.open_handle(folder, types.GENERIC_WRITE, types.OPEN_EXISTING, types.FLAG_BACKUP_SEMANTICS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -195,6 +196,46 @@ def sync_after_rename(kernel: Kernel) -> list[tuple[Any, ...]]:
     count = len(kernel.calls)
     files.sync_directory(r"C:\data")
     return kernel.calls[count:]
+
+
+def test_a_name_that_could_not_be_forced_is_forced_by_the_next_call(kernel: Kernel) -> None:
+    files = WindowsFiles()
+    files.replace(r"C:\data\a", r"C:\data\b")
+    kernel.codes["FlushFileBuffers"] = [1117]  # ERROR_IO_DEVICE
+    with pytest.raises(OSError, match="Windows error 1117"):
+        files.sync_directory(r"C:\data")
+    count = len(kernel.calls)
+    files.sync_directory(r"C:\data")
+    assert [call[0] for call in kernel.calls[count:]] == ["CreateFileW", "FlushFileBuffers"]
+    files.sync_directory(r"C:\data")
+    assert len(kernel.calls) == count + 2
+
+
+def test_a_second_thread_waits_until_the_name_is_forced(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, is_forcing, may_end = WindowsFiles(), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def force(handle: int) -> None:
+        is_forcing.set()
+        may_end.wait()
+        done.append("forced")
+
+    def sync() -> None:
+        files.sync_directory(r"C:\data")
+        done.append("returned")
+
+    files.replace(r"C:\data\a", r"C:\data\b")
+    monkeypatch.setattr(files, "fdatasync", force)
+    threads = [threading.Thread(target=sync, daemon=True) for _ in range(2)]
+    threads[0].start()
+    is_forcing.wait()
+    threads[1].start()
+    threads[1].join(0.2)  # time to go wrong
+    assert done == []
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert done == ["forced", "returned", "returned"]
 
 
 def test_a_name_is_forced_by_the_file(kernel: Kernel) -> None:
