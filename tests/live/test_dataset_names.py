@@ -48,7 +48,8 @@ def folder(tmp_path: Path) -> None:
 def verb(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "acqstream", *arguments]
     environment = {**{key: value for key, value in os.environ.items() if not key.startswith("LC_")}, **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    # JSON is ASCII; other text is in the locale of the program, which may be another than ours.
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
 
 
 def put(run: Run, first: int, stop: int) -> None:
