@@ -18,6 +18,7 @@ TESTS = ROOT / "tests"
 LIST = TESTS / "windows_list.txt"
 SHORT, LONG, OUT = "short", "long", "out"
 
+SUMMARY = re.compile(r"\d+ [a-z]+.* in [\d.]+s\b|hung, the run ends here")
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|deselected)\b")
 
 
@@ -82,6 +83,11 @@ def groups(files: Iterable[str]) -> dict[str, list[str]]:
         folder, slash, _ = file.partition("/")
         found[folder if slash else ""].append(f"tests/{file}")
     return dict(found)
+
+
+def is_summary(line: str) -> bool:
+    """True for the last line that pytest itself prints."""
+    return SUMMARY.search(line) is not None
 
 
 def counts_of(summary: str) -> dict[str, int]:

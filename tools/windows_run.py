@@ -16,7 +16,7 @@ from pathlib import Path
 
 from steps import EXIT_TIMED_OUT, ROOT, child_environment, say
 from windows_bench import BenchUnavailable, ensure_bench, ensure_lane, stop_wine, wine, wine_environment
-from windows_list import OUT, SHORT, counts_of, describe, groups, rules_of_files
+from windows_list import OUT, SHORT, counts_of, describe, groups, is_summary, rules_of_files
 
 ALL = "--all"
 RESULT = "ACQSTREAM_WINDOWS_RESULT"  # the file for tests/commands/test_windows_result.py
@@ -25,7 +25,7 @@ ALL_TIMEOUT_S = 4 * 3600
 # No xdist: its workers would take longer to start than most groups run.
 PYTEST = ("-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider")
 QUICK = ("-m", "not slow")
-FAILED = ("FAILED ", "ERROR ")
+FAILED = ("FAILED tests", "ERROR tests")
 LEFT_BEHIND_S = 10.0  # a process that a test left behind keeps the pipe open, and is ended then
 NO_TESTS = 5  # pytest's exit code if every test was deselected
 LANES = min(os.cpu_count() or 1, 4)  # of --all
@@ -51,11 +51,16 @@ class Result:
     failed: list[str] = field(default_factory=list)  # pytest's lines about single tests
 
     def add(self, code: int, lines: list[str]) -> None:
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        self.counts.update(counts_of(last))
-        self.failed += [line.strip() for line in lines if line.startswith(FAILED)]
+        ended = [line.strip() for line in lines if line.strip()] or ["it printed nothing"]
+        # A library may print something after the summary.
+        summary = next((line for line in reversed(ended) if is_summary(line)), ended[-1])
+        counts = counts_of(summary)
+        self.counts.update(counts)
+        self.failed += [line for line in ended if line.startswith(FAILED)]
         if code not in (0, NO_TESTS):
-            self.endings.append((code, last))
+            self.endings.append((code, summary if code == 1 else ended[-1]))
+        elif counts.keys() & {"failed", "error"}:  # a program that is ended from outside may have code 0
+            self.endings.append((1, summary))
 
 
 def run_windows_tests(python: Path, arguments: list[str]) -> int:

@@ -122,6 +122,16 @@ def test_a_group_that_crashes_is_reported_with_its_last_line(capfd):
     assert printed.startswith("test-windows: FAILED tests/log/test_log.py::test_one - why\n")
 
 
+def test_the_summary_counts_whatever_is_printed_after_it_and_whatever_the_exit_code(capfd):
+    live = windows_run.Result()
+    live.add(0, ["FAILED tests/a.py::b\n", "1 failed, 4 passed in 290.41s (0:04:50)\n", "I0000 7 env.h: 3 passed\n"])
+    live.add(0, ["ERROR    acqstream: a line of a log\n", "6 passed in 1.0s\n", "W0000 a library says goodbye\n"])
+    assert windows_run._report({"live": live}) == 1
+    printed = capfd.readouterr().out
+    assert "tests/live: 1 failed, 10 passed\n" in printed
+    assert "a line of a log" not in printed
+
+
 def test_a_process_that_is_left_behind_costs_no_other_run(tmp_path, monkeypatch):
     monkeypatch.setattr(windows_run, "LEFT_BEHIND_S", 0.01)
     program = f"""

@@ -58,6 +58,13 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
     return [one for one in process.children() if "spawn_main" in " ".join(one.cmdline())]
 
 
+def first_workers_of(pid: int) -> list[psutil.Process]:
+    try:
+        return workers_of(psutil.Process(pid))
+    except psutil.Error:  # one begins just now, and cannot be asked yet
+        return []
+
+
 def mirror_command(folder: Path, *more: str) -> Sequence[str]:
     program = folder.with_name("mirror.py")
     program.write_text(PRELUDE)
@@ -98,7 +105,7 @@ def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Pat
     cells, frames = many_cells, len(MANY_FRAMES)
     held = hold(cells)
     with subprocess.Popen(mirror_command(cells, "--processes", "2")) as first:
-        helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
+        helpers = until(lambda: first_workers_of(first.pid), "there are other processes")
         wait_for_parts(cells, first)
         first.kill()
     held.unlink()
@@ -139,7 +146,7 @@ def is_alive(process: psutil.Process) -> bool:
 def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
     held = hold(cells)
     with subprocess.Popen(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
-        helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
+        helpers = until(lambda: first_workers_of(first.pid), "there are other processes")
         wait_for_parts(cells, first)
         os.killpg(first.pid, signal.SIGINT)
         held.unlink()
