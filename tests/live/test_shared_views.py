@@ -94,14 +94,23 @@ def test_a_mirror_and_a_pyramid_take_frames_from_memory_while_both_record(shared
     check_levels(shared.data / "scan", tiles, 3, OVERLAP)
 
 
+@pytest.mark.timeout_s(180)
 def test_a_view_takes_large_frames_from_the_memory_of_their_producer(shared: DaemonProcess) -> None:
-    """They lie there until they are published: frames are put until the view is as fast as that."""
+    """They lie there until they are published: frames are put until the view is as fast as that.
+
+    It has caught up before each burst: one that is behind for good would only get more to read from the stack.
+    """
+    numbers = itertools.count()
     with acqstream.create("large", endpoint=shared.endpoint, transport="shm", mirrors=["null"], buffer_mb=16) as run:
-        numbers = itertools.count()
+
+        def taken() -> int:
+            view = view_of(shared, "large")
+            return 0 if view is None else view.from_memory + view.from_stack
 
         def put_more() -> bool:
             for number in itertools.islice(numbers, BURST):
                 run.put(image_of(number, LARGE), time=number)
+            until(lambda: taken() == number + 1, "the view has caught up")
             view = view_of(shared, "large")
             return view is not None and view.from_memory > 0
 
