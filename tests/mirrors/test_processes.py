@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,24 @@ def cells(tmp_path: Path) -> Path:
 
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
-    return [one for one in process.children() if "spawn_main" in " ".join(one.cmdline())]
+    return [one for one in process.children() if "spawn_main" in command_of(one)]
 
 
-def first_workers_of(pid: int) -> list[psutil.Process]:
+def command_of(process: psutil.Process) -> str:
     try:
-        return workers_of(psutil.Process(pid))
-    except psutil.Error:  # one begins just now, and cannot be asked yet
-        return []
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it begins or ends just now
+        return ""
+
+
+@contextmanager
+def started(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is killed at the end: nobody waits for one that is held after a failure."""
+    with subprocess.Popen(command, **more) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def mirror_command(folder: Path, *more: str) -> Sequence[str]:
@@ -104,10 +115,9 @@ def test_processes_are_killed_and_others_take_over(cells: Path, monkeypatch: pyt
 def test_the_first_process_is_killed_and_the_command_given_again(many_cells: Path) -> None:
     cells, frames = many_cells, len(MANY_FRAMES)
     held = hold(cells)
-    with subprocess.Popen(mirror_command(cells, "--processes", "2")) as first:
-        helpers = until(lambda: first_workers_of(first.pid), "there are other processes")
+    with started(mirror_command(cells, "--processes", "2")) as first:
+        helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
         wait_for_parts(cells, first)
-        first.kill()
     held.unlink()
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     done = subprocess.run(
@@ -133,7 +143,11 @@ def wait_for_parts(folder: Path, process: subprocess.Popen[Any]) -> None:
 
     def is_begun() -> bool:
         assert process.poll() is None, f"it ended with {process.returncode} before that was seen"
-        return note.exists() and bool(json.loads(note.read_bytes())["state"].get("parts", {}).get("done"))
+        try:
+            content = note.read_bytes()
+        except (FileNotFoundError, PermissionError):  # not there yet, or on Windows replaced just now
+            return False
+        return bool(json.loads(content)["state"].get("parts", {}).get("done"))
 
     until(is_begun, "some parts are done", 60)
 
@@ -145,8 +159,8 @@ def is_alive(process: psutil.Process) -> bool:
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no interrupt for a group of processes")
 def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
     held = hold(cells)
-    with subprocess.Popen(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
-        helpers = until(lambda: first_workers_of(first.pid), "there are other processes")
+    with started(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
+        helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
         wait_for_parts(cells, first)
         os.killpg(first.pid, signal.SIGINT)
         held.unlink()
