@@ -1,0 +1,123 @@
+"""Reads the chunks of one Zarr array from a store."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, ShardIndex
+from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
+from acqstream.storage.store import Store
+
+_MAX_INDICES = 64  # kept in memory
+
+
+class IndexCache:
+    """Indices of the shards that were read last, of an array that no longer changes; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indices: OrderedDict[str, tuple[int, Extents]] = OrderedDict()
+
+    def get(self, key: str) -> tuple[int, Extents] | None:
+        """Size of the object and its index."""
+        with self._lock:
+            found = self._indices.get(key)
+            if found is not None:
+                self._indices.move_to_end(key)
+            return found
+
+    def put(self, key: str, size: int, extents: Extents) -> None:
+        """Keep an index; the one that was not used for longest is dropped."""
+        with self._lock:
+            self._indices[key] = size, extents
+            if len(self._indices) > _MAX_INDICES:
+                self._indices.popitem(last=False)
+
+
+class ChunkStore:
+    """The chunks of an array below a prefix of a store, "" or a path that ends with "/".
+
+    cache: None for an array that may still be written, whose indices are read again for every chunk.
+    """
+
+    def __init__(self, store: Store, prefix: str, array: ZarrArray, cache: IndexCache | None = None) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._array = array
+        self._cache = cache
+
+    def read(self, position: Sequence[int]) -> NDArray[np.generic] | None:
+        """The chunk at a position of the grid, a new array of the full chunk shape; None if it is missing.
+
+        Raises CorruptDataset, StorageError.
+        """
+        shard, number = self._array.place(position)
+        key = self.key(shard)
+        where, codecs = f"{self._store.url}/{key}", self._array.codecs
+        if self._array.index is None:
+            data = self._store.get(key, 0, codecs.max_bytes + 1)
+            if data is None:
+                return None
+            offset = 0
+        else:
+            found = self._index(self._array.index, key)
+            if found is None:
+                return None
+            offset, length = found[1][number].tolist()
+            if offset == MISSING:
+                return None
+            if length > codecs.max_bytes:
+                text = f"chunk {number} of the shard has {length} bytes, expected at most {codecs.max_bytes}"
+                raise CorruptDataset(text, path=where, offset=offset)
+            data = self._store.get(key, offset, length)
+            if data is None or len(data) != length:
+                raise CorruptDataset(f"chunk {number} of the shard is cut off", path=where, offset=offset)
+        return codecs.decode(data, where if self._array.index is None else f"{where}, chunk {number} at byte {offset}")
+
+    def stored(self, prefix: str = "") -> Iterator[Position]:
+        """Positions of all stored chunks, also outside the grid; the indices of shards are read for it.
+
+        A damaged shard counts as complete: reading its chunks reports it.
+        """
+        for key in self._store.keys(self._prefix + prefix):
+            shard = self._array.keys.parse(key.removeprefix(self._prefix), len(self._array.shape))
+            if shard is None:
+                continue
+            extents = self._extents(key)
+            for number, position in enumerate(self._array.chunks_of(shard)):
+                if extents is None or extents[number, 0] != MISSING:
+                    yield position
+
+    def key(self, shard: Sequence[int]) -> str:
+        """The key of an object by its position in the grid of shards, or of chunks without shards."""
+        return self._prefix + self._array.keys.key(shard)
+
+    def _extents(self, key: str) -> Extents | None:
+        if self._array.index is None:
+            return None
+        try:
+            found = self._index(self._array.index, key)
+        except CorruptDataset:
+            return None
+        return None if found is None else found[1]
+
+    def _index(self, index: ShardIndex, key: str) -> tuple[int, Extents] | None:
+        kept = self._cache.get(key) if self._cache is not None else None
+        if kept is not None:
+            return kept
+        size = self._store.size(key)
+        if size is None:
+            return None
+        content = self._store.get(key, -index.length if index.is_at_end else 0, index.length)
+        if content is None:
+            return None
+        extents = index.decode(content, size, f"{self._store.url}/{key}")
+        if self._cache is not None:
+            self._cache.put(key, size, extents)
+        return size, extents
