@@ -20,7 +20,7 @@ from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.storage.read_place import place_of
 
 ENTRY_POINTS = "acqstream.formats"
-CHUNK_FORMATS = ("n5", "wkw")  # names of formats of ours, and of the packages that define them as FORMAT
+CHUNK_FORMATS = ("n5", "wkw", "ome-zarr")  # formats of ours; packages of these names, with _ for -, define FORMAT
 
 _LOG = logging.getLogger("acqstream.formats")
 
@@ -69,7 +69,7 @@ def chunk_format(name: str) -> ChunkFormat[Any]:
 
 
 def _own_format(name: str) -> Any:
-    return import_module(f"acqstream.formats.{name}").FORMAT
+    return import_module(f"acqstream.formats.{name.replace('-', '_')}").FORMAT
 
 
 def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:

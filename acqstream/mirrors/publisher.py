@@ -71,11 +71,18 @@ class Publisher:
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """Put a chunk: readers see all of it or nothing, also after a power cut; from any thread.
 
-        It may lie beyond the shape: readers look for it after `grow`.
+        It may lie beyond the shape: readers look for it after `grow`. One that is written in place is forced before
+        the shape is announced; readers may see a part of one inside the shape.
         """
         self._is_settled = False
-        self._ensure_member(self._layout.plan.member(position))
-        self._store.put(self._layout.key(level, position), encoded)
+        layout = self._layout
+        self._ensure_member(layout.plan.member(position))
+        key = layout.key(level, position)
+        if layout.needs == "in_place":
+            runs, head, length = layout.in_place(level, position, encoded)
+            self._store.write(key, runs, head=head, length=length)
+        else:
+            self._store.put(key, encoded)
 
     def grow(self, level: int, shape: Sequence[int]) -> None:
         """Announce the shape of a level; its chunks are stored. A level never shrinks here.
@@ -89,6 +96,8 @@ class Publisher:
             self._layout.check_growth(after)
             if after != before or self._is_unsure:
                 levels[level] = replace(levels[level], shape=after)
+                if self._layout.needs == "in_place":
+                    self._store.sync()  # a shape must not survive a power cut that its chunks do not
                 self._announce(levels, complete=False)
 
     def set_space(self, levels: Sequence[ArraySpec]) -> None:

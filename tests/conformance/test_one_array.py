@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import acqstream
 from acqstream.dataset.dataset import Dataset
 from acqstream.errors import AcqStreamError
+from acqstream.formats.registry import chunk_format
 from acqstream.log.log import Log
 from acqstream.model.axes import AxisValue
 from acqstream.views.view_progress import ViewState
@@ -27,8 +28,15 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "n5 bdv": {"format": "n5", "levels": 2, "blocks": [4, 16, 16]},
     "n5 multiscale": {"format": "n5", "layout": "multiscale", "levels": 2, "blocks": [4, 16, 16]},
     "n5 array": {"format": "n5", "layout": "array", "levels": 2, "blocks": [4, 16, 16]},
+    "ome-zarr raw": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16], "compression": "none"},
+    "ome-zarr": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16]},
+    "ome-zarr unsharded": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16], "shards": False},
     "wkw": {"format": "wkw", "levels": 2, "cube": 32},
 }
+
+
+def _suffix(settings: Mapping[str, Any]) -> str:
+    return chunk_format(settings["format"]).suffix.removeprefix(".")
 
 
 def expected_array(run: FrameRun) -> NDArray[Any]:
@@ -134,7 +142,7 @@ def check_mirror(tmp_path: Path, run: FrameRun, name: str, *, is_live: bool) -> 
             write(folder, run, FORMATS[name], is_live=is_live)
         return refused
     write(folder, run, FORMATS[name], is_live=is_live)
-    suffix = FORMATS[name]["format"]
+    suffix = _suffix(FORMATS[name])
     with acqstream.open(folder) as log, acqstream.open(tmp_path / f"cells.{suffix}") as mirror:
         check(mirror, run)
         ours, theirs = centres_of(log), centres_of(mirror)

@@ -1,1 +1,26 @@
 """OME-Zarr: images as Zarr arrays with resolution levels. Zarr v3 core, OME-NGFF 0.5."""
+
+from __future__ import annotations
+
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.ome_zarr.check import check
+from acqstream.formats.ome_zarr.layout import create_layout, max_encode_memory
+from acqstream.formats.ome_zarr.opening import detect, folder_of, open_readers
+from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
+from acqstream.formats.ome_zarr.plan import plan
+
+FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
+    name="ome-zarr",
+    suffix=".ome.zarr",
+    looked_for="zarr.json of an image or a collection",
+    byte_order="<",
+    grows=True,
+    detect=detect,
+    folder=folder_of,
+    open=open_readers,
+    parse_options=parse_options,
+    plan=plan,
+    layout=create_layout,
+    max_encode_memory=max_encode_memory,
+    check=check,
+)

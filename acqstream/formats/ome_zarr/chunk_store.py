@@ -78,7 +78,7 @@ class ChunkStore:
             data = self._store.get(key, offset, length)
             if data is None or len(data) != length:
                 raise CorruptDataset(f"chunk {number} of the shard is cut off", path=where, offset=offset)
-        return codecs.decode(data, where if self._array.index is None else f"{where}, chunk {number} at byte {offset}")
+        return codecs.decode(data, where, offset)
 
     def stored(self, prefix: str = "") -> Iterator[Position]:
         """Positions of all stored chunks, also outside the grid; the indices of shards are read for it.

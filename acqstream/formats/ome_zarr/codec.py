@@ -55,8 +55,9 @@ class ChunkCodecs:
             data = compressor.encode(data, self.dtype.itemsize)
         return data
 
-    def decode(self, data: Data, where: str) -> NDArray[np.generic]:
-        """A new array of `shape` in the byte order of this machine. where names the object in errors.
+    def decode(self, data: Data, where: str, offset: int | None = None) -> NDArray[np.generic]:
+        """A new array of `shape` in the byte order of this machine. where names the object in errors, offset the
+        first byte of the chunk in it.
 
         Raises CorruptDataset. Takes no more memory than a chunk, whatever the data claim.
         """
@@ -68,10 +69,10 @@ class ChunkCodecs:
             for compressor, size in zip(reversed(self.compressors), reversed(sizes), strict=False):
                 content = compressor.decode(memoryview(content), size)
         except CorruptDataset as error:
-            raise CorruptDataset(str(error), path=where) from error
+            raise CorruptDataset(str(error), path=where, offset=offset) from error
         if len(content) != self.raw_bytes:
             text = f"a chunk of {len(content)} bytes, expected {self.raw_bytes} for {self.shape} of {self.dtype}"
-            raise CorruptDataset(text, path=where)
+            raise CorruptDataset(text, path=where, offset=offset)
         items = np.frombuffer(content, self.dtype)
         if self.order:
             stored_shape = [self.shape[axis] for axis in self.order]

@@ -1,0 +1,272 @@
+"""The layout of an OME-Zarr container. Pure.
+
+    cells.ome.zarr/zarr.json          the image, or a collection of images; our note
+    cells.ome.zarr/0/zarr.json        level 0; c/0/0/0 and so on: its shards
+    cells.ome.zarr/3/0/zarr.json      level 0 of image 3, in a collection
+    cells.ome.zarr/OME/zarr.json      the list of the images; METADATA.ome.xml beside it
+
+Sources: Zarr v3 core and codec `sharding_indexed`; OME-NGFF 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
+from acqstream.formats.ome_zarr import documents as docs
+from acqstream.formats.ome_zarr.axes import image_axis, image_number, member_of
+from acqstream.formats.ome_zarr.codec import ChunkCodecs
+from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, parse_note
+from acqstream.formats.ome_zarr.options import OmeZarrOptions
+from acqstream.formats.ome_zarr.plan import has_too_many
+from acqstream.formats.ome_zarr.shard_index import MISSING, ShardIndex
+from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
+from acqstream.formats.ome_zarr.zarr_json import array_document
+from acqstream.storage.json_file import parse_fields
+from acqstream.storage.store import Capability
+
+_KEYS = KeyEncoding()
+
+
+@dataclass(frozen=True)
+class OmeZarrLayout(ChunkLayout):
+    """`create_layout` makes that of a new container. planned: sizes along the member axes, which number the images."""
+
+    options: OmeZarrOptions
+    planned: tuple[int, ...]
+
+    @property
+    def needs(self) -> Capability:
+        """See ChunkLayout."""
+        return "in_place" if self._is_in_place else "whole"
+
+    def key(self, level: int, position: Position) -> str:
+        """See ChunkLayout: the shard, which has many chunks of the engine if it is raw."""
+        spec, members = self.plan.levels[level], len(self.plan.member_axes)
+        counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
+        shard = [at // count for at, count in zip(position, counts, strict=True)]
+        return "/".join((*self._image(position[:members]), str(level), _KEYS.key(shard[members:])))
+
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        """See ChunkLayout: the first chunk of the shard."""
+        folder, separator, rest = key.partition("/c/")
+        *image, level = folder.split("/")
+        members = len(self.plan.member_axes)
+        if not separator or len(image) != bool(members) or not (level.isdecimal() and len(level) < 3):
+            return None
+        if int(level) >= len(self.plan.levels) or (image and not image[0].isdecimal()):
+            return None
+        spec = self.plan.levels[int(level)]
+        shard = _KEYS.parse(f"c/{rest}", len(spec.axes) - members)
+        member = member_of(int(image[0]), self.planned) if image else ()
+        if shard is None or (image and self._image(member) != tuple(image)):
+            return None
+        counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
+        return int(level), (*member, *(at * count for at, count in zip(shard, counts[members:], strict=True)))
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout. Raw chunks in little-endian are not copied.
+
+        Chunks of zeros are left out of a compressed shard: that is the value of what is missing.
+        """
+        spec, codecs = self.plan.levels[level], self.codecs(level)
+        if chunk.shape != spec.memory_shape:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.memory_shape}")
+        if not spec.block_shape or self._is_in_place:
+            whole = ChunkCodecs(chunk.shape, codecs.dtype, codecs.compressors)
+            return [whole.encode(chunk)]
+        blocks = chunk.reshape(-1, *codecs.shape)
+        index = ShardIndex(len(blocks))
+        extents = np.full((len(blocks), 2), MISSING, np.uint64)
+        encoded: list[bytes | memoryview] = []
+        end = 0
+        for number, block in enumerate(blocks):
+            if block.any():
+                encoded.append(codecs.encode(block))
+                extents[number] = end, len(encoded[-1])
+                end += len(encoded[-1])
+        return [*encoded, index.encode(extents)]
+
+    def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
+        """See ChunkLayout. The index is the same for all shards of a level; it is written with every run."""
+        spec, codecs = self.plan.levels[level], self.codecs(level)
+        index, number = self._index(spec), _number_in_shard(spec, position)
+        end = index.count * codecs.raw_bytes
+        runs = [(number * spec.chunk_bytes, encoded), (end, [index.consecutive(codecs.raw_bytes)])]
+        return InPlace(runs, [], end + index.length)
+
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
+        """See ChunkLayout."""
+        spec, codecs = self.plan.levels[level], self.codecs(level)
+        if not spec.block_shape:
+            return codecs.decode(data, where)
+        index = self._index(spec)
+        extents = index.decode(data[-index.length :], len(data), where)
+        if self._is_in_place:
+            number, count = _number_in_shard(spec, position), spec.chunk_bytes // codecs.raw_bytes
+            extents = extents[number * count : (number + 1) * count]
+        found = np.zeros((len(extents), *codecs.shape), spec.dtype)
+        for number, (offset, length) in enumerate(extents.tolist()):
+            if offset != MISSING:
+                found[number] = codecs.decode(data[offset : offset + length], where)
+        return found.reshape(spec.memory_shape)
+
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        """See ChunkLayout."""
+        note = note_to_json(
+            Note(levels=self.plan.levels, planned=self.planned, options=self.options, complete=complete)
+        )
+        if self.plan.member_axes:
+            return {docs.document_key(): docs.encode(docs.group({"bioformats2raw.layout": 3}, **{KEY: note}))}
+        image = docs.image_metadata(self.plan.levels, "image", None)
+        return {docs.document_key(): docs.encode(docs.group(image, **{KEY: note}))}
+
+    def member_documents(self, member: Position) -> Mapping[str, bytes]:
+        """See ChunkLayout: the arrays of an image, then its group."""
+        folders, members = self._image(member), len(self.plan.member_axes)
+        levels = [_part(level, members) for level in self.plan.levels]
+        found = {
+            docs.document_key(*folders, str(number)): docs.encode(array_document(self.array(number)))
+            for number in range(len(levels))
+        }
+        if members:
+            image = docs.image_metadata(levels, self._name(member), self._place(member))
+            found[docs.document_key(*folders)] = docs.encode(docs.group(image))
+        return found
+
+    @property
+    def member_version(self) -> Hashable:
+        """See ChunkLayout."""
+        members = len(self.plan.member_axes)
+        levels = [(level.shape[members:], level.scale, level.units, level.translation) for level in self.plan.levels]
+        full = self.plan.full
+        return (*levels, full.places, tuple((name, tuple(labels)) for name, labels in full.labels.items()))
+
+    def listings(self, container_name: str) -> Mapping[str, bytes]:
+        """See ChunkLayout: the series, and their names and sizes for readers of Bio-Formats."""
+        if not self.plan.member_axes:
+            return {}
+        images = sorted((image_number(member, self.planned), member) for member in self.plan.members())
+        part = _part(self.plan.full, len(self.plan.member_axes))
+        return {
+            f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml([(self._name(member), part) for _, member in images]),
+            docs.document_key(docs.SERIES_FOLDER): docs.encode(docs.series([number for number, _ in images])),
+        }
+
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        """See ChunkLayout."""
+        key = docs.document_key()
+        fields = parse_fields(documents[key], f"{where}/{key}")
+        if not has_note(fields.values.get("attributes")):
+            raise DatasetExists(f"{where} exists and is not an OME-Zarr container of acqstream")
+        found = parse_note(fields.child("attributes"))
+        own = self.plan.levels
+        if (found.levels[0].axes, found.options) != (own[0].axes, self.options):
+            text = f"axes {found.levels[0].axes}, {found.options.to_json()}"
+            raise DatasetExists(f"{where} exists with {text}, expected {own[0].axes}, {self.options.to_json()}")
+        if found.levels[0].dtype != own[0].dtype:
+            raise DatasetExists(f"{where} exists with items of {found.levels[0].dtype}, expected {own[0].dtype}")
+        if [level.factors for level in found.levels] != [level.factors for level in own]:
+            raise DatasetExists(
+                f"{where} exists with {len(found.levels)} levels, expected {len(own)}, or other factors"
+            )
+        shapes = [level.shape for level in found.levels]
+        if not found.complete:
+            shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
+        return replace(self, plan=self.plan.with_shapes(shapes), planned=found.planned), found.complete
+
+    def check_growth(self, shape: Sequence[int]) -> None:
+        """See ChunkLayout."""
+        members = len(self.plan.member_axes)
+        if has_too_many(shape, members):
+            raise ConfigError(f"OME-Zarr: {', '.join(self.plan.member_axes)} of {tuple(shape)} are too many images")
+        if all(self.planned[1:]) and any(
+            size > most for size, most in zip(shape[1:members], self.planned[1:], strict=True)
+        ):
+            raise ConfigError(f"OME-Zarr: {self.plan.member_axes[1:]} cannot get longer than {self.planned[1:]}")
+
+    def codecs(self, level: int) -> ChunkCodecs:
+        """The codecs of a chunk of an image."""
+        spec, members = self.plan.levels[level], len(self.plan.member_axes)
+        shape = (spec.block_shape or spec.chunk_shape)[members:]
+        return ChunkCodecs(shape, spec.dtype.newbyteorder("<"), self.options.compressors)
+
+    def array(self, level: int) -> ZarrArray:
+        """A level of an image."""
+        spec = _part(self.plan.levels[level], len(self.plan.member_axes))
+        return ZarrArray(
+            shape=spec.shape,
+            codecs=self.codecs(level),
+            shard_shape=spec.shard_shape,
+            index=self._index(spec) if spec.shard_shape else None,
+            dimension_names=tuple(image_axis(axis).name for axis in spec.axes),
+        )
+
+    @property
+    def _is_in_place(self) -> bool:
+        return self.options.is_sharded and self.options.is_raw
+
+    def _index(self, spec: ArraySpec) -> ShardIndex:
+        count = 1
+        for size, step in zip(spec.shard_shape, spec.block_shape, strict=True):
+            count *= size // step
+        return ShardIndex(count)
+
+    def _image(self, member: Sequence[int]) -> tuple[str, ...]:
+        return (str(image_number(member, self.planned)),) if member else ()
+
+    def _name(self, member: Position) -> str:
+        """Labels of the image's place, else axis and number."""
+        parts = []
+        for axis, at in zip(self.plan.member_axes, member, strict=True):
+            labels = self.plan.full.labels.get(axis, ())
+            parts.append(labels[at] if at < len(labels) else f"{axis} {at}")
+        return ", ".join(parts)
+
+    def _place(self, member: Position) -> tuple[float, float, float] | None:
+        places = self.plan.full.places
+        at = member[self.plan.member_axes.index("position")] if "position" in self.plan.member_axes else -1
+        return places[at] if 0 <= at < len(places) else None
+
+
+def create_layout(plan: Plan, options: OmeZarrOptions) -> OmeZarrLayout:
+    """The layout of a new container."""
+    return OmeZarrLayout(plan, options, plan.member(plan.full.shape))
+
+
+def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
+    """Bytes that encoding a chunk of the engine takes at most."""
+    if options.is_raw:
+        return 0
+    return 2 * level.chunk_bytes + options.compression.working_bytes
+
+
+def _part(spec: ArraySpec, members: int) -> ArraySpec:
+    """A level of an image: without the axes that separate images."""
+    return replace(
+        spec,
+        axes=spec.axes[members:],
+        shape=spec.shape[members:],
+        chunk_shape=spec.chunk_shape[members:],
+        block_shape=spec.block_shape[members:],
+        shard_shape=spec.shard_shape[members:],
+        factors=spec.factors[members:],
+        scale=spec.scale[members:],
+        units=spec.units[members:],
+        translation=spec.translation[members:],
+    )
+
+
+def _number_in_shard(spec: ArraySpec, position: Position) -> int:
+    """The number of a chunk of the engine in its shard."""
+    number = 0
+    for at, size, step in zip(position, spec.shard_shape, spec.chunk_shape, strict=True):
+        number = number * (size // step) + at % (size // step)
+    return number

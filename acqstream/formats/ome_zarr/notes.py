@@ -1,0 +1,125 @@
+"""Our note in the container's group, `attributes.acqstream`: what OME-Zarr cannot say. Other software passes it over.
+
+It has the axes of the whole array with their places and values, the shapes of the levels as announced, and whether more
+will come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.errors import ConfigError
+from acqstream.formats.ome_zarr.axes import split_axes
+from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
+from acqstream.formats.ome_zarr.plan import has_too_many
+from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM
+from acqstream.formats.place_note import read_places
+from acqstream.model.fields import Fields
+
+KEY = "acqstream"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """levels: the finest first, as announced, without chunks. planned: sizes along the axes that separate images, 0 for
+    unknown ones; they number the images. options are those of the writer.
+    """
+
+    levels: tuple[ArraySpec, ...]
+    planned: tuple[int, ...]
+    options: OmeZarrOptions
+    complete: bool
+
+
+def note_to_json(note: Note) -> dict[str, Any]:
+    """The note as it stands in zarr.json."""
+    full = note.levels[0]
+    return {
+        "format": "acqstream-ome-zarr",
+        "version": _VERSION,
+        "complete": note.complete,
+        "axes": [*full.axes],
+        "dtype": full.dtype.name,
+        "units": [*full.units],
+        "calibrated": not full.unknown_distances,
+        **({"places_um": [*full.places], "stage_axes": full.stage_axes} if full.stage_axes or full.places else {}),
+        **note_of_values(full.shown_axes, full.axis_values),
+        "labels": {axis: [*names] for axis, names in full.labels.items()},
+        "attributes": dict(full.attributes),
+        "planned": [*note.planned],
+        "options": note.options.to_json(),
+        "levels": [
+            {
+                "shape": [*level.shape],
+                "factors": [*level.factors],
+                "scale": [*level.scale],
+                "translation": [*level.translation],
+            }
+            for level in note.levels
+        ],
+    }
+
+
+def has_note(attributes: object) -> bool:
+    """Return True if these attributes of a group have a note of ours."""
+    note = attributes.get(KEY) if isinstance(attributes, dict) else None
+    return isinstance(note, dict) and note.get("format") == "acqstream-ome-zarr"
+
+
+def parse_note(attributes: Fields) -> Note:
+    """The note in the attributes of a group. Raises the error of `attributes` for a damaged one."""
+    fields = attributes.child(KEY)
+    if (fields.text("format"), fields.integer("version")) != ("acqstream-ome-zarr", _VERSION):
+        raise fields.wrong("version", f"{_VERSION}, and format acqstream-ome-zarr")
+    axes = fields.texts("axes")
+    if len(axes) > MAX_NDIM:
+        raise fields.wrong("axes", f"at most {MAX_NDIM}")
+    if fields.text("dtype") not in DTYPES:
+        raise fields.wrong("dtype", f"one of {', '.join(DTYPES)}")
+    try:
+        members, image = split_axes(axes)
+        options = parse_options(fields.mapping("options"))
+    except ConfigError as error:
+        raise fields.wrong("axes", f"those of an image, with options of acqstream ({error})") from error
+    if axes != (*members, *image):
+        raise fields.wrong("axes", "those of separate images first")
+    levels = tuple(_level(level, fields, axes, len(members)) for level in fields.children("levels"))
+    if not levels:
+        raise fields.wrong("levels", "one level at least")
+    return Note(
+        levels=levels,
+        planned=fields.integers("planned", len(members)),
+        options=options,
+        complete=fields.flag("complete"),
+    )
+
+
+def _level(level: Fields, fields: Fields, axes: tuple[str, ...], members: int) -> ArraySpec:
+    count = len(axes)
+    shape = level.integers("shape", count)
+    if has_too_many(shape, members):
+        raise level.wrong("shape", "at most a million images")
+    places, stage_axes = read_places(fields.values)
+    shown, values = read_note_of_values(fields.values, axes)
+    labels = fields.child("labels")
+    return ArraySpec(
+        axes=axes,
+        shape=shape,
+        dtype=np.dtype(fields.text("dtype")),
+        factors=level.integers("factors", count, minimum=1),
+        scale=level.numbers("scale", count),
+        units=fields.texts("units", count),
+        translation=level.numbers("translation", count),
+        places=places,
+        stage_axes=stage_axes,
+        labels={axis: labels.texts(axis) for axis in labels.values},
+        attributes=fields.mapping("attributes"),
+        shown_axes=shown,
+        axis_values=values,
+    )

@@ -1,0 +1,126 @@
+"""Cuts an array into chunks, shards and levels. Pure.
+
+A shard holds complete planes, and several of them along one axis: z if an image has planes along it, else time. Raw
+chunks all have one length, so a shard's index is known beforehand and each plane of chunks is written in place. A
+compressed shard is put complete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import TIME, Z
+from acqstream.errors import ConfigError
+from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.ome_zarr.axes import PLANE, split_axes
+from acqstream.formats.ome_zarr.options import MAX_LEVELS, OmeZarrOptions
+from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES
+
+MAX_IMAGES = 1_000_000
+MAX_RAW_SHARD_BYTES = 512 * 2**20
+MAX_COMPRESSED_SHARD_BYTES = 64 * 2**20  # it is in memory until it is complete
+_UNPLANNED_DEPTH = 64
+_MAX_SHARD_CHUNKS = 16384  # its index, which viewers read first, has 256 KiB then
+
+
+def plan(array: ArraySpec, options: OmeZarrOptions) -> Plan:
+    """The levels of an array, the finest first, with their chunks; an image for each place along the other axes.
+
+    Levels halve y and x until a plane is one chunk. Raises ConfigError for an array without y or x, for a dtype that
+    Zarr does not have, for chunks that are too large, and for too many images.
+    """
+    if array.dtype.name not in DTYPES:
+        raise ConfigError(f"OME-Zarr: dtype {array.dtype} cannot be stored, only {', '.join(DTYPES)}")
+    members, image = split_axes(array.axes)
+    full = array.ordered((*members, *image))
+    if has_too_many(full.shape, len(members)):
+        raise ConfigError(f"OME-Zarr: {', '.join(members)} of {full.shape} are more than {MAX_IMAGES:,} images")
+    levels = [full]
+    while _needs_another(levels[-1], len(levels), options):
+        factors = tuple(
+            factor * (2 if name in PLANE and size > 1 else 1)
+            for name, factor, size in zip(full.axes, levels[-1].factors, levels[-1].shape, strict=True)
+        )
+        if factors == levels[-1].factors:
+            break
+        levels.append(full.reduced(factors))
+    depth = _depth(full, options)  # equal in all levels, so that their shards end at the same plane
+    return Plan(levels=tuple(_cut(level, options, depth) for level in levels), member_axes=members)
+
+
+def has_too_many(shape: Sequence[int], members: int) -> bool:
+    """Return True if there would be more than MAX_IMAGES; a size that is not known counts as 1."""
+    return math.prod(max(1, size) for size in shape[:members]) > MAX_IMAGES
+
+
+def _needs_another(last: ArraySpec, count: int, options: OmeZarrOptions) -> bool:
+    if options.levels is not None:
+        return count < options.levels
+    sides = zip(last.shape[-2:], options.chunks[-2:], strict=True)
+    return count < MAX_LEVELS and any(size > chunk for size, chunk in sides)
+
+
+def _chunk_shape(level: ArraySpec, options: OmeZarrOptions) -> dict[str, int]:
+    """The chunk of a level by axis, never larger than the level where its size is known."""
+    chunk = dict.fromkeys(level.axes, 1)
+    sizes = dict(zip(level.axes, level.shape, strict=True))
+    for name, size in zip((Z, *PLANE), options.chunks, strict=True):
+        if name in chunk:
+            chunk[name] = min(size, sizes[name]) if sizes[name] else size
+    if math.prod(chunk.values()) * level.dtype.itemsize > MAX_CHUNK_BYTES:
+        shape = tuple(chunk.values())
+        raise ConfigError(f"OME-Zarr chunks of {shape} of {level.dtype} have more than {MAX_CHUNK_BYTES} bytes")
+    return chunk
+
+
+def _plane_shape(level: ArraySpec, chunk: dict[str, int]) -> dict[str, int]:
+    """A complete plane of chunks by axis."""
+    sizes = dict(zip(level.axes, level.shape, strict=True))
+    return {name: -(-sizes[name] // size) * size if name in PLANE else size for name, size in chunk.items()}
+
+
+def _depth_axis(level: ArraySpec) -> str:
+    """The axis along which a shard has several planes of chunks; "" for none."""
+    sizes = dict(zip(level.axes, level.shape, strict=True))
+    if sizes.get(Z, 1) != 1:
+        return Z
+    return TIME if sizes.get(TIME, 1) != 1 else ""
+
+
+def _depth(full: ArraySpec, options: OmeZarrOptions) -> int:
+    """Number of planes of chunks in a shard: never more than the planned ones, and a power of two without a plan."""
+    axis = _depth_axis(full)
+    if not axis or not options.is_sharded:
+        return 1
+    chunk = _chunk_shape(full, options)
+    plane = _plane_shape(full, chunk)
+    max_bytes = MAX_RAW_SHARD_BYTES if options.is_raw else MAX_COMPRESSED_SHARD_BYTES
+    plane_chunks = math.prod(plane[name] // chunk[name] for name in plane)
+    plane_bytes = math.prod(plane.values()) * full.dtype.itemsize
+    most = max(1, min(max_bytes // plane_bytes, _MAX_SHARD_CHUNKS // plane_chunks))
+    planned = -(-full.shape[full.axes.index(axis)] // chunk[axis])
+    if not planned:
+        return 1 << (min(most, _UNPLANNED_DEPTH).bit_length() - 1)
+    return -(-planned // -(-planned // most))  # shards of equal depth
+
+
+def _cut(level: ArraySpec, options: OmeZarrOptions, depth: int) -> ArraySpec:
+    """A level with its chunks.
+
+    For a raw shard the engine's chunk is a plane of chunks, one run of bytes in the file; for a compressed one the
+    shard. Without shards it is a chunk.
+    """
+    chunk = _chunk_shape(level, options)
+    if not options.is_sharded:
+        return replace(level, chunk_shape=tuple(chunk.values()))
+    plane, axis = _plane_shape(level, chunk), _depth_axis(level)
+    shard = {name: size * depth if name == axis else size for name, size in plane.items()}
+    return replace(
+        level,
+        chunk_shape=tuple((plane if options.is_raw else shard).values()),
+        block_shape=tuple(chunk.values()),
+        shard_shape=tuple(shard.values()),
+    )
