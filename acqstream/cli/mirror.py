@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,9 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         Path | None, typer.Argument(help="Folder of a mirror [default: beside the dataset].", show_default=False)
     ] = None,
     *,
-    to: Annotated[str, typer.Option(help=f"What to make: a chunk format such as n5, or {', '.join(LOG_VIEW_KINDS)}.")],
+    to: Annotated[
+        str, typer.Option(help=f"What to make: a chunk format such as n5 or ome-zarr, or {', '.join(LOG_VIEW_KINDS)}.")
+    ],
     follow: Annotated[bool, typer.Option(help="Go on while the dataset is being written.")] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make a mirror, or a pyramid, again from the start.")
@@ -42,7 +45,12 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     compression: Annotated[
         str | None, typer.Option(help="Codec of the chunks: a name, or a JSON object.", show_default=False)
     ] = None,
-    blocks: Annotated[str | None, typer.Option(metavar="Z,Y,X", help="Extents of a chunk.", show_default=False)] = None,
+    blocks: Annotated[
+        str | None, typer.Option(metavar="Z,Y,X", help="Extents of a block of N5.", show_default=False)
+    ] = None,
+    chunks: Annotated[
+        str | None, typer.Option(metavar="Z,Y,X", help="Extents of a chunk of OME-Zarr.", show_default=False)
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another option of the format; may be repeated.")
     ] = None,
@@ -78,7 +86,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     from acqstream.storage.platform import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
-    spec = ViewSpec(to, _settings(to, compression, blocks, option or []))
+    spec = ViewSpec(to, _settings(to, compression, {"blocks": blocks, "chunks": chunks}, option or []))
     found = find_format(path)  # reports what is wrong with the path
     if isinstance(found, ChunkFormat):
         if follow or processes is not None or scheduler is not None:
@@ -111,19 +119,22 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-def _settings(to: str, compression: str | None, blocks: str | None, options: list[str]) -> dict[str, Any]:
+def _settings(
+    to: str, compression: str | None, extents: Mapping[str, str | None], options: list[str]
+) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if compression is not None:
         settings["compression"] = _value(compression)
-    if blocks is not None:
-        settings["blocks"] = _value(f"[{blocks}]")
+    for name, sizes in extents.items():
+        if sizes is not None:
+            settings[name] = _value(f"[{sizes}]")
     for text in options:
         name, sign, value = text.partition("=")
         if not sign:
             raise typer.BadParameter(f"{text!r} must be NAME=VALUE", param_hint="--option")
         settings[name] = _value(value)
     if settings and to in LOG_VIEW_KINDS:
-        raise typer.BadParameter(f"{to} has no options", param_hint="--compression, --blocks, --option")
+        raise typer.BadParameter(f"{to} has no options", param_hint="--compression, --blocks, --chunks, --option")
     return {"format": to, **settings} if settings else {}
 
 

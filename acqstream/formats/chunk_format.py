@@ -77,7 +77,8 @@ class ChunkFormat(Generic[OptionsT]):
     A size of 0 is not known yet. It raises ConfigError for an array that the format cannot keep. layout is that of a
     new container. max_encode_memory is how many bytes encoding a chunk of a level takes at most, with the result and
     without the chunk. check reads all chunks and reports what breaks the format. needs_distances: the files state a
-    distance along z, y and x even where none is known; users are warned then.
+    distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
+    names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ChunkFormat(Generic[OptionsT]):
     max_encode_memory: Callable[[ArraySpec, OptionsT], int]
     check: Callable[[ReadPlace, CheckReport], ChunkCounts]
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
+    announces_indices: bool = False
 
 
 @dataclass(frozen=True, slots=True)

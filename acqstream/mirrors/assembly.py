@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
+from acqstream.mirrors.growth import Growth
 from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.saved_mirror import SavedMirror
@@ -46,9 +47,10 @@ class Assembly:
         *,
         slabs: int,
         byte_order: ByteOrder,
+        growth: Growth | None = None,
     ) -> None:
         self.grids = grids
-        self.extents = LevelExtents(grids)
+        self.extents = LevelExtents(grids, growth)
         self.seen: list[set[Position]] = [set() for _ in grids]  # slabs that were started, by level
         self.pending: set[SlabKey] = set()  # slabs to rebuild: they were in the memory of an earlier process
         self.peak_slabs = 0
@@ -146,6 +148,13 @@ class Assembly:
             self.seen[level].add(key)
             self.pending.add((level, key))
         self._provisional = {(level, key): depths for level, key, depths in saved.cut}
+
+    def note_earlier_stored(self, places: Iterable[Sequence[int]]) -> None:
+        """Note which frames of an earlier process are in the files. Call it after `restore`."""
+        for place in places:
+            for level, grid in enumerate(self.grids):
+                if (level, grid.locate(place)[0]) not in self.pending:
+                    self.extents.add_earlier_stored(level, place)
 
     def mark_stored(self, chunks: int, provisional: Sequence[Sequence[Any]]) -> None:
         """Note that other assemblies have stored everything. provisional: the second part of their `unstored`."""

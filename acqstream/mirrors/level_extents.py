@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import Position
+from acqstream.mirrors.growth import Growth
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
 
@@ -13,11 +14,12 @@ class LevelExtents:
     """Sizes along the outer axes, by level. Used by one thread.
 
     frame_extent is one more than the last place of a frame, at level 0; stored_extents are the same for slabs in the
-    files.
+    files. growth: the rule by which the growing axis is announced; None: as far as slabs are stored.
     """
 
-    def __init__(self, grids: Sequence[SlabGrid]) -> None:
+    def __init__(self, grids: Sequence[SlabGrid], growth: Growth | None = None) -> None:
         self.grids = grids
+        self._growth = growth
         self.frame_extent = [0] * len(grids[0].outer)
         self.stored_extents = [[0] * len(grid.outer) for grid in grids]
         self._final: tuple[int, ...] | None = None  # of level 0, once the run has ended
@@ -29,6 +31,14 @@ class LevelExtents:
             max(full.spec.shape[axis], extent) for axis, extent in zip(full.outer, self.frame_extent, strict=True)
         ]
         return level_sizes(self.grids, level, sizes)
+
+    def announceable(self, level: int) -> tuple[int, ...]:
+        """Return the sizes along the outer axes that other software may see now."""
+        extent, growth = self.stored_extents[level], self._growth
+        if growth is None:
+            return tuple(extent)
+        size = growth.size(level)
+        return tuple(size if axis == growth.axis else at for axis, at in zip(self.grids[0].outer, extent, strict=True))
 
     def planned_sizes(self, level: int) -> tuple[int, ...]:
         """Return the sizes of a level; 0 for axes that grow."""
@@ -49,6 +59,8 @@ class LevelExtents:
 
     def add_frame(self, place: Sequence[int]) -> None:
         """Note that a frame has come to this place, in this process or an earlier one."""
+        if self._growth is not None:
+            self._growth.add_frame(place)
         extent = self.frame_extent
         for axis, at in enumerate(place):
             if at >= extent[axis]:
@@ -59,11 +71,21 @@ class LevelExtents:
         grid, extent = self.grids[slab.level], self.stored_extents[slab.level]
         for plane in range(grid.planes):
             if slab.filled >> plane & 1:  # one bit per plane
-                for axis, at in enumerate(grid.place(slab.key, plane)):
+                place = grid.place(slab.key, plane)
+                if self._growth is not None:
+                    self._growth.add_stored(slab.level, place)
+                for axis, at in enumerate(place):
                     extent[axis] = max(extent[axis], at + 1)
+
+    def add_earlier_stored(self, level: int, place: Sequence[int]) -> None:
+        """Note a frame that an earlier process has stored in a level."""
+        if self._growth is not None:
+            self._growth.add_stored(level, place)
 
     def mark_all_stored(self) -> None:
         """Note that every level is in the files up to its shape."""
+        if self._growth is not None:
+            self._growth.mark_all_stored()
         self.stored_extents = [list(self.shape(level)) for level in range(len(self.grids))]
 
     def end(self, sizes: Sequence[int]) -> list[list[int]]:

@@ -20,6 +20,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks
+from acqstream.mirrors.growth import empty_levels, growing_axis
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
@@ -111,7 +112,8 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     frames.taken = job.rows
     spaced = MirrorSpace(reader, frames.places).look(chunk_plan.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
-    plan = chunk_plan.plan.with_levels(levels)
+    axis = growing_axis(chunk_plan.grids[0]) if found.announces_indices else None
+    plan = chunk_plan.plan.with_levels(levels if axis is None else empty_levels(levels, axis))
     writer = open_publisher(found, Path(job.container), plan, options, OwnNamesDisk(), announces=False)
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:

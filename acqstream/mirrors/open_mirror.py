@@ -11,6 +11,7 @@ from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
 from acqstream.mirrors.container import existing_shapes
+from acqstream.mirrors.growth import Growth, empty_levels, growing_axis
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
@@ -47,9 +48,12 @@ class OpenMirror:
         self.frames.place_first(count)
         self.space = MirrorSpace(source.reader, self.frames.places, warned_name)
         self.levels = self.space.look(chunk_plan.plan.levels)
-        levels = chunk_plan.plan.with_levels(self.levels)
+        axis = growing_axis(chunk_plan.grids[0]) if chunk_format.announces_indices else None
+        announced = self.levels if axis is None else empty_levels(self.levels, axis)
+        levels = chunk_plan.plan.with_levels(announced)
         self._writer = open_publisher(chunk_format, container, levels, options, source.disk)
-        self._announced = existing_shapes(chunk_format.open, container, self.levels)  # of all levels
+        self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
+        sizes = [] if axis is None else [shape[axis] for shape in self._announced]
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
         self.workers = Workers(budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk)
@@ -60,6 +64,7 @@ class OpenMirror:
             self.workers,
             slabs=chunk_plan.need.slabs,
             byte_order=chunk_format.byte_order,
+            growth=None if axis is None else Growth(chunk_plan.grids, axis, sizes),
         )
 
     def renew_space(self, *, is_final: bool = False) -> None:
@@ -69,8 +74,8 @@ class OpenMirror:
     def grow(self) -> None:
         """Announce chunks that were stored along axes that grow."""
         assembly = self.assembly
-        for level, (announced, extent) in enumerate(zip(self._announced, assembly.extents.stored_extents, strict=True)):
-            shape = list(announced)
+        for level, announced in enumerate(self._announced):
+            shape, extent = list(announced), assembly.extents.announceable(level)
             for axis, size in zip(assembly.grids[level].outer, extent, strict=True):
                 shape[axis] = max(shape[axis], size)
             if tuple(shape) != announced:

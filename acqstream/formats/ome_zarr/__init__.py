@@ -23,4 +23,5 @@ FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     layout=create_layout,
     max_encode_memory=max_encode_memory,
     check=check,
+    announces_indices=True,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, ShardIndex
+from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
 from acqstream.storage.store import Store
 
@@ -61,6 +61,7 @@ class ChunkStore:
         key = self.key(shard)
         where, codecs = f"{self._store.url}/{key}", self._array.codecs
         if self._array.index is None:
+            # One byte more than a chunk can have: a longer object is damage, and its length costs no memory.
             data = self._store.get(key, 0, codecs.max_bytes + 1)
             if data is None:
                 return None
@@ -70,7 +71,7 @@ class ChunkStore:
             if found is None:
                 return None
             offset, length = found[1][number].tolist()
-            if offset == MISSING:
+            if offset == MISSING:  # zeros
                 return None
             if length > codecs.max_bytes:
                 text = f"chunk {number} of the shard has {length} bytes, expected at most {codecs.max_bytes}"
@@ -86,6 +87,7 @@ class ChunkStore:
         A damaged shard counts as complete: reading its chunks reports it.
         """
         for key in self._store.keys(self._prefix + prefix):
+            # Documents and foreign files lie among the chunks.
             shard = self._array.keys.parse(key.removeprefix(self._prefix), len(self._array.shape))
             if shard is None:
                 continue
@@ -107,13 +109,14 @@ class ChunkStore:
             return None
         return None if found is None else found[1]
 
-    def _index(self, index: ShardIndex, key: str) -> tuple[int, Extents] | None:
+    def _index(self, index: IndexCodec, key: str) -> tuple[int, Extents] | None:
         kept = self._cache.get(key) if self._cache is not None else None
         if kept is not None:
             return kept
         size = self._store.size(key)
         if size is None:
             return None
+        # A suffix range: the object may be replaced between the two calls, and its end is where the index is.
         content = self._store.get(key, -index.length if index.is_at_end else 0, index.length)
         if content is None:
             return None

@@ -65,6 +65,7 @@ class ChunkCodecs:
         for compressor in self.compressors[:-1]:
             sizes.append(sizes[-1] + (compressor.fixed_growth or 0))
         content: Data | bytearray = data
+        # Each decoder gets the length that it must give, so a hostile frame cannot ask for more memory.
         try:
             for compressor, size in zip(reversed(self.compressors), reversed(sizes), strict=False):
                 content = compressor.decode(memoryview(content), size)

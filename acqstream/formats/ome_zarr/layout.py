@@ -26,7 +26,7 @@ from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, parse_note
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import has_too_many
-from acqstream.formats.ome_zarr.shard_index import MISSING, ShardIndex
+from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document
 from acqstream.storage.json_file import parse_fields
@@ -83,7 +83,7 @@ class OmeZarrLayout(ChunkLayout):
             whole = ChunkCodecs(chunk.shape, codecs.dtype, codecs.compressors)
             return [whole.encode(chunk)]
         blocks = chunk.reshape(-1, *codecs.shape)
-        index = ShardIndex(len(blocks))
+        index = IndexCodec(len(blocks))
         extents = np.full((len(blocks), 2), MISSING, np.uint64)
         encoded: list[bytes | memoryview] = []
         end = 0
@@ -125,7 +125,8 @@ class OmeZarrLayout(ChunkLayout):
         )
         if self.plan.member_axes:
             return {docs.document_key(): docs.encode(docs.group({"bioformats2raw.layout": 3}, **{KEY: note}))}
-        image = docs.image_metadata(self.plan.levels, "image", None)
+        # Viewers find an image only when it has its first frames.
+        image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, "image", None)
         return {docs.document_key(): docs.encode(docs.group(image, **{KEY: note}))}
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
@@ -136,7 +137,7 @@ class OmeZarrLayout(ChunkLayout):
             docs.document_key(*folders, str(number)): docs.encode(array_document(self.array(number)))
             for number in range(len(levels))
         }
-        if members:
+        if members and 0 not in levels[0].shape:
             image = docs.image_metadata(levels, self._name(member), self._place(member))
             found[docs.document_key(*folders)] = docs.encode(docs.group(image))
         return found
@@ -213,11 +214,11 @@ class OmeZarrLayout(ChunkLayout):
     def _is_in_place(self) -> bool:
         return self.options.is_sharded and self.options.is_raw
 
-    def _index(self, spec: ArraySpec) -> ShardIndex:
+    def _index(self, spec: ArraySpec) -> IndexCodec:
         count = 1
         for size, step in zip(spec.shard_shape, spec.block_shape, strict=True):
             count *= size // step
-        return ShardIndex(count)
+        return IndexCodec(count)
 
     def _image(self, member: Sequence[int]) -> tuple[str, ...]:
         return (str(image_number(member, self.planned)),) if member else ()

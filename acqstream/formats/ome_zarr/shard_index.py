@@ -21,7 +21,7 @@ Extents = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class ShardIndex:
+class IndexCodec:
     """The bytes of an index of `count` chunks. is_at_end: else at the start; has_checksum: a CRC-32C follows."""
 
     count: int
@@ -44,6 +44,7 @@ class ShardIndex:
         if len(content) != self.length:
             text = f"has {object_bytes} bytes, the index of {self.count} chunks alone has {self.length}"
             raise CorruptDataset(text, path=where)
+        # In errors: the place of the index in the object.
         offset = object_bytes - self.length if self.is_at_end else 0
         try:
             data = crc32c.decode(content, 16 * self.count) if self.has_checksum else content
@@ -51,6 +52,7 @@ class ShardIndex:
             raise CorruptDataset(f"index of the shard: {error}", path=where, offset=offset) from error
         extents = np.frombuffer(data, f"{self.byte_order}u8").reshape(-1, 2).astype(np.uint64)
         is_missing = extents == MISSING
+        # Compared with what remains after the offset: a sum could wrap around.
         beyond = (extents[:, 0] > object_bytes) | (
             extents[:, 1] > object_bytes - np.minimum(extents[:, 0], np.uint64(object_bytes))
         )
@@ -63,5 +65,6 @@ class ShardIndex:
 
     def consecutive(self, chunk_bytes: int) -> bytes:
         """The index of a shard in which all chunks have this length and lie one after the other from byte 0 on."""
+        # Known before the first chunk is stored, so such a shard is readable from its birth on.
         lengths = np.full(self.count, chunk_bytes, np.uint64)
         return self.encode(np.stack([np.arange(self.count, dtype=np.uint64) * np.uint64(chunk_bytes), lengths], axis=1))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.shard_index import ShardIndex
+from acqstream.formats.ome_zarr.shard_index import IndexCodec
 
 Position = tuple[int, ...]
 
@@ -53,7 +53,7 @@ class ZarrArray:
     shape: tuple[int, ...]
     codecs: ChunkCodecs
     shard_shape: tuple[int, ...] = ()
-    index: ShardIndex | None = None
+    index: IndexCodec | None = None
     keys: KeyEncoding = KeyEncoding()
     fill: Any = 0
     dimension_names: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from acqstream.errors import UnsupportedFeature
 from acqstream.formats.ome_zarr.codec import ChunkCodecs, known_sizes
 from acqstream.formats.ome_zarr.compression import Compressor, read_compressor
-from acqstream.formats.ome_zarr.shard_index import ShardIndex
+from acqstream.formats.ome_zarr.shard_index import IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
@@ -185,7 +185,7 @@ def _fill_item(value: object, dtype: np.dtype[np.generic]) -> Any:
 
 def _codecs(
     fields: Fields, outer: tuple[int, ...], dtype: np.dtype[np.generic], where: str
-) -> tuple[ChunkCodecs, tuple[int, ...], ShardIndex | None]:
+) -> tuple[ChunkCodecs, tuple[int, ...], IndexCodec | None]:
     """The codecs of a chunk, the shape of a shard and its index."""
     named = list(_all_named(fields, "codecs"))
     if not named or named[0][0] != "sharding_indexed":
@@ -205,7 +205,7 @@ def _codecs(
     return codecs, outer, _index(configuration, count, where)
 
 
-def _index(configuration: Fields, count: int, where: str) -> ShardIndex:
+def _index(configuration: Fields, count: int, where: str) -> IndexCodec:
     if "index_location" in configuration and configuration.text("index_location") not in ("start", "end"):
         raise configuration.wrong("index_location", "start or end")
     named = list(_all_named(configuration, "index_codecs"))
@@ -213,7 +213,7 @@ def _index(configuration: Fields, count: int, where: str) -> ShardIndex:
     if names not in (["bytes"], ["bytes", "crc32c"]):
         raise UnsupportedFeature(f"{where}: index_codecs {names!r:.80}, expected bytes and crc32c")
     order = _byte_order(named[0][1], 8)
-    return ShardIndex(count, configuration.text("index_location", "end") == "end", len(names) == 2, order)
+    return IndexCodec(count, configuration.text("index_location", "end") == "end", len(names) == 2, order)
 
 
 def _chain(
