@@ -25,11 +25,12 @@ BESIDE = "../"
 
 
 class InPlace(NamedTuple):
-    """Arguments of `Store.write`: runs of bytes, and how a missing object begins and how long it is."""
+    """Arguments of `Store.write`: runs of bytes, and how a missing object begins, how long it is and how it ends."""
 
     runs: Iterable[Run]
     head: Encoded
     length: int
+    tail: Encoded = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,8 +79,8 @@ class Publisher:
         self._ensure_member(layout.plan.member(position))
         key = layout.key(level, position)
         if layout.needs == "in_place":
-            runs, head, length = layout.in_place(level, position, encoded)
-            self._store.write(key, runs, head=head, length=length)
+            runs, head, length, tail = layout.in_place(level, position, encoded)
+            self._store.write(key, runs, head=head, length=length, tail=tail)
         else:
             self._store.put(key, encoded)
 

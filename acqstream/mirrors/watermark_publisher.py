@@ -64,8 +64,8 @@ class WatermarkPublisher:
         self._ensure_part(layout, level, place.member, place.part)
         self._marks.begin(level, place)
         if layout.needs == "in_place":
-            runs, head, length = layout.in_place(level, position, encoded)
-            self._store.write(key, runs, head=head, length=length)
+            runs, head, length, tail = layout.in_place(level, position, encoded)
+            self._store.write(key, runs, head=head, length=length, tail=tail)
         else:
             self._store.put(key, encoded)
         self._marks.end(level, place)

@@ -45,20 +45,27 @@ class FolderTree:
                 self._make("/".join((self.root, *parts[:depth])))
         return path
 
-    def put(self, folder: str, name: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
+    def put(
+        self,
+        folder: str,
+        name: str,
+        content: Sequence[bytes | memoryview],
+        length: int | None = None,
+        tail: Sequence[bytes | memoryview] = (),
+    ) -> None:
         """Write or replace a complete file; readers see the old content or the new, never a part.
 
         The content is forced on return, the name when `sync` has returned. No other thread may put the same file at the
-        same time. A length beyond the content leaves a hole at the end of the file.
+        same time. A length beyond the content leaves a hole, with `tail` after it.
         """
         path = f"{folder}/{name}"
         temporary = path + TEMPORARY_SUFFIX
         try:
             try:
-                self._files.make(temporary, content, length)
+                self._files.make(temporary, content, length, tail)
             except FileExistsError:  # from a process that crashed
                 self._disk.unlink(temporary)
-                self._files.make(temporary, content, length)
+                self._files.make(temporary, content, length, tail)
             self._disk.replace(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):  # the first error counts

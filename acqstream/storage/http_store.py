@@ -69,7 +69,7 @@ class HttpStore:
     def append(self, key: str, content: Content) -> int:
         self._refuse("append")
 
-    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int) -> None:
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
         self._refuse("in_place")
 
     def rename(self, source: str, target: str) -> None:

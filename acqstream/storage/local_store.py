@@ -110,10 +110,10 @@ class LocalStore:
         self._unforced.relieve()
         return offset
 
-    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int) -> None:
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
         folder, name = self._make_folder(key)
         path, written = f"{folder}/{name}", 0
-        self._need_fixed(folder, name, head, length)
+        self._need_fixed(folder, name, head, length, tail)
         try:
             fd = self._disk.open(path, create=False)
             try:
@@ -207,8 +207,8 @@ class LocalStore:
             raise
         return offset
 
-    def _need_fixed(self, folder: str, name: str, head: Content, length: int) -> None:
-        """A file gets its name with its length, so that it can be read at any moment."""
+    def _need_fixed(self, folder: str, name: str, head: Content, length: int, tail: Content) -> None:
+        """A file gets its name with its length, head and tail, so that it can be read at any moment."""
         path = f"{folder}/{name}"
         with self._lock:
             if path in self._fixed:
@@ -216,7 +216,7 @@ class LocalStore:
             if os.path.exists(path):
                 self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
             else:
-                self._tree.put(folder, name, head, length)
+                self._tree.put(folder, name, head, length, tail)
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)

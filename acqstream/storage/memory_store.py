@@ -60,13 +60,13 @@ class MemoryStore:
             known += b"".join(content)  # all parts at once, so that no reader sees a part
             return offset
 
-    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int) -> None:
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
         require(self, "in_place", "write")
         with self._lock:
             known = self._objects.get(check_key(key))
             if known is None:  # it appears at its final length, as a file does
                 known = bytearray().join(head)
-                known += bytes(length - len(known))
+                known += bytes(length - len(known) - sum(map(len, tail))) + b"".join(tail)
                 self._objects[key] = known
             for offset, content in runs:
                 data = b"".join(content)

@@ -82,11 +82,12 @@ class Store(Protocol):
         appends to a key at a time.
         """
 
-    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int) -> None:
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
         """Write runs of bytes inside an object of a fixed length.
 
-        An object that does not exist is made of `length` bytes that begin with `head`, zeros after it; readers never
-        see it shorter. Readers may see a part of the runs. An existing object keeps its length, and `head` is ignored.
+        An object that does not exist is made of `length` bytes that begin with `head` and end with `tail`, zeros
+        between them; readers never see it shorter or without them. Readers may see a part of the runs. An existing
+        object keeps its length, and `head` and `tail` are ignored.
         """
 
     def rename(self, source: str, target: str) -> None:

@@ -29,8 +29,14 @@ class WholeFiles:
         self._memory = BlockMemory(PIECE_BYTES, _KEPT_PIECES)
         self._can_direct = True
 
-    def make(self, path: str, content: Sequence[bytes | memoryview], length: int | None = None) -> None:
-        """Write a new file and force it. A length beyond the content leaves a hole at the end.
+    def make(
+        self,
+        path: str,
+        content: Sequence[bytes | memoryview],
+        length: int | None = None,
+        tail: Sequence[bytes | memoryview] = (),
+    ) -> None:
+        """Write a new file and force it. A length beyond the content leaves a hole; `tail` comes last.
 
         Raises OSError; a part of the file may exist then.
         """
@@ -50,6 +56,8 @@ class WholeFiles:
             if length is not None:
                 self._disk.truncate(fd, length)
             write_all(self._disk, fd, content, 0)
+            if tail and length is not None:
+                write_all(self._disk, fd, tail, length - sum(map(len, tail)))
             self._disk.fdatasync(fd)
         finally:
             self._disk.close(fd)

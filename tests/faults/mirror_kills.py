@@ -1,6 +1,6 @@
-"""`mirrors killed`: SIGKILL of the views' process, or of the daemon, while mirrors are made in N5 and WKW.
+"""`mirrors killed`: SIGKILL of the views' process, or of the daemon, while mirrors are made in N5, WKW and OME-Zarr.
 
-The log must not notice, and both mirrors end as those of a run that nothing was done to.
+The log must not notice, and all mirrors end as those of a run that nothing was done to.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ FAULT = "mirrors killed"
 TRIES = 100
 KILLS_A_RUN = 10
 RUNS_AT_ONCE = 2
-MIRRORS: Mapping[str, Mapping[str, Any]] = {
+MIRRORS: Mapping[str, Mapping[str, Any]] = {  # by the end of the folder's name
     "n5": {"format": "n5", "blocks": [8, 64, 40], "levels": 3, "compression": "zstd"},
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
+    "ome.zarr": {"format": "ome-zarr", "chunks": [1, 64, 40], "levels": 2},
+    "raw.ome.zarr": {"format": "ome-zarr", "name": "raw", "chunks": [2, 64, 40], "levels": 2, "compression": "none"},
 }
 
 
@@ -76,7 +78,7 @@ def _ended(daemon: DaemonProcess) -> bool:
 def _compare(one: Try, plan: StackPlan, dataset: Path, name: str, sent: int) -> None:
     """With what was sent, and in all levels with a mirror of the same frames that was never killed."""
     undisturbed = dataset.with_name(f"undisturbed.{name}")
-    make = view_maker(ViewSpec(name, MIRRORS[name]), container=undisturbed)
+    make = view_maker(ViewSpec(MIRRORS[name]["format"], MIRRORS[name]), container=undisturbed)
     view = ViewRun(dataset, name, make, folder=view_folder(undisturbed, "view"))
     try:
         until(lambda: view.step() is None, "it is made", END_S, every_s=0.0)

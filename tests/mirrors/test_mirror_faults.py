@@ -231,16 +231,23 @@ class ForgetfulDisk(UnforcedDisk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+IN_PLACE: list[tuple[dict[str, Any], str]] = [
+    ({"format": "wkw", "cube": 64, "levels": 1}, "x0.wkw"),
+    ({"format": "ome-zarr", "compression": "none", "chunks": [1, 16, 16], "levels": 1}, "c/0/0/0"),
+]
+
+
 @pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(("settings", "file"), IN_PLACE, ids=["wkw", "ome-zarr"])
 def test_a_disk_that_is_full_at_a_sync_costs_no_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, settings: dict[str, Any], file: str
 ) -> None:
     monkeypatch.setattr("acqstream.views.view.FULL_POLL_S", 0.001)
     monkeypatch.setattr("acqstream.views.view.CHECKPOINT_INTERVAL_S", 0.0)
     frames = frames_at(places_of(("z",), {"z": 70}))
     write_log(tmp_path / "cells", frames)
-    disk = ForgetfulDisk("x0.wkw", nth)
-    run = finish(run_of(tmp_path / "cells", {"format": "wkw", "cube": 64, "levels": 1}, "wkw", disk=disk))
+    disk = ForgetfulDisk(file, nth)
+    run = finish(run_of(tmp_path / "cells", settings, settings["format"], disk=disk))
     assert disk.has_failed
     assert run.progress().state is ViewState.COMPLETE
     assert compare(run.path, run.folder, len(frames)).text == "all equal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,9 +13,10 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.n5 import FORMAT as N5
+from acqstream.formats.ome_zarr import FORMAT as OME_ZARR
 from acqstream.mirrors.publisher import Publisher
 from acqstream.storage.memory_store import MemoryStore
-from acqstream.storage.store import Capability, Content
+from acqstream.storage.store import Capability, Content, Run
 from tests.mirrors.npy_format import FORMAT as NPY
 from tests.mirrors.npy_format import NpyLayout
 
@@ -31,6 +33,10 @@ class Recorder(MemoryStore):
     def put(self, key: str, content: Content) -> None:
         self.calls.append(key)
         super().put(key, content)
+
+    def write(self, key: str, runs: Iterable[Run], *, head: Content, length: int, tail: Content = ()) -> None:
+        self.calls.append(key)
+        super().write(key, runs, head=head, length=length, tail=tail)
 
     def sync(self) -> None:
         self.calls.append("sync")
@@ -71,6 +77,19 @@ def test_documents_come_after_what_they_speak_of(stores: tuple[Recorder, Recorde
     assert store.taken() == ["attributes.json"]
     publisher.sync()
     assert (store.taken()[0], beside.taken()) == ("sync", ["cells.xml", "sync"])
+
+
+def test_chunks_written_in_place_are_forced_before_their_shape_is_announced(stores: tuple[Recorder, Recorder]) -> None:
+    store, beside = stores
+    options = OME_ZARR.parse_options({"compression": "none", "levels": 1})
+    spec = ArraySpec(axes=AXES, shape=(0, 4, 8, 8), dtype=np.dtype("u1"))
+    publisher = Publisher(OME_ZARR.layout(OME_ZARR.plan(spec, options), options), store, beside, "cells.ome.zarr")
+    publisher.begin()
+    assert store.taken() == ["0/zarr.json", "zarr.json"]
+    publisher.store(0, (0, 0, 0, 0), publisher.encode(0, (0, 0, 0, 0), np.full((1, 1, 1, 1, 1, 1, 8, 8), 7, "u1")))
+    assert store.taken() == ["0/c/0/0/0/0"]
+    publisher.grow(0, (1, 4, 8, 8))
+    assert store.taken() == ["sync", "0/zarr.json", "zarr.json"]
 
 
 def test_the_end_is_announced_after_all_else_is_forced(stores: tuple[Recorder, Recorder]) -> None:

@@ -64,8 +64,8 @@ def perform(store: Store, model: dict[str, bytes], name: str, key: str, value: A
         assert store.append(key, value) == len(model.get(key, b""))
         model[key] = model.get(key, b"") + b"".join(value)
     elif name == "write":
-        store.write(key, value, head=[b"he", b"ad"], length=FIXED_LENGTH)
-        content = bytearray(model.get(key, b"head".ljust(FIXED_LENGTH, b"\0")))
+        store.write(key, value, head=[b"he", b"ad"], length=FIXED_LENGTH, tail=[b"ta", b"il"])
+        content = bytearray(model.get(key, b"head".ljust(FIXED_LENGTH - 4, b"\0") + b"tail"))
         for offset, parts in value:
             content[offset : offset + len(b"".join(parts))] = b"".join(parts)
         model[key] = bytes(content)

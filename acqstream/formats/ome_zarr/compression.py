@@ -54,7 +54,9 @@ class Compressor:
     @property
     def working_bytes(self) -> int:
         """Memory that encoding takes at most, besides data and result."""
-        return {"none": 0, "blosc": 16 * _MIB, "zstd": 128 * _MIB, "gzip": _MIB}.get(self.name, 0)
+        if self.name == "zstd":
+            return (16 if self.parameters["level"] < 10 else 128) * _MIB
+        return {"blosc": 16 * _MIB, "gzip": _MIB}.get(self.name, 0)
 
     def encode(self, data: Data, item_bytes: int) -> Data:
         """The compressed data; item_bytes is the size of an item."""

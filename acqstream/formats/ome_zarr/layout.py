@@ -95,12 +95,12 @@ class OmeZarrLayout(ChunkLayout):
         return [*encoded, index.encode(extents)]
 
     def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
-        """See ChunkLayout. The index is the same for all shards of a level; it is written with every run."""
+        """See ChunkLayout. The index is the same for all shards of a level, and exists from the shard's birth on."""
         spec, codecs = self.plan.levels[level], self.codecs(level)
         index, number = self._index(spec), _number_in_shard(spec, position)
         end = index.count * codecs.raw_bytes
-        runs = [(number * spec.chunk_bytes, encoded), (end, [index.consecutive(codecs.raw_bytes)])]
-        return InPlace(runs, [], end + index.length)
+        tail = [index.consecutive(codecs.raw_bytes)]
+        return InPlace([(number * spec.chunk_bytes, encoded)], [], end + index.length, tail)
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
         """See ChunkLayout."""
