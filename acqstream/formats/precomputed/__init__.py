@@ -1,0 +1,1 @@
+"""Neuroglancer precomputed volumes, with a file for each chunk or in shards. Source: the public volume format."""
