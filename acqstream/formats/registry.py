@@ -20,7 +20,7 @@ from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.storage.read_place import place_of
 
 ENTRY_POINTS = "acqstream.formats"
-CHUNK_FORMATS = ("n5", "wkw")  # names of formats of ours, and of the packages that define them as FORMAT
+CHUNK_FORMATS = ("n5", "wkw", "precomputed")  # names of formats of ours, and of the packages that define them as FORMAT
 
 _LOG = logging.getLogger("acqstream.formats")
 

@@ -45,6 +45,7 @@ class Case:
 CASES = {
     "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
     "npy": Case({"depth": 4}),
+    "precomputed": Case({"chunks": [4, 16, 16], "levels": 2}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
 

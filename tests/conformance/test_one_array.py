@@ -27,6 +27,8 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "n5 bdv": {"format": "n5", "levels": 2, "blocks": [4, 16, 16]},
     "n5 multiscale": {"format": "n5", "layout": "multiscale", "levels": 2, "blocks": [4, 16, 16]},
     "n5 array": {"format": "n5", "layout": "array", "levels": 2, "blocks": [4, 16, 16]},
+    "precomputed": {"format": "precomputed", "levels": 2, "chunks": [1, 16, 16]},
+    "precomputed deep": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16]},
     "wkw": {"format": "wkw", "levels": 2, "cube": 32},
 }
 

@@ -7,8 +7,31 @@ import math
 from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
+from acqstream.formats.layout_reader import check_container
+from acqstream.formats.precomputed.notes import NOTE_NAME
+from acqstream.formats.precomputed.opening import is_container, read_layout
 from acqstream.formats.precomputed.volume import VolumeReader, open_volume
+from acqstream.storage.boundary import requested_links
 from acqstream.storage.read_place import ReadPlace
+
+
+def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
+    """Check a container of ours, or a volume of any writer; what is wrong goes to `report`. Raises StorageError."""
+    if not is_container(container):
+        return check_volume(container, report)
+    counts = check_container(container, read_layout, report)
+    if not counts.arrays:
+        return counts  # the note is damaged
+    store = container.store(follows_links=requested_links() is True)
+    layout, complete = read_layout(store)
+    for member in layout.plan.members() if complete else ():
+        for key, expected in layout.member_documents(member).items():
+            found = store.get(key, 0, len(expected) + 1)
+            if found is None:
+                report.add_problem(f"{store.url}/{key}", "is missing")
+            elif found != expected:
+                report.add_problem(f"{store.url}/{key}", f"does not describe the array of {NOTE_NAME}")
+    return counts
 
 
 def check_volume(volume: ReadPlace, report: CheckReport) -> ChunkCounts:

@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_format import ChunkWriter
+from acqstream.formats.chunk_layout import Plan
+from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.volume import VolumeReader, open_volume
+from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.read_place import place_of
+from tests.storage.unforced_disk import UnforcedDisk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "precomputed"
 EXPECTED: Mapping[str, Any] = json.loads((GOLDEN / "expected.json").read_text())
@@ -75,6 +81,41 @@ def words(values: Sequence[int]) -> bytes:
 def values_of(*cells: tuple[int, int, int]) -> bytes:
     """Little-endian values 0x100 * (z + 1) + 0x10 * y + x of voxels (x, y, z)."""
     return struct.pack(f"<{len(cells)}H", *(0x100 * (z + 1) + 0x10 * y + x for x, y, z in cells))
+
+
+def create(folder: Path, spec: ArraySpec, **options: Any) -> tuple[ChunkWriter, Plan]:
+    """The publisher of a new or existing container."""
+    parsed = FORMAT.parse_options(options)
+    plan = FORMAT.plan(spec, parsed)
+    return open_publisher(FORMAT, folder, plan, parsed, UnforcedDisk()), plan
+
+
+def store_level(writer: ChunkWriter, level: int, spec: ArraySpec, array: NDArray[Any]) -> None:
+    """All chunks of a level, each in full size with zeros beyond the array, which is in the order of its axes."""
+    for position in np.ndindex(*spec.grid_shape):
+        chunk = np.zeros(spec.chunk_shape, spec.dtype)
+        part = array[spec.region(position)]
+        chunk[tuple(slice(0, size) for size in part.shape)] = part
+        writer.store(level, position, writer.encode(level, position, chunk))
+
+
+def write_container(folder: Path, array: NDArray[Any], axes: Sequence[str], **given: Any) -> list[NDArray[Any]]:
+    """A finished container; lower levels take every n-th item. Fields of ArraySpec and options may be mixed.
+
+    Returns the arrays of the levels in the order of their axes.
+    """
+    options = {name: given.pop(name) for name in ("encoding", "chunks", "levels") if name in given}
+    spec = ArraySpec(axes=tuple(axes), shape=array.shape, dtype=array.dtype, **given)
+    writer, plan = create(folder, spec, **options)
+    order = [axes.index(name) for name in plan.full.axes if name in axes]
+    moved = array.transpose(order).reshape(plan.full.shape)
+    arrays = []
+    for number, level in enumerate(plan.levels):
+        picked = moved[tuple(slice(None, None, factor) for factor in level.factors)]
+        arrays.append(picked[tuple(slice(0, size) for size in level.shape)])
+        store_level(writer, number, level, arrays[-1])
+    writer.finish(plan.levels)
+    return arrays
 
 
 def example_shard() -> bytes:
