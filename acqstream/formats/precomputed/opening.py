@@ -61,11 +61,9 @@ def read_layout(store: Store) -> tuple[PrecomputedLayout, bool]:
 
 
 def _has(folder: ReadPlace, name: str, is_kind: Callable[[bytes], bool]) -> bool:
-    place = folder / name
-    if not place.is_object():
-        return False
-    file = place.open()
+    # Through a store: servers have no file names by which `info` could be told from a folder.
     try:
-        return is_kind(file.read(0, _MARK_BYTES))
-    finally:
-        file.close()
+        content = folder.store(follows_links=True).get(name, 0, _MARK_BYTES)
+    except CorruptDataset:
+        return False  # a folder or a pipe of that name
+    return content is not None and is_kind(content)

@@ -77,11 +77,15 @@ class ChunkFiles:
     def cells(self, on_damage: Damage) -> Iterator[Three]:
         """See ScaleChunks."""
         del on_damage
-        yield from {cell for name in self.store.children(self.folder) if (cell := self._cell(name)) is not None}
+        yield from {
+            cell
+            for name in self.store.children(self.folder.removesuffix("/"))
+            if (cell := self._cell(name)) is not None
+        }
 
     def strangers(self) -> Iterator[str]:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder):
+        for name in self.store.children(self.folder.removesuffix("/")):
             if not name.endswith("/") and self._cell(name) is None:
                 yield f"{self.store.url}/{self.folder}{name}"
 
@@ -142,7 +146,7 @@ class ShardFiles:
 
     def cells(self, on_damage: Damage) -> Iterator[Three]:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder):
+        for name in self.store.children(self.folder.removesuffix("/")):
             shard = self.sharding.parse_shard_name(name)
             if shard is None:
                 continue
@@ -154,7 +158,7 @@ class ShardFiles:
 
     def strangers(self) -> Iterator[str]:
         """See ScaleChunks."""
-        for name in self.store.children(self.folder):
+        for name in self.store.children(self.folder.removesuffix("/")):
             if not name.endswith("/") and self.sharding.parse_shard_name(name) is None:
                 yield f"{self.store.url}/{self.folder}{name}"
 
