@@ -6,7 +6,7 @@ from typing import cast
 
 from isal import isal_zlib
 
-from acqstream.codecs.sizes import Data, check_end
+from acqstream.codecs.sizes import Data, Decompressor, check_end
 from acqstream.errors import CorruptDataset
 
 _ERROR = cast("type[Exception]", isal_zlib.error)  # its stub calls the class an instance
@@ -28,6 +28,22 @@ def decode(data: Data, size: int) -> bytes:
 
     Raises CorruptDataset.
     """
+    decoded, stream = _decoded(data, size)
+    check_end("gzip", stream, len(decoded), size)
+    return decoded
+
+
+def decode_at_most(data: Data, max_size: int) -> bytes:
+    """As `decode`, for data of unknown length, at most max_size bytes. Raises CorruptDataset."""
+    decoded, stream = _decoded(data, max_size)
+    if len(decoded) > max_size:
+        raise CorruptDataset(f"gzip: holds more than {max_size} bytes")
+    check_end("gzip", stream, len(decoded), len(decoded))
+    return decoded
+
+
+def _decoded(data: Data, size: int) -> tuple[bytes, Decompressor]:
+    """At most size + 1 decoded bytes, and the decompressor of the last member."""
     bits = _GZIP_BITS if bytes(data[:2]) == _MAGIC else _ZLIB_BITS
     parts: list[bytes] = []
     decoded_bytes, rest = 0, data
@@ -43,5 +59,4 @@ def decode(data: Data, size: int) -> bytes:
         if not (stream.eof and decoded_bytes <= size and bits == _GZIP_BITS and stream.unused_data.startswith(_MAGIC)):
             break
         rest = stream.unused_data
-    check_end("gzip", stream, decoded_bytes, size)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts), stream

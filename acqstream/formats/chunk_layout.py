@@ -111,6 +111,11 @@ class ChunkLayout(ABC):
         where names the object in errors. Raises CorruptDataset, UnsupportedFeature.
         """
 
+    def max_object_bytes(self, level: int) -> int | None:
+        """More than any object with a chunk of this level takes: readers refuse longer ones. None: not bounded."""
+        del level
+        return None
+
     @abstractmethod
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """Documents of the container; complete: nothing more will come."""

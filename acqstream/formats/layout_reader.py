@@ -59,9 +59,13 @@ class LayoutReader:
         if not _is_inside(position, spec):
             raise IndexError(f"{self.path}: no chunk {position} in a grid of {spec.grid_shape}")
         key = self._layout.key(self._level, position)
-        data = self._store.get(key)
+        limit = self._layout.max_object_bytes(self._level)
+        data = self._store.get(key, 0, None if limit is None else limit + 1)
         if data is None:
             return None
+        if limit is not None and len(data) > limit:
+            text = f"has more than {limit} bytes, which no chunk takes"
+            raise CorruptDataset(text, path=f"{self._store.url}/{key}", offset=limit)
         chunk = self._layout.decode(self._level, position, data, f"{self._store.url}/{key}")
         if spec.block_shape:
             # Axes of the grid of blocks, then those inside a block: each pair makes one axis of the chunk.

@@ -20,7 +20,12 @@ from acqstream.formats.ndtiff import NDTiffFormat
 from acqstream.storage.read_place import place_of
 
 ENTRY_POINTS = "acqstream.formats"
-CHUNK_FORMATS = ("n5", "wkw", "ome-zarr")  # formats of ours; packages of these names, with _ for -, define FORMAT
+CHUNK_FORMATS = (
+    "n5",
+    "wkw",
+    "ome-zarr",
+    "precomputed",
+)  # formats of ours; packages of these names, with _ for -, define FORMAT
 
 _LOG = logging.getLogger("acqstream.formats")
 

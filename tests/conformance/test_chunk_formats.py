@@ -46,6 +46,7 @@ CASES = {
     "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
     "npy": Case({"depth": 4}),
     "ome-zarr": Case({"chunks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
+    "precomputed": Case({"chunks": [4, 16, 16], "levels": 2}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
 

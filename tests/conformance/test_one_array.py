@@ -31,6 +31,8 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "ome-zarr raw": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16], "compression": "none"},
     "ome-zarr": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16]},
     "ome-zarr unsharded": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16], "shards": False},
+    "precomputed": {"format": "precomputed", "levels": 2, "chunks": [1, 16, 16]},
+    "precomputed deep": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16]},
     "wkw": {"format": "wkw", "levels": 2, "cube": 32},
 }
 

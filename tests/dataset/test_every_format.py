@@ -28,7 +28,11 @@ xarray = pytest.importorskip("xarray")
 TIMES, CHANNELS, DEPTHS = range(3), ["DAPI", "GFP"], range(4)
 FRAME = (40, 70)
 SUMMARY = {"PixelSizeUm": 0.5, "z-step_um": 2.0}
-OPTIONS = {"n5": ["--blocks", "4,16,32"], "wkw": ["--option", "cube=64"]}
+OPTIONS = {
+    "n5": ["--blocks", "4,16,32"],
+    "wkw": ["--option", "cube=64"],
+    "precomputed": ["--option", "chunks=[2,16,32]"],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,15 +52,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             metadata = stage | {"ZPositionUm": 7.0 + 2 * z}
             folder.add({"time": time, "channel": channel, "z": z}, image(number, FRAME), metadata=metadata)
     places = {"ndtiff": folder.path}
-    for name in ("n5", "wkw"):
+    for name, options in OPTIONS.items():
         places[name] = folder.path.with_name(f"cells.{name}")
         with pytest.raises(SystemExit) as end:
-            main(["mirror", str(folder.path), "--to", name, *OPTIONS[name]])
+            main(["mirror", str(folder.path), "--to", name, *options])
         assert not end.value.code
     return places
 
 
-@pytest.fixture(params=["ndtiff", "n5", "wkw"])
+@pytest.fixture(params=["ndtiff", *OPTIONS])
 def path(request: pytest.FixtureRequest, made: dict[str, Path]) -> Path:
     return made[request.param]
 

@@ -22,6 +22,9 @@ WKW = [f"wkw/{header.parent.name}" for header in sorted((GOLDEN / "wkw").glob("*
 DATASETS = [
     *WKW,
     "n5/multiscale_bdv.n5",
+    "precomputed/cv_u16_unsharded_gz",
+    "precomputed/ts_u16_identity_gzip",
+    "precomputed/ts_f32_sparse",
     "n5/java.n5/u16_lz4",
     "n5/java.n5/f32_xz",
     "ndtiff/py_uint16/data",

@@ -1,0 +1,122 @@
+"""PNG and JPEG images as arrays. Decoding takes Pillow, which is imported late; encoding PNG takes the codecs alone.
+
+Sources: PNG specification (ISO/IEC 15948), JPEG (ITU-T T.81, annex B). The size of an image is read from its header
+and compared before anything is decoded, so an image takes no more memory than its pixels should.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from acqstream.codecs.sizes import Data
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+
+PNG_CHANNELS, JPEG_CHANNELS = (1, 2, 3, 4), (1, 3)
+
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+_PNG_HEADER = struct.Struct(">IIBBBBB")  # width, height, bit depth, color type, compression, filter, interlace
+_CHANNELS_OF_COLOR = {0: 1, 2: 3, 4: 2, 6: 4}  # color type: gray, RGB, gray and alpha, RGB and alpha
+_COLOR_OF_CHANNELS = {count: color for color, count in _CHANNELS_OF_COLOR.items()}
+_UP = 2  # filter: differences to the row above
+_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # JPEG markers with the size of the image
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # JPEG markers without a length
+
+
+def encode_png(pixels: NDArray[np.generic], level: int = 2) -> bytes:
+    """A PNG of an array (height, width, channels) of uint8 or uint16 with 1 to 4 channels; level 0 to 3."""
+    height, width, channels = pixels.shape
+    rows = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
+    lines = np.empty((height, 1 + rows.shape[1]), np.uint8)
+    lines[:, 0] = _UP
+    lines[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])  # modulo 256, as the filter is
+    header = _PNG_HEADER.pack(width, height, 8 * pixels.dtype.itemsize, _COLOR_OF_CHANNELS[channels], 0, 0, 0)
+    data = isal_zlib.compress(lines.data, level, 15)
+    return _PNG_MAGIC + _png_part(b"IHDR", header) + _png_part(b"IDAT", data) + _png_part(b"IEND", b"")
+
+
+def decode_png(data: Data, pixels: int, channels: int, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
+    """The pixels of an image, in rows, as an array (pixels, channels) of dtype (uint8 or uint16).
+
+    Raises CorruptDataset if it has another number of pixels, channels or bits, UnsupportedFeature without Pillow and
+    for what Pillow cannot read without loss.
+    """
+    content = bytes(data)
+    if not content.startswith(_PNG_MAGIC) or content[12:16] != b"IHDR" or len(content) < 33:
+        raise CorruptDataset("png: it does not begin with the header of an image")
+    width, height, bits, color, *_ = _PNG_HEADER.unpack_from(content, 16)
+    stated = (_CHANNELS_OF_COLOR.get(color), bits)
+    if stated != (channels, 8 * dtype.itemsize):
+        text = f"png: color type {color} with {bits} bits, expected {channels} channels of {8 * dtype.itemsize} bits"
+        raise CorruptDataset(text)
+    _check_pixels("png", width, height, pixels)
+    if bits == 16 and channels > 1:
+        raise UnsupportedFeature(f"png: {channels} channels of 16 bits, which Pillow reads with a loss")
+    return _decode("PNG", content, pixels, channels).astype(dtype)
+
+
+def decode_jpeg(data: Data, pixels: int, channels: int) -> NDArray[np.generic]:
+    """The pixels of an image, in rows, as an array (pixels, channels) of uint8. Raises as `decode_png`."""
+    content = bytes(data)
+    width, height, components = _jpeg_frame(content)
+    if components != channels:
+        raise CorruptDataset(f"jpeg: {components} components, expected {channels}")
+    _check_pixels("jpeg", width, height, pixels)
+    return _decode("JPEG", content, pixels, channels).astype(np.dtype(np.uint8))
+
+
+def _png_part(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _jpeg_frame(data: bytes) -> tuple[int, int, int]:
+    """Width, height and number of components. Raises CorruptDataset."""
+    at = 2
+    while data.startswith(b"\xff\xd8") and at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF or marker in _ALONE:
+            at += 1 if marker == 0xFF else 2
+            continue
+        if marker in _FRAMES and at + 10 <= len(data):
+            height, width, components = struct.unpack_from(">HHB", data, at + 5)  # after length and bits a sample
+            return width, height, components
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        at += 2 + max(2, length)
+    raise CorruptDataset("jpeg: it has no header of an image")
+
+
+def _check_pixels(codec: str, width: int, height: int, pixels: int) -> None:
+    if width * height != pixels:
+        raise CorruptDataset(f"{codec}: {width} x {height} pixels, expected {pixels} in all")
+
+
+def _decode(kind: str, content: bytes, pixels: int, channels: int) -> NDArray[Any]:
+    """Let Pillow decode an image of this size."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        text = f"{kind.lower()} images take Pillow, which cannot be imported ({error}): pip install 'acqstream[view]'"
+        raise UnsupportedFeature(text) from error
+    try:
+        with Image.open(BytesIO(content), formats=[kind]) as image:
+            decoded = np.asarray(image)
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        struct.error,
+        zlib.error,
+        Image.DecompressionBombError,
+    ) as error:
+        raise CorruptDataset(f"{kind.lower()}: {error!s:.200}") from error
+    if decoded.size != pixels * channels:
+        raise CorruptDataset(f"{kind.lower()}: {decoded.size} samples, expected {pixels * channels}")
+    return decoded.reshape(pixels, channels)

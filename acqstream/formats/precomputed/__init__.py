@@ -1,0 +1,31 @@
+"""Neuroglancer precomputed volumes. Source: the public volume format, with its sharded format.
+
+Read: volumes with a file for each chunk, plain or gzip, or in shards; raw, png, jpeg and compressed segmentation; all
+data types. Written: a file for each chunk; raw, png or compressed segmentation.
+Publish point: `info` of each volume, then the shapes in `acqstream-volume.json`.
+"""
+
+from __future__ import annotations
+
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.precomputed.check import check
+from acqstream.formats.precomputed.layout import create_layout, max_encode_memory, plan
+from acqstream.formats.precomputed.opening import detect, folder_of, open_readers
+from acqstream.formats.precomputed.options import PrecomputedOptions, parse_options
+
+FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
+    name="precomputed",
+    suffix=".precomputed",
+    looked_for="info with type, data_type and scales",
+    byte_order="<",
+    grows=True,
+    detect=detect,
+    folder=folder_of,
+    open=open_readers,
+    parse_options=parse_options,
+    plan=plan,
+    layout=create_layout,
+    max_encode_memory=max_encode_memory,
+    check=check,
+    needs_distances=lambda _options: True,  # info
+)

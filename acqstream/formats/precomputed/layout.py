@@ -1,0 +1,254 @@
+"""The layout of a container of precomputed volumes: how an array is cut into chunks, and where each lies. Pure.
+
+A chunk is a file named after its voxels, whose ends are cut at the size of the scale. Along y and x the size is known
+from the start. Along z it may grow: the last chunk is cut at the size that was declared when the container was made,
+and no chunk is cut without one. So the name of a chunk never changes. Otherwise `info` states complete chunks along z.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
+from acqstream.formats.precomputed import compressed_segmentation
+from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_name
+from acqstream.formats.precomputed.codec import PNG_DTYPES, decode_chunk, encode_chunk, max_chunk_bytes
+from acqstream.formats.precomputed.documents import block_of, scale_folder, volume_info
+from acqstream.formats.precomputed.info import INFO_NAME, MAX_CHUNK_BYTES, WRITTEN_DTYPES, encode_info
+from acqstream.formats.precomputed.members import (
+    COMPONENT,
+    MAX_MEMBERS,
+    is_single,
+    member_count,
+    member_folder,
+    member_total,
+    parse_member_folder,
+    stored_axes,
+)
+from acqstream.formats.precomputed.notes import NOTE_NAME, ContainerNote, encode_note, is_note, parse_note
+from acqstream.formats.precomputed.options import MAX_LEVELS, Encoding, PrecomputedOptions
+
+_SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
+_SPARE_BYTES = 65536
+_VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation takes at most, padding included
+
+
+@dataclass(frozen=True)
+class PrecomputedLayout(ChunkLayout):
+    """`create_layout` makes that of a new container. encoding, depth and is_single are as in ContainerNote."""
+
+    encoding: Encoding
+    depth: int
+    is_single: bool
+
+    def key(self, level: int, position: Position) -> str:
+        """See ChunkLayout."""
+        spec = self.plan.levels[level]
+        starts = [at * step for at, step in zip(position, spec.chunk_shape, strict=True)][-3:]
+        ends = [start + size for start, size in zip(starts, self._extent(level, position)[1:], strict=True)]
+        folder = self._folder(position[: self._leading])
+        return f"{folder}{scale_folder(level)}/{chunk_name(starts[::-1], ends[::-1])}"
+
+    def parse_key(self, key: str) -> tuple[int, Position] | None:
+        """See ChunkLayout."""
+        folder, _, name = key.rpartition("/")
+        above, _, scale = folder.rpartition("/")
+        found, levels = parse_chunk_name(name), {scale_folder(at): at for at in range(len(self.plan.levels))}
+        member = self._parse_folder(f"{above}/" if above else "")
+        if found is None or scale not in levels or member is None:
+            return None
+        spec = self.plan.levels[levels[scale]]
+        places = [start // step for start, step in zip(found[0][::-1], spec.chunk_shape[-3:], strict=True)]
+        components = (0,) * (len(spec.axes) - len(member) - 3)
+        position = (*member, *components, *places)
+        is_inverse = min(places) >= 0 and self.key(levels[scale], position) == key
+        return (levels[scale], position) if is_inverse else None
+
+    def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
+        """See ChunkLayout. Raw chunks in little-endian that are not cut are not copied."""
+        spec = self.plan.levels[level]
+        if chunk.shape != spec.chunk_shape:
+            raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
+        extent = self._extent(level, position)
+        inside = chunk.reshape(extent[0], *spec.chunk_shape[-3:])[tuple(slice(0, size) for size in extent)]
+        return encode_chunk(inside, self.encoding, block_of(spec))
+
+    def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
+        """See ChunkLayout."""
+        spec, extent = self.plan.levels[level], self._extent(level, position)
+        part = decode_chunk(data, extent, spec.dtype, (self.encoding, block_of(spec)), where)
+        if math.prod(extent) == math.prod(spec.chunk_shape):
+            return part.reshape(spec.chunk_shape)
+        chunk = np.zeros((extent[0], *spec.chunk_shape[-3:]), spec.dtype)
+        chunk[tuple(slice(0, size) for size in extent)] = part
+        return chunk.reshape(spec.chunk_shape)
+
+    def max_object_bytes(self, level: int) -> int:
+        """See ChunkLayout."""
+        spec = self.plan.levels[level]
+        shape = (math.prod(spec.chunk_shape[:-3]), *spec.chunk_shape[-3:])
+        return max_chunk_bytes(shape, spec.dtype, (self.encoding, block_of(spec)))
+
+    def check_growth(self, shape: Sequence[int]) -> None:
+        """See ChunkLayout."""
+        axes, step = self.plan.full.axes, self.plan.full.chunk_shape[-3]
+        if member_total(axes, shape) > MAX_MEMBERS:
+            raise ConfigError(f"precomputed: {axes} of {tuple(shape)} are more than a million volumes")
+        again = "Rebuilt afterwards the mirror has all"
+        if self.is_single and not is_single(axes, shape):
+            raise ConfigError(f"precomputed: {axes} of {tuple(shape)}, but one volume was declared. {again}")
+        if self.depth and shape[-3] > self.depth and self.depth % step:
+            text = f"precomputed cannot get longer along {axes[-3]!r}: it was declared with {self.depth}"
+            raise ConfigError(f"{text}, where the last chunk of {step} is cut. {again}")
+
+    def member_documents(self, member: Position) -> Mapping[str, bytes]:
+        """See ChunkLayout. Empty until the array has items."""
+        return {self._folder(member) + INFO_NAME: self._info} if self._info else {}
+
+    @property
+    def member_version(self) -> Hashable:
+        """See ChunkLayout."""
+        return self._info
+
+    def documents(self, *, complete: bool) -> Mapping[str, bytes]:
+        """See ChunkLayout."""
+        note = ContainerNote(self.plan.levels, self.encoding, self.depth, self.is_single, complete)
+        return {NOTE_NAME: encode_note(note)}
+
+    def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
+        """See ChunkLayout."""
+        content = documents[NOTE_NAME]
+        if not is_note(content):
+            raise DatasetExists(f"{where} exists and is not a container of precomputed volumes of acqstream")
+        found = parse_note(content, f"{where}/{NOTE_NAME}")
+        ours, theirs = (_kind(one, self._leading) for one in (self.plan.levels, found.levels))
+        if (ours, self.encoding) != (theirs, found.encoding):
+            text = f"{found.encoding} chunks of {theirs}"
+            raise DatasetExists(f"{where} exists with {text}; expected {self.encoding} chunks of {ours}")
+        shapes = [level.shape for level in found.levels]
+        if not found.complete:
+            own = [level.shape for level in self.plan.levels]
+            shapes = [tuple(map(max, *pair)) for pair in zip(shapes, own, strict=True)]
+        plan = self.plan.with_shapes(shapes)
+        return replace(self, plan=plan, depth=found.depth, is_single=found.is_single), found.complete
+
+    @property
+    def _leading(self) -> int:
+        return len(self.plan.member_axes)
+
+    @cached_property
+    def _info(self) -> bytes:
+        info = volume_info(self.plan.levels, self.encoding, self.depth)
+        return b"" if info is None else encode_info(info)
+
+    def _folder(self, member: Sequence[int]) -> str:
+        return "" if self.is_single else member_folder(self.plan.full.axes, member)
+
+    def _parse_folder(self, folder: str) -> Position | None:
+        if self.is_single:
+            return None if folder else (0,) * self._leading
+        return parse_member_folder(self.plan.full.axes, folder)
+
+    def _extent(self, level: int, position: Position) -> tuple[int, int, int, int]:
+        """The extents (c, z, y, x) of a stored chunk: cut at the plane, and at the declared depth."""
+        spec = self.plan.levels[level]
+        z, y, x = (at * step for at, step in zip(position[-3:], spec.chunk_shape[-3:], strict=True))
+        depth, height, width = spec.chunk_shape[-3:]
+        if z < self.depth:
+            depth = min(depth, self.depth - z)
+        height, width = min(height, spec.shape[-2] - y), min(width, spec.shape[-1] - x)
+        return math.prod(spec.chunk_shape[:-3]), depth, height, width
+
+
+def create_layout(plan: Plan, options: PrecomputedOptions) -> PrecomputedLayout:
+    """The layout of a new container; plan is that of `plan`."""
+    full = plan.full
+    return PrecomputedLayout(plan, options.encoding, full.shape[-3], is_single(full.axes, full.shape))
+
+
+def noted_layout(note: ContainerNote) -> PrecomputedLayout:
+    """The layout of an existing container."""
+    axes = note.levels[0].axes
+    plan = Plan(levels=note.levels, member_axes=axes[: member_count(axes)])
+    return PrecomputedLayout(plan, note.encoding, note.depth, note.is_single)
+
+
+def max_encode_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
+    """Bytes that encoding a chunk takes at most: its part inside the scale, and what the encoding needs."""
+    if options.encoding == "compressed_segmentation":
+        return _VOXEL_MEMORY * math.prod(spec.chunk_shape) + _SPARE_BYTES
+    return spec.chunk_bytes if options.encoding == "raw" else 5 * spec.chunk_bytes + _SPARE_BYTES
+
+
+def plan(array: ArraySpec, options: PrecomputedOptions) -> Plan:
+    """Cut an array into chunks; its axes come in the order of `stored_axes`. A size of 0 is not known yet.
+
+    Lower levels are halved along y and x. Raises ConfigError for an array without y or x, a dtype that readers refuse,
+    and an encoding that does not fit the array.
+    """
+    if not {"y", "x"} <= set(array.axes) or len(set(array.axes)) < len(array.axes):
+        raise ConfigError(f"precomputed needs an array with axes y and x, each once, not {array.axes}")
+    full = array.ordered(stored_axes(array.axes))
+    if member_total(full.axes, full.shape) > MAX_MEMBERS:
+        raise ConfigError(f"precomputed: {full.axes} of {full.shape} are more than a million volumes")
+    levels = [full]
+    while _needs_another(levels[-1], len(levels), options):
+        last = levels[-1]
+        steps = (*(1 for _ in full.axes[:-2]), *(2 if size > 1 else 1 for size in last.shape[-2:]))
+        levels.append(full.reduced([factor * step for factor, step in zip(last.factors, steps, strict=True)]))
+    cut = tuple(replace(level, chunk_shape=_chunk_shape(level, options)) for level in levels)
+    _check_encoding(cut[0], options)
+    return Plan(levels=cut, member_axes=full.axes[: member_count(full.axes)])
+
+
+def _needs_another(last: ArraySpec, count: int, options: PrecomputedOptions) -> bool:
+    sides = last.shape[-2:]
+    if options.levels is not None:
+        return count < options.levels and max(sides) > 1
+    # Means of labels are not labels.
+    return options.encoding != "compressed_segmentation" and count < MAX_LEVELS and max(sides) > _SMALLEST_LEVEL
+
+
+def _chunk_shape(level: ArraySpec, options: PrecomputedOptions) -> tuple[int, ...]:
+    sides = (min(step, size) if size else step for step, size in zip(options.chunks, level.shape[-3:], strict=True))
+    leading = (max(1, size) if name == COMPONENT else 1 for name, size in zip(level.axes, level.shape, strict=True))
+    return (*[*leading][:-3], *sides)
+
+
+def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
+    """Raise ConfigError if chunks of this array cannot be stored in the encoding."""
+    name, chunk = full.dtype.newbyteorder("=").name, full.chunk_shape[-3:]
+    channels = math.prod(full.chunk_shape[:-3])
+    if name not in WRITTEN_DTYPES:
+        raise ConfigError(f"precomputed: readers refuse items of {full.dtype}; they take {', '.join(WRITTEN_DTYPES)}")
+    if full.chunk_bytes > MAX_CHUNK_BYTES:
+        raise ConfigError(f"precomputed chunks of {chunk} of {name} (z, y, x) have more than {MAX_CHUNK_BYTES} bytes")
+    if options.encoding == "png" and (name not in PNG_DTYPES or channels > (4 if name == "uint8" else 1)):
+        raise ConfigError(
+            f"precomputed: png takes uint8 with 1 to 4 components or uint16 with 1, not {channels} of {name}"
+        )
+    if options.encoding == "compressed_segmentation" and (
+        name not in compressed_segmentation.DTYPES or math.prod(chunk) > compressed_segmentation.MAX_CHUNK_VOXELS
+    ):
+        most = compressed_segmentation.MAX_CHUNK_VOXELS
+        raise ConfigError(
+            f"precomputed: compressed_segmentation takes uint32 or uint64 in chunks of at most {most} voxels, "
+            f"not {name} in chunks of {chunk}"
+        )
+
+
+def _kind(levels: Sequence[ArraySpec], leading: int) -> list[object]:
+    """What a resumed container must have in common with ours."""
+    return [
+        (level.axes, level.dtype.name, level.chunk_shape, level.factors, level.shape[leading:-3], level.shape[-2:])
+        for level in levels
+    ]

@@ -1,0 +1,147 @@
+"""`acqstream-volume.json`: the array that our writer keeps in a container, beyond what `info` can state. Pure.
+
+It lies at the top of the container. Other software ignores it. Everything inside its shapes is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.shown_array import note_of_values, read_note_of_values
+from acqstream.formats.place_note import read_places
+from acqstream.formats.precomputed.info import DTYPES, MAX_CHUNK_BYTES, WRITTEN_DTYPES
+from acqstream.formats.precomputed.members import COMPONENT, MAX_MEMBERS, member_count, member_total, stored_axes
+from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encoding
+from acqstream.model.fields import Fields
+from acqstream.storage.json_file import parse_fields
+
+NOTE_NAME = "acqstream-volume.json"
+NOTE_FORMAT = "acqstream-precomputed"
+_VERSION = 1
+_MAX_AXES = 32
+_MAX_EXTENT = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerNote:
+    """levels: the finest first, with their chunks. depth: the size along z, or time in its place, at which the last
+    chunks are cut; 0: none is cut. is_single: the container is one volume. complete: nothing more will come.
+    """
+
+    levels: tuple[ArraySpec, ...]
+    encoding: Encoding
+    depth: int
+    is_single: bool
+    complete: bool
+
+
+def encode_note(note: ContainerNote) -> bytes:
+    """The content of the file."""
+    first = note.levels[0]
+    has_places = bool(first.stage_axes or first.places)
+    value = {
+        "format": NOTE_FORMAT,
+        "version": _VERSION,
+        "complete": note.complete,
+        "axes": [*first.axes],
+        "dtype": first.dtype.name,
+        "units": [*first.units],
+        "calibrated": not first.unknown_distances,
+        **({"places_um": [*first.places], "stage_axes": first.stage_axes} if has_places else {}),
+        **note_of_values(first.shown_axes, first.axis_values),
+        "labels": {name: [*values] for name, values in first.labels.items()},
+        "attributes": dict(first.attributes),
+        "encoding": note.encoding,
+        "depth": note.depth,
+        "single": note.is_single,
+        "levels": [
+            {
+                "shape": [*level.shape],
+                "chunks": [*level.chunk_shape],
+                "factors": [*level.factors],
+                "scale": [*level.scale],
+                "translation": [*level.translation],
+            }
+            for level in note.levels
+        ],
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, default=_plain).encode()
+
+
+def is_note(content: bytes) -> bool:
+    """Return True if this is the beginning of such a file, right or wrong."""
+    return NOTE_FORMAT.encode() in content
+
+
+def parse_note(content: bytes, path: str) -> ContainerNote:
+    """The note in the file `path`. Raises CorruptDataset with the field and what was expected."""
+    fields = parse_fields(content, path, max_integer=_MAX_EXTENT)
+    if (fields.text("format"), fields.integer("version")) != (NOTE_FORMAT, _VERSION):
+        raise fields.wrong("version", f"{_VERSION}, and format {NOTE_FORMAT}")
+    axes = fields.texts("axes")
+    if not 3 <= len(axes) <= _MAX_AXES or len(set(axes)) < len(axes) or stored_axes(axes) != axes:
+        raise fields.wrong("axes", "those of a container: members, maybe c, z or time, y, x")
+    dtype = DTYPES[fields.choice("dtype", WRITTEN_DTYPES)]
+    labels, units = fields.child("labels"), fields.texts("units", len(axes))
+    places, stage_axes = read_places(fields.values)
+    shown, values = read_note_of_values(fields.values, axes)
+    common = ArraySpec(
+        axes=axes,
+        shape=(1,) * len(axes),
+        dtype=dtype,
+        units=units,
+        places=places,
+        stage_axes=stage_axes,
+        labels={axis: labels.texts(axis) for axis in labels.values},
+        attributes=fields.mapping("attributes"),
+        shown_axes=shown,
+        axis_values=values,
+    )
+    levels = tuple(_level(level, common) for level in fields.children("levels"))
+    if not 1 <= len(levels) <= MAX_LEVELS:
+        raise fields.wrong("levels", f"1 to {MAX_LEVELS} levels")
+    return ContainerNote(
+        levels,
+        fields.choice("encoding", ENCODINGS),
+        fields.integer("depth"),
+        fields.flag("single"),
+        fields.flag("complete"),
+    )
+
+
+def _level(level: Fields, common: ArraySpec) -> ArraySpec:
+    count, leading = len(common.axes), member_count(common.axes)
+    shape, chunks = level.integers("shape", count), level.integers("chunks", count, minimum=1)
+    if member_total(common.axes, shape) > MAX_MEMBERS or math.prod(shape) >= 2**63:
+        raise level.wrong("shape", f"at most {MAX_MEMBERS} volumes and fewer than 2^63 items")
+    has_all = common.axes[leading] != COMPONENT or chunks[leading] == max(1, shape[leading])
+    if not (_are_ones(chunks[:leading]) and has_all and math.prod(chunks) * common.dtype.itemsize <= MAX_CHUNK_BYTES):
+        raise level.wrong("chunks", f"chunks of one volume with all of c, at most {MAX_CHUNK_BYTES} bytes")
+    return replace(
+        common,
+        shape=shape,
+        chunk_shape=chunks,
+        factors=level.integers("factors", count, minimum=1),
+        scale=level.numbers("scale", count),
+        translation=level.numbers("translation", count),
+    )
+
+
+def _are_ones(values: Sequence[int]) -> bool:
+    return all(value == 1 for value in values)
+
+
+def _plain(value: object) -> Any:
+    """What the user's attributes may hold besides plain values."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | tuple | set):
+        return list(value)
+    return str(value)

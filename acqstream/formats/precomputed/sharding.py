@@ -1,0 +1,193 @@
+"""Shards: many chunks in a file. Pure. Source: Neuroglancer precomputed sharded format, uint64_sharded_v1.
+
+The id of a chunk is a compressed Morton code of its cell; the id, or its hash, chooses the shard and the minishard. A
+shard file has
+
+offset  size  type    field
+0       16n   u64 LE  shard index: start and end of the index of each of the n = 2^minishard_bits minishards
+16n     rest          chunks and minishard indices, in any order
+
+Offsets count from the end of the shard index. A minishard index has three rows of u64 LE: ids, as differences to the
+one before; starts of chunks, as differences to the end of the chunk before; sizes. All sums are modulo 2^64.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.model.fields import Fields
+
+ENTRY_BYTES = 16  # of the shard index, one minishard
+MAX_INDEX_BYTES = 64 * 2**20  # of a minishard index, decoded or stored
+
+_KIND = "neuroglancer_uint64_sharded_v1"
+_MASK64, _MASK32 = 2**64 - 1, 2**32 - 1
+_ENTRY = struct.Struct("<QQ")
+_Encoding = Literal["raw", "gzip"]
+_ENCODINGS: tuple[_Encoding, ...] = ("raw", "gzip")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Parameters of a scale's shards."""
+
+    preshift_bits: int
+    hash: Literal["identity", "murmurhash3_x86_128"]
+    minishard_bits: int
+    shard_bits: int
+    index_encoding: _Encoding
+    data_encoding: _Encoding
+
+    @property
+    def index_bytes(self) -> int:
+        """Length of the shard index."""
+        return ENTRY_BYTES << self.minishard_bits
+
+    def place(self, chunk: int) -> tuple[int, int]:
+        """The shard and the minishard of a chunk id."""
+        value = chunk >> self.preshift_bits
+        if self.hash != "identity":
+            value = murmur_hash(value)
+        # The lowest bits number the minishard, the next ones the shard; higher ones have no meaning.
+        minishard = value & ((1 << self.minishard_bits) - 1)
+        return (value >> self.minishard_bits) & ((1 << self.shard_bits) - 1), minishard
+
+    def shard_name(self, shard: int) -> str:
+        """The file of a shard: lowercase hexadecimal of a fixed length."""
+        return f"{shard:0{max(1, -(-self.shard_bits // 4))}x}.shard"
+
+    def parse_shard_name(self, name: str) -> int | None:
+        """The inverse of `shard_name`; None for any other name."""
+        digits = name.removesuffix(".shard")
+        if not 0 < len(digits) <= 16 or not set(digits) <= set("0123456789abcdef"):
+            return None
+        shard = int(digits, 16)
+        return shard if self.shard_name(shard) == name and shard < 1 << self.shard_bits else None
+
+
+@dataclass(frozen=True, slots=True)
+class MinishardIndex:
+    """Chunks of a minishard: ids, starts (from the end of the shard index) and sizes in bytes, arrays of uint64."""
+
+    ids: NDArray[np.uint64]
+    starts: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
+
+    def find(self, chunk: int, where: str) -> tuple[int, int] | None:
+        """Start and size of a chunk; None if it is not stored. Raises CorruptDataset if it is listed twice."""
+        rows = np.flatnonzero(self.ids == np.uint64(chunk))
+        if len(rows) > 1:
+            raise CorruptDataset(f"a minishard index lists chunk {chunk} {len(rows)} times", path=where)
+        return (int(self.starts[rows[0]]), int(self.sizes[rows[0]])) if len(rows) else None
+
+
+def parse_sharding(fields: Fields, path: str) -> Sharding:
+    """The `sharding` of a scale. Raises CorruptDataset, and UnsupportedFeature for another kind of it."""
+    kind, hashed = fields.text("@type"), fields.text("hash")
+    if kind != _KIND:
+        raise UnsupportedFeature(f"{path}: sharding of @type {kind!r:.80}; {_KIND} is read")
+    if hashed not in ("identity", "murmurhash3_x86_128"):
+        raise UnsupportedFeature(
+            f"{path}: sharding with hash {hashed!r:.80}; identity and murmurhash3_x86_128 are read"
+        )
+    minishard_bits = fields.integer("minishard_bits", maximum=32)
+    return Sharding(
+        preshift_bits=fields.integer("preshift_bits", maximum=63),
+        hash="identity" if hashed == "identity" else "murmurhash3_x86_128",
+        minishard_bits=minishard_bits,
+        shard_bits=fields.integer("shard_bits", maximum=64 - minishard_bits),
+        index_encoding=_encoding(fields, "minishard_index_encoding"),
+        data_encoding=_encoding(fields, "data_encoding"),
+    )
+
+
+def _encoding(fields: Fields, name: str) -> _Encoding:
+    return fields.choice(name, _ENCODINGS) if name in fields else "raw"
+
+
+def chunk_id(cell: Sequence[int], grid: Sequence[int]) -> int:
+    """The compressed Morton code of a cell (x, y, z) in a grid: bits in turn, x lowest; axes that end drop out."""
+    found = place = 0
+    for bit in range(max(_bits(grid))):
+        for at, count in zip(cell, _bits(grid), strict=True):
+            if bit < count:
+                found |= (at >> bit & 1) << place
+                place += 1
+    return found
+
+
+def cell_of(chunk: int, grid: Sequence[int]) -> tuple[int, ...] | None:
+    """The inverse of `chunk_id`; None for an id without a cell in the grid."""
+    cell = [0, 0, 0]
+    # The same walk through the bits as in `chunk_id`.
+    for bit in range(max(_bits(grid))):
+        for axis, count in enumerate(_bits(grid)):
+            if bit < count:
+                cell[axis] |= (chunk & 1) << bit
+                chunk >>= 1
+    is_inside = not chunk and all(at < size for at, size in zip(cell, grid, strict=True))
+    return tuple(cell) if is_inside else None
+
+
+def has_long_ids(grid: Sequence[int]) -> bool:
+    """Return True if ids of this grid take more than 64 bits."""
+    return sum(_bits(grid)) > 64
+
+
+def _bits(grid: Sequence[int]) -> list[int]:
+    return [max(0, size - 1).bit_length() for size in grid]
+
+
+def parse_entries(data: bytes) -> NDArray[np.uint64]:
+    """Entries of a shard index as an array (n, 2): start and end."""
+    return np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def parse_entry(data: bytes) -> tuple[int, int]:
+    """One entry of a shard index: start and end."""
+    start, end = _ENTRY.unpack(data)
+    return start, end
+
+
+def parse_minishard_index(data: bytes, where: str) -> MinishardIndex:
+    """The decoded index of a minishard. Raises CorruptDataset that names `where`."""
+    if len(data) % 24:
+        raise CorruptDataset(f"a minishard index of {len(data)} bytes, expected a multiple of 24", path=where)
+    ids, starts, sizes = np.frombuffer(data, "<u8").astype(np.uint64).reshape(3, -1)
+    ends = np.cumsum(starts + sizes, dtype=np.uint64)  # wraps modulo 2^64: differences may be negative
+    return MinishardIndex(np.cumsum(ids, dtype=np.uint64), ends - sizes, sizes)
+
+
+def murmur_hash(value: int) -> int:
+    """The low 64 bits of MurmurHash3_x86_128, seed 0, of the 8 bytes of a number in little-endian. Public domain."""
+    c1, c2, c3 = 0x239B961B, 0xAB0E9789, 0x38B34AE5
+    # Eight bytes are a tail: the first four go into the first lane, the others into the second one.
+    k1, k2 = value & _MASK32, value >> 32 & _MASK32
+    h2 = _rotated(k2 * c2, 16) * c3 & _MASK32
+    h1 = _rotated(k1 * c1, 15) * c2 & _MASK32
+    h1, h2, h3, h4 = h1 ^ 8, h2 ^ 8, 8, 8
+    # The length, 8, goes into each lane; then the lanes are mixed twice, with the last mixing of each in between.
+    for _ in range(2):
+        h1 = (h1 + h2 + h3 + h4) & _MASK32
+        h2, h3, h4 = ((one + h1) & _MASK32 for one in (h2, h3, h4))
+        if _ == 0:
+            h1, h2, h3, h4 = map(_mixed, (h1, h2, h3, h4))
+    return (h2 << 32 | h1) & _MASK64
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _MASK32
+    return (value << bits | value >> (32 - bits)) & _MASK32
+
+
+def _mixed(value: int) -> int:
+    value = (value ^ value >> 16) * 0x85EBCA6B & _MASK32
+    value = (value ^ value >> 13) * 0xC2B2AE35 & _MASK32
+    return value ^ value >> 16
