@@ -14,6 +14,7 @@ from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
+from acqstream.storage.in_place_file import InPlaceFiles
 from acqstream.storage.platform import own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.read_file import ReadFile, is_absent
@@ -39,6 +40,7 @@ class LocalStore:
         self._boundary = Boundary(self.root, follows=follows_links)
         self._tree = FolderTree(self.url, disk, makes_root=makes_root)
         self._unforced = UnforcedFiles(disk)
+        self._in_place = InPlaceFiles(disk)
         self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
         self._fixed: set[str] = set()
         self._max_key_characters = max_path_characters() - len(self.url) - 1 - len(TEMPORARY_SUFFIX)
@@ -115,13 +117,7 @@ class LocalStore:
         path, written = f"{folder}/{name}", 0
         self._need_fixed(folder, name, head, length, tail)
         try:
-            fd = self._disk.open(path, create=False)
-            try:
-                for offset, content in runs:
-                    written += sum(map(len, content))
-                    write_all(self._disk, fd, content, offset)
-            finally:
-                self._disk.close(fd)
+            written = self._in_place.write(path, runs)
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot write") from error
         finally:  # a run may have arrived before the failure

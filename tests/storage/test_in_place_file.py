@@ -1,0 +1,96 @@
+"""Runs written inside files, past the page cache where they are aligned."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acqstream.storage.disk import LocalDisk
+from acqstream.storage.in_place_file import MIN_DIRECT_BYTES, InPlaceFiles
+from acqstream.storage.memory import PageMemory
+from tests.storage.unforced_disk import UnforcedDisk
+
+LENGTH = 3 * MIN_DIRECT_BYTES
+
+
+class OpeningDisk(UnforcedDisk):
+    """Notes how files were opened, and refuses direct I/O if asked to."""
+
+    def __init__(self, refuses: str = "") -> None:
+        super().__init__()
+        self.opened: list[bool] = []
+        self.refuses = refuses
+        self._direct: set[int] = set()
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        self.opened.append(direct)
+        if direct and self.refuses == "open":
+            raise OSError(errno.EINVAL, "no direct I/O here")
+        fd = super().open(path, create=create, direct=direct and self.refuses != "write")
+        if direct:
+            self._direct.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._direct.discard(fd)
+        super().close(fd)
+
+    def pwritev(self, fd, buffers, offset: int) -> int:
+        if fd in self._direct and self.refuses == "write":
+            raise OSError(errno.EINVAL, "no direct I/O here")
+        return super().pwritev(fd, buffers, offset)
+
+
+def aligned(length: int, seed: int = 1) -> memoryview:
+    memory = np.frombuffer(PageMemory(length).view, np.uint8)
+    memory[:] = np.random.default_rng(seed).integers(0, 256, length, np.uint8)
+    return memory.data
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "a").write_bytes(bytes(LENGTH))
+    return tmp_path / "a"
+
+
+@pytest.mark.parametrize("refuses", ["", "open", "write"])
+def test_aligned_runs_go_past_the_page_cache_where_that_is_possible(path: Path, refuses: str) -> None:
+    disk, data = OpeningDisk(refuses), aligned(MIN_DIRECT_BYTES)
+    files = InPlaceFiles(disk)
+    assert files.write(str(path), [(MIN_DIRECT_BYTES, [data])]) == MIN_DIRECT_BYTES
+    assert path.read_bytes() == bytes(MIN_DIRECT_BYTES) + bytes(data) + bytes(MIN_DIRECT_BYTES)
+    assert disk.opened == ([True, False] if refuses else [True])
+    files.write(str(path), [(0, [data])])
+    assert disk.opened[-1] is not bool(refuses)  # it is not tried again
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "shift"),
+    [(1, MIN_DIRECT_BYTES, 0), (0, 4096, 0), (0, MIN_DIRECT_BYTES + 1, 0), (0, MIN_DIRECT_BYTES, 1)],
+)
+def test_other_runs_go_through_the_page_cache(path: Path, offset: int, length: int, shift: int) -> None:
+    disk, data = OpeningDisk(), aligned(length + shift)[shift:]
+    InPlaceFiles(disk).write(str(path), [(offset, [data])])
+    assert disk.opened == [False]
+    assert path.read_bytes()[offset : offset + length] == bytes(data)
+
+
+def test_runs_of_both_kinds_in_one_call(path: Path) -> None:
+    disk, data = OpeningDisk(), aligned(MIN_DIRECT_BYTES)
+    written = InPlaceFiles(disk).write(str(path), [(0, [data]), (LENGTH - 3, [b"end"]), (MIN_DIRECT_BYTES, [data])])
+    assert written == 2 * MIN_DIRECT_BYTES + 3
+    assert path.read_bytes() == bytes(data) * 2 + bytes(MIN_DIRECT_BYTES - 3) + b"end"
+    assert sorted(disk.opened) == [False, True]  # each once
+
+
+def test_a_full_disk_is_no_reason_to_try_otherwise(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    disk = LocalDisk()
+    monkeypatch.setattr(disk, "pwritev", is_full, raising=False)
+    with pytest.raises(OSError, match="full"):
+        InPlaceFiles(disk).write(str(path), [(0, [aligned(MIN_DIRECT_BYTES)])])
