@@ -128,6 +128,7 @@ ALONE_ROWS = (
     _n5("raw", {"type": "raw"}),
     _n5("blosc-lz4", _BLOSC),
     AloneRow("wkw raw", {"format": "wkw", "levels": 1, "compression": "raw"}, COPY, 0.8),
+    AloneRow("ome-zarr raw", {"format": "ome-zarr", "levels": 1, "compression": "none"}, COPY, 0.8),
     AloneRow("wkw lz4", {"format": "wkw", "levels": 1, "compression": "lz4"}, LZ4, 0.8),
 )
 
