@@ -126,6 +126,18 @@ def test_blosc_tells_the_size_of_the_items() -> None:
         assert blosc.encode(NOISE, item_bytes)[3] == item_bytes
 
 
+def test_gzip_of_unknown_length_is_bounded() -> None:
+    for data in (gzip.encode(SAMPLE), gzip.encode(SAMPLE, zlib=True)):
+        for limit in (len(SAMPLE), 10**6):
+            assert gzip.decode_at_most(data, limit) == SAMPLE
+        for wrong in (data[:-1], data + b"more", b"", SAMPLE):
+            with pytest.raises(CorruptDataset, match="gzip: "):
+                gzip.decode_at_most(wrong, 10**6)
+        with pytest.raises(CorruptDataset, match=f"holds more than {len(SAMPLE) - 1} bytes"):
+            gzip.decode_at_most(data, len(SAMPLE) - 1)
+    assert gzip.decode_at_most(gzip.encode(SAMPLE) + gzip.encode(ZEROS), 10**6) == SAMPLE + ZEROS
+
+
 def test_members_of_gzip_are_read_one_after_the_other() -> None:
     assert gzip.decode(gzip.encode(SAMPLE) + gzip.encode(ZEROS), len(SAMPLE + ZEROS)) == SAMPLE + ZEROS
 

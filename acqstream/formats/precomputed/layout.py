@@ -138,8 +138,9 @@ class PrecomputedLayout(ChunkLayout):
         if not found.complete:
             own = [level.shape for level in self.plan.levels]
             shapes = [tuple(map(max, *pair)) for pair in zip(shapes, own, strict=True)]
-        plan = self.plan.with_shapes(shapes)
-        return replace(self, plan=plan, depth=found.depth, is_single=found.is_single), found.complete
+        resumed = replace(self, plan=self.plan.with_shapes(shapes), depth=found.depth, is_single=found.is_single)
+        resumed.check_growth(shapes[0])
+        return resumed, found.complete
 
     @property
     def _leading(self) -> int:

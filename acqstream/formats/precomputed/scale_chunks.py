@@ -26,7 +26,7 @@ from acqstream.formats.precomputed.sharding import (
 from acqstream.storage.store import Store
 
 _GZIP, _BROTLI = ".gz", ".br"
-_ENTRIES_AT_ONCE = 65536  # of a shard index, which may have 2^32
+_AT_ONCE = 65536  # entries of a shard index, which may have 2^32, and ids of a minishard index
 _SPARE_BYTES = 65536  # what gzip may add
 
 Damage = Callable[[CorruptDataset], None]
@@ -164,7 +164,7 @@ class ShardFiles:
 
     def _indices(self, key: str) -> Iterator[tuple[int, MinishardIndex]]:
         """The indices of all minishards that have chunks. Raises CorruptDataset."""
-        count, step = 1 << self.sharding.minishard_bits, _ENTRIES_AT_ONCE
+        count, step = 1 << self.sharding.minishard_bits, _AT_ONCE
         for first in range(0, count, step):
             length = ENTRY_BYTES * min(step, count - first)
             data = self.store.get(key, first * ENTRY_BYTES, length)
@@ -180,7 +180,8 @@ class ShardFiles:
                     yield first + row, index
 
     def _cells_in(self, index: MinishardIndex, place: tuple[int, int], where: str) -> Iterator[Three]:
-        for chunk in index.ids.tolist():
+        ids = (chunk for start in range(0, len(index.ids), _AT_ONCE) for chunk in index.ids[start:][:_AT_ONCE].tolist())
+        for chunk in ids:
             cell = cell_of(chunk, self.scale.grid)
             # Such a chunk would never be found by its id.
             if cell is None or self.sharding.place(chunk) != place:

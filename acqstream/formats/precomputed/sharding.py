@@ -160,7 +160,7 @@ def parse_minishard_index(data: bytes, where: str) -> MinishardIndex:
     """The decoded index of a minishard. Raises CorruptDataset that names `where`."""
     if len(data) % 24:
         raise CorruptDataset(f"a minishard index of {len(data)} bytes, expected a multiple of 24", path=where)
-    ids, starts, sizes = np.frombuffer(data, "<u8").astype(np.uint64).reshape(3, -1)
+    ids, starts, sizes = np.frombuffer(data, "<u8").astype(np.uint64, copy=False).reshape(3, -1)
     ends = np.cumsum(starts + sizes, dtype=np.uint64)  # wraps modulo 2^64: differences may be negative
     return MinishardIndex(np.cumsum(ids, dtype=np.uint64), ends - sizes, sizes)
 

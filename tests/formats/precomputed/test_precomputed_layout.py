@@ -245,6 +245,13 @@ def test_a_container_is_resumed_only_by_its_own_kind(tmp_path):
         create(tmp_path, spec, chunks=[4, 16, 16])
 
 
+def test_a_container_whose_last_chunk_is_cut_is_not_resumed_with_more_planes(tmp_path):
+    spec = ArraySpec(axes=("z", "y", "x"), shape=(6, 20, 30), dtype=np.dtype("u2"))
+    create(tmp_path, spec, chunks=[4, 16, 16])
+    with pytest.raises(ConfigError, match="cannot get longer along 'z': it was declared with 6"):
+        create(tmp_path, replace(spec, shape=(7, 20, 30)), chunks=[4, 16, 16])
+
+
 def test_verify_compares_info_with_the_array(tmp_path):
     write_container(tmp_path, array_of(2, 3, 20, 30), ("channel", "z", "y", "x"))
     (tmp_path / "channel0" / "info").write_text("{}")
