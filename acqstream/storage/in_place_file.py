@@ -6,7 +6,7 @@ The page cache copies each byte, and writes it when the file is forced: half the
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 import numpy as np
@@ -29,26 +29,31 @@ class InPlaceFiles:
         """Write runs into a file; the number of bytes. They are not forced."""
         written = 0
         with ExitStack() as files:
-            descriptors: dict[bool, int] = {}
+            opened: dict[bool, int] = {}
 
             def descriptor(*, direct: bool) -> int:
-                if direct not in descriptors:
-                    descriptors[direct] = self._disk.open(path, create=False, direct=direct)
-                    files.callback(self._disk.close, descriptors[direct])
-                return descriptors[direct]
+                if direct not in opened:
+                    opened[direct] = self._disk.open(path, create=False, direct=direct)
+                    files.callback(self._disk.close, opened[direct])
+                return opened[direct]
 
             for offset, content in runs:
+                if not self._write_direct(descriptor, offset, content):
+                    write_all(self._disk, descriptor(direct=False), content, offset)
                 written += sum(map(len, content))
-                if self._can_direct and _is_aligned(offset, content):
-                    try:
-                        write_all(self._disk, descriptor(direct=True), content, offset, step=BLOCK_BYTES)
-                        continue
-                    except OSError as error:
-                        if error.errno != errno.EINVAL:
-                            raise
-                        self._can_direct = False  # opening fails, or only writing does (FUSE, network mounts)
-                write_all(self._disk, descriptor(direct=False), content, offset)
         return written
+
+    def _write_direct(self, descriptor: Callable[..., int], offset: int, content: Content) -> bool:
+        """Write a run past the page cache; False if it must go through it."""
+        if not (self._can_direct and _is_aligned(offset, content)):
+            return False
+        try:
+            write_all(self._disk, descriptor(direct=True), content, offset, step=BLOCK_BYTES)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._can_direct = False  # opening fails, or only writing does (FUSE, network mounts)
+        return self._can_direct
 
 
 def _is_aligned(offset: int, content: Content) -> bool:
