@@ -15,6 +15,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from acqstream.codecs.png_rows import decode_rows
 from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 
@@ -45,20 +46,23 @@ def encode_png(pixels: NDArray[np.generic], level: int = 2) -> bytes:
 def decode_png(data: Data, pixels: int, channels: int, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """The pixels of an image, in rows, as an array (pixels, channels) of dtype (uint8 or uint16).
 
-    Raises CorruptDataset if it has another number of pixels, channels or bits, UnsupportedFeature without Pillow and
-    for what Pillow cannot read without loss.
+    Raises CorruptDataset if it has another number of pixels, channels or bits, UnsupportedFeature without Pillow, and
+    for interlaced color of 16 bits. That is not left to Pillow, which would read 8 bits of it.
     """
     content = bytes(data)
     if not content.startswith(_PNG_MAGIC) or content[12:16] != b"IHDR" or len(content) < 33:
         raise CorruptDataset("png: it does not begin with the header of an image")
-    width, height, bits, color, *_ = _PNG_HEADER.unpack_from(content, 16)
+    width, height, bits, color, _, _, interlace = _PNG_HEADER.unpack_from(content, 16)
     stated = (_CHANNELS_OF_COLOR.get(color), bits)
     if stated != (channels, 8 * dtype.itemsize):
         text = f"png: color type {color} with {bits} bits, expected {channels} channels of {8 * dtype.itemsize} bits"
         raise CorruptDataset(text)
     _check_pixels("png", width, height, pixels)
     if bits == 16 and channels > 1:
-        raise UnsupportedFeature(f"png: {channels} channels of 16 bits, which Pillow reads with a loss")
+        if interlace:
+            raise UnsupportedFeature(f"png: {channels} channels of 16 bits in an interlaced image")
+        rows = decode_rows(content, height, 2 * width * channels, 2 * channels)
+        return rows.view(">u2").astype(dtype).reshape(pixels, channels)
     return _decode("PNG", content, pixels, channels).astype(dtype)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.codecs.images import PNG_CHANNELS
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.precomputed import compressed_segmentation
@@ -233,10 +234,8 @@ def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
         raise ConfigError(f"precomputed: readers refuse items of {full.dtype}; they take {', '.join(WRITTEN_DTYPES)}")
     if full.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(f"precomputed chunks of {chunk} of {name} (z, y, x) have more than {MAX_CHUNK_BYTES} bytes")
-    if options.encoding == "png" and (name not in PNG_DTYPES or channels > (4 if name == "uint8" else 1)):
-        raise ConfigError(
-            f"precomputed: png takes uint8 with 1 to 4 components or uint16 with 1, not {channels} of {name}"
-        )
+    if options.encoding == "png" and (name not in PNG_DTYPES or channels not in PNG_CHANNELS):
+        raise ConfigError(f"precomputed: png takes uint8 and uint16 with 1 to 4 components, not {channels} of {name}")
     if options.encoding == "compressed_segmentation" and (
         name not in compressed_segmentation.DTYPES or math.prod(chunk) > compressed_segmentation.MAX_CHUNK_VOXELS
     ):

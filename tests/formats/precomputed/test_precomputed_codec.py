@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import struct
+import zlib
 from io import BytesIO
 from typing import Any
 
@@ -81,7 +83,9 @@ def test_damaged_labels_are_told():
         decoded(good, chunk.astype("uint16"), "compressed_segmentation")
 
 
-@pytest.mark.parametrize(("dtype", "channels"), [("uint8", 1), ("uint8", 2), ("uint8", 3), ("uint8", 4), ("uint16", 1)])
+@pytest.mark.parametrize(
+    ("dtype", "channels"), [(dtype, count) for dtype in ("uint8", "uint16") for count in (1, 2, 3, 4)]
+)
 def test_png_is_lossless(dtype, channels):
     chunk = samples((channels, 3, 7, 5), dtype)
     data = encoded(chunk, "png")
@@ -98,10 +102,37 @@ def test_png_of_another_width_is_the_same_run_of_pixels():
     assert np.array_equal(decoded(data, chunk, "png"), chunk)
 
 
-def test_png_of_16_bit_color_is_refused():
+@pytest.mark.parametrize("kind", range(5))
+def test_every_filter_of_16_bit_color_is_undone(kind):
+    rows = samples((9, 2 * 3 * 7), "uint8")
+    filtered, zeros = [], np.zeros(rows.shape[1], np.uint8)
+    for number, row in enumerate(rows.astype(int)):
+        up = rows[number - 1].astype(int) if number else zeros.astype(int)
+        left, corner = (np.concatenate([np.zeros(6, int), one[:-6]]) for one in (row, up))
+        estimate = left + up - corner
+        distances = np.abs(np.stack([estimate - left, estimate - up, estimate - corner]))
+        paeth = np.choose(distances.argmin(axis=0), [left, up, corner])  # the first of equals, as the standard has it
+        guess = [0, left, up, (left + up) // 2, paeth][kind]
+        filtered.append(bytes([kind]) + ((row - guess) % 256).astype(np.uint8).tobytes())
+    header = struct.pack(">IIBBBBB", 7, 9, 16, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"".join(filtered))), (b"IEND", b"")]
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in parts
+    )
+    chunk = np.moveaxis(rows.reshape(9, 7, 6).copy().view(">u2"), -1, 0)[:, None].astype("uint16")
+    assert np.array_equal(decoded(data, chunk, "png"), chunk)
+    for wrong in (data[:-20], data[:60] + b"!" + data[61:], data.replace(b"IEND", b"IENE")):
+        with pytest.raises(CorruptDataset, match=r"^here: png"):
+            decoded(wrong, chunk, "png")
+
+
+def test_interlaced_16_bit_color_is_refused():
     chunk = samples((3, 1, 4, 4), "uint16")
-    with pytest.raises(UnsupportedFeature, match="here: png: 3 channels of 16 bits"):
-        decoded(encoded(chunk, "png"), chunk, "png")
+    data = bytearray(encoded(chunk, "png"))
+    data[28] = 1
+    with pytest.raises(UnsupportedFeature, match="here: png: 3 channels of 16 bits in an interlaced image"):
+        decoded(bytes(data), chunk, "png")
 
 
 def test_damaged_images_are_told():

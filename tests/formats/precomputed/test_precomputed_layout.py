@@ -85,7 +85,7 @@ def test_levels_are_halved_in_the_plane_until_it_fits():
     [
         ("int64", 1, {}, "readers refuse items of int64"),
         ("float64", 1, {}, "readers refuse items of float64"),
-        ("uint16", 3, {"encoding": "png"}, "png takes uint8"),
+        ("uint16", 6, {"encoding": "png"}, "png takes uint8"),
         ("int16", 1, {"encoding": "png"}, "png takes uint8"),
         ("uint8", 5, {"encoding": "png"}, "png takes uint8"),
         ("uint16", 1, {"encoding": "compressed_segmentation"}, "takes uint32 or uint64"),
