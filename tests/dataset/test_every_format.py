@@ -18,6 +18,7 @@ import acqstream
 from acqstream.cli.main import main
 from acqstream.dataset.contact_sheet import choose_pictures, save_contact_sheet
 from acqstream.errors import DatasetError, UnsupportedFeature
+from acqstream.formats.registry import chunk_format
 from tests.dataset.web_server import serving
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.host_system import make_link
@@ -31,6 +32,7 @@ SUMMARY = {"PixelSizeUm": 0.5, "z-step_um": 2.0}
 OPTIONS = {
     "n5": ["--blocks", "4,16,32"],
     "wkw": ["--option", "cube=64"],
+    "ome-zarr": ["--chunks", "1,16,32"],
     "precomputed": ["--option", "chunks=[2,16,32]"],
 }
 
@@ -53,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             folder.add({"time": time, "channel": channel, "z": z}, image(number, FRAME), metadata=metadata)
     places = {"ndtiff": folder.path}
     for name, options in OPTIONS.items():
-        places[name] = folder.path.with_name(f"cells.{name}")
+        places[name] = folder.path.with_name(f"cells{chunk_format(name).suffix}")
         with pytest.raises(SystemExit) as end:
             main(["mirror", str(folder.path), "--to", name, *options])
         assert not end.value.code
