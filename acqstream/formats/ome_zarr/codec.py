@@ -61,13 +61,15 @@ class ChunkCodecs:
 
         Raises CorruptDataset. Takes no more memory than a chunk, whatever the data claim.
         """
-        sizes = [self.raw_bytes]  # before each compressor
-        for compressor in self.compressors[:-1]:
-            sizes.append(sizes[-1] + (compressor.fixed_growth or 0))
         content: Data | bytearray = data
         # Each decoder gets the length that it must give, so a hostile frame cannot ask for more memory.
         try:
-            for compressor, size in zip(reversed(self.compressors), reversed(sizes), strict=False):
+            for at, compressor in reversed(list(enumerate(self.compressors))):
+                growth = compressor.fixed_growth
+                if growth is None:
+                    size = self.raw_bytes + sum(one.fixed_growth or 0 for one in self.compressors[:at])
+                else:
+                    size = max(0, len(content) - growth)
                 content = compressor.decode(memoryview(content), size)
         except CorruptDataset as error:
             raise CorruptDataset(str(error), path=where, offset=offset) from error
@@ -83,4 +85,4 @@ class ChunkCodecs:
 
 def known_sizes(compressors: Sequence[Compressor]) -> bool:
     """Return True if the length before each of these compressors is known when it decodes."""
-    return all(compressor.fixed_growth is not None for compressor in compressors[:-1])
+    return sum(compressor.fixed_growth is None for compressor in compressors) <= 1

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from acqstream.codecs import blosc, crc32c, gzip, zstd
+from acqstream.codecs import blosc, bzip2, crc32c, gzip, xz, zstd
 from acqstream.codecs.sizes import Data
 from acqstream.errors import ConfigError, UnsupportedFeature
+from acqstream.formats.ome_zarr import lz4_block
 
 Parameters = Mapping[str, Any]
 
@@ -37,6 +38,14 @@ _DECODERS: Mapping[str, Callable[[Data, int], Data | bytearray]] = {
     "gzip": gzip.decode,
     "crc32c": crc32c.decode,
 }
+_V2_DECODERS: Mapping[str, Callable[[Data, int], Data | bytearray]] = {
+    **{name: _DECODERS[name] for name in ("blosc", "zstd", "gzip")},
+    "zlib": gzip.decode,
+    "bz2": bzip2.decode,
+    "lz4": lz4_block.decode,
+    "lzma": xz.decode,
+}
+_ALL_DECODERS = {**_V2_DECODERS, **_DECODERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ class Compressor:
 
     def decode(self, data: Data, size: int) -> Data | bytearray:
         """The data, `size` bytes. Raises CorruptDataset without a path."""
-        return _DECODERS[self.name](data, size)
+        return _ALL_DECODERS[self.name](data, size)
 
     def to_json(self, item_bytes: int) -> dict[str, Any]:
         """The codec as it stands in zarr.json."""
@@ -118,10 +127,14 @@ def parse_option(given: object) -> Compressor:
     return Compressor(name, MappingProxyType(parameters))
 
 
-def read_compressor(name: str, configuration: Parameters, where: str) -> Compressor:
-    """A codec of an array that is read. Raises UnsupportedFeature for one that acqstream does not decode."""
-    if name not in _DECODERS:
-        raise UnsupportedFeature(f"{where}: codec {name!r:.60}; acqstream decodes {', '.join(_DECODERS)}")
+def read_compressor(name: str, configuration: Parameters, where: str, *, is_v2: bool = False) -> Compressor:
+    """A codec of an array that is read; is_v2: of Zarr v2.
+
+    Raises UnsupportedFeature for one that acqstream does not decode.
+    """
+    known = _V2_DECODERS if is_v2 else _DECODERS
+    if name not in known:
+        raise UnsupportedFeature(f"{where}: codec {name!r:.60}; acqstream decodes {', '.join(known)}")
     return Compressor(name, MappingProxyType(dict(configuration)))
 
 

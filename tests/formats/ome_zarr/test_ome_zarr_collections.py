@@ -1,0 +1,81 @@
+"""Groups that hold images: what they list, and how a place is told from others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.formats.ome_zarr.collection import list_images
+from acqstream.formats.ome_zarr.foreign import find_node, is_foreign, open_foreign
+from acqstream.storage.read_place import place_of
+from tests.formats.ome_zarr.ome_zarr_golden import EXPECTED, GOLDEN
+
+
+@pytest.mark.parametrize("entry", EXPECTED["collections"], ids=lambda entry: entry["path"])
+def test_that_the_images_are_listed_in_order(entry: dict[str, Any]) -> None:
+    place = place_of(GOLDEN / entry["path"])
+    found = list_images(place.store(follows_links=False))
+    assert [image.path for image in found] == entry["images"]
+    assert find_node(place) == ("plate" if entry["kind"] == "plate" else "collection")
+    with pytest.raises(DatasetError, match=r"open the path of one image") as caught:
+        open_foreign(place)
+    assert all(path in str(caught.value) for path in entry["images"])
+    for path in entry["images"]:
+        assert find_node(place / path) == "image"
+        assert open_foreign(place / path)
+
+
+def test_that_a_plain_group_lists_its_children() -> None:
+    with pytest.raises(DatasetError, match=r"a Zarr group, not one image; .*: plate$"):
+        open_foreign(place_of(GOLDEN / "aq_plate.ome.zarr"))
+
+
+def _write(folder: Path, ome: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome}}
+    (folder / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def test_that_a_long_list_is_cut(tmp_path: Path) -> None:
+    _write(tmp_path, {"labels": [f"cells{number}" for number in range(25)]})
+    with pytest.raises(DatasetError, match=r"cells0, .*cells19 and 5 more$") as caught:
+        open_foreign(place_of(tmp_path))
+    assert "cells20" not in str(caught.value)
+
+
+def test_that_an_empty_group_says_so(tmp_path: Path) -> None:
+    _write(tmp_path, {})
+    assert find_node(place_of(tmp_path)) == "collection"
+    with pytest.raises(DatasetError, match=r"without any image"):
+        open_foreign(place_of(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "", "a//b", 3])
+def test_that_paths_that_lead_out_are_refused(tmp_path: Path, path: object) -> None:
+    _write(tmp_path, {"plate": {"wells": [{"path": path}]}})
+    with pytest.raises(CorruptDataset, match=r"path"):
+        list_images(place_of(tmp_path).store(follows_links=False))
+
+
+def test_that_0_5_wins_beside_0_4(tmp_path: Path) -> None:
+    _write(tmp_path, {"labels": ["new"]})
+    (tmp_path / ".zattrs").write_text('{"labels": ["old"]}', encoding="utf-8")
+    assert [image.path for image in list_images(place_of(tmp_path).store(follows_links=False))] == ["new"]
+
+
+def test_kinds_of_places(tmp_path: Path) -> None:
+    image = GOLDEN / "oz_04.ome.zarr"
+    assert find_node(place_of(image)) == "image"
+    assert find_node(place_of(image / ".zattrs")) == "image"
+    assert find_node(place_of(GOLDEN / "zp_plain.ome.zarr" / "0")) == "array"
+    assert find_node(place_of(GOLDEN / "zp_plain.ome.zarr" / "0" / "zarr.json")) == "array"
+    (tmp_path / "x.txt").write_text("x", encoding="utf-8")
+    for nothing in (tmp_path, tmp_path / "x.txt", tmp_path / "gone", GOLDEN / "zp_plain.ome.zarr" / "0" / "c"):
+        assert find_node(place_of(nothing)) == "nothing"
+        assert not is_foreign(place_of(nothing))
+        with pytest.raises(UnknownFormat):
+            open_foreign(place_of(nothing))
