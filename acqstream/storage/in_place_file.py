@@ -29,6 +29,7 @@ class InPlaceFiles:
         """Write runs into a file; the number of bytes. They are not forced."""
         written = 0
         with ExitStack() as files:
+            # Two descriptors at most: one file cannot be written in both ways through one.
             opened: dict[bool, int] = {}
 
             def descriptor(*, direct: bool) -> int:

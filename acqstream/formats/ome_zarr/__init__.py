@@ -12,7 +12,7 @@ from acqstream.formats.ome_zarr.plan import plan
 FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     name="ome-zarr",
     suffix=".ome.zarr",
-    looked_for="zarr.json of an image or a collection",
+    looked_for="zarr.json, .zgroup or .zarray of an image, an array or a collection",
     byte_order="<",
     grows=True,
     detect=detect,

@@ -8,6 +8,7 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.ome_zarr.container import ContainerLevel
+from acqstream.formats.ome_zarr.image import ZarrLevel
 from acqstream.formats.ome_zarr.opening import open_readers
 from acqstream.storage.read_place import ReadPlace
 
@@ -31,7 +32,7 @@ def check(container: ReadPlace, report: CheckReport) -> ChunkCounts:
     return ChunkCounts(len(readers), chunks, missing, payload_bytes)
 
 
-def _check_chunk(reader: ContainerLevel, position: tuple[int, ...], report: CheckReport) -> int:
+def _check_chunk(reader: ContainerLevel | ZarrLevel, position: tuple[int, ...], report: CheckReport) -> int:
     """Bytes of items that were read."""
     try:
         chunk = reader.read_chunk(position)

@@ -76,6 +76,7 @@ class ChunkCodecs:
         if len(content) != self.raw_bytes:
             text = f"a chunk of {len(content)} bytes, expected {self.raw_bytes} for {self.shape} of {self.dtype}"
             raise CorruptDataset(text, path=where, offset=offset)
+        # Into new memory: the caller may write to the array, and `content` may be a part of an object.
         items = np.frombuffer(content, self.dtype)
         if self.order:
             stored_shape = [self.shape[axis] for axis in self.order]

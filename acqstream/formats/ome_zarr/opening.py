@@ -1,33 +1,36 @@
-"""Finds the OME-Zarr container that a path means, and opens its levels."""
+"""Opens a path as a container of ours, or as an image or array of other software."""
 
 from __future__ import annotations
 
-from acqstream.errors import CorruptDataset, UnknownFormat
+from acqstream.errors import CorruptDataset
 from acqstream.formats.ome_zarr.container import ContainerLevel, note_at, open_container
-from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME
+from acqstream.formats.ome_zarr.foreign import foreign_folder, is_foreign, open_foreign
+from acqstream.formats.ome_zarr.image import ZarrLevel
 from acqstream.storage.read_place import ReadPlace
 
 
 def detect(path: ReadPlace) -> bool:
-    """Return True if `path` is an OME-Zarr container, or its document."""
-    try:
-        return note_at(_meant(path)) is not None
-    except CorruptDataset:
-        return True  # opening it says what is wrong
+    """Return True if `path` is a node of a Zarr hierarchy, or a document in one."""
+    return is_foreign(path)
 
 
 def folder_of(path: ReadPlace) -> ReadPlace:
-    """The container that `path` means."""
-    return _meant(path)
+    """The node that `path` means. Raises UnknownFormat."""
+    return foreign_folder(path)
 
 
-def open_readers(path: ReadPlace) -> list[ContainerLevel]:
-    """Readers of all levels, the full resolution first. Raises UnknownFormat, DatasetError."""
-    folder = _meant(path)
-    if note_at(folder) is None:
-        raise UnknownFormat(f"{path}: no OME-Zarr container here")
-    return open_container(folder)
+def open_readers(path: ReadPlace) -> list[ContainerLevel] | list[ZarrLevel]:
+    """Readers of all levels, the full resolution first: of all images of our container, or of one foreign image.
+
+    Raises UnknownFormat, DatasetError that lists the images of a foreign collection, CorruptDataset, StorageError.
+    """
+    folder = foreign_folder(path)
+    return open_container(folder) if has_own_note(folder) else open_foreign(folder)
 
 
-def _meant(path: ReadPlace) -> ReadPlace:
-    return path.parent if path.name == DOCUMENT_NAME else path
+def has_own_note(folder: ReadPlace) -> bool:
+    """Return True for a container of ours; a damaged document is left to the reader that names what is wrong."""
+    try:
+        return note_at(folder) is not None
+    except CorruptDataset:
+        return False
