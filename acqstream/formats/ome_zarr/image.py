@@ -22,7 +22,7 @@ _MAX_ABOVE = 4  # folders between an array and the group that lists it
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLevel:
+class ImageLevel:
     """A level: its path below the place that was opened, "" for the place itself."""
 
     path: str
@@ -38,7 +38,7 @@ class ZarrLevel:
 
     complete = True
 
-    def __init__(self, path: ReadPlace, level: int, *, follows_links: bool, found: FoundLevel | None = None) -> None:
+    def __init__(self, path: ReadPlace, level: int, *, follows_links: bool, found: ImageLevel | None = None) -> None:
         self.path = path
         self._level = level
         self._follows_links = follows_links
@@ -92,7 +92,7 @@ class ZarrLevel:
     def close(self) -> None:
         """No file stays open."""
 
-    def _use(self, found: FoundLevel) -> None:
+    def _use(self, found: ImageLevel) -> None:
         self._found = found
         prefix = f"{found.path}/" if found.path else ""
         # Without a cache of indices: its writer may still be at work, and nothing tells.
@@ -109,20 +109,20 @@ def open_image(place: ReadPlace) -> list[ZarrLevel]:
     return [ZarrLevel(place, number, follows_links=follows, found=found) for number, found in enumerate(levels)]
 
 
-def find_levels(place: ReadPlace, store: Store) -> list[FoundLevel]:
+def find_levels(place: ReadPlace, store: Store) -> list[ImageLevel]:
     """The levels of an image, or the one of an array, from its documents. store has `place` as its root."""
     node = read_node(store)
     if node is None:
         raise DatasetError(f"{place}: no Zarr array or group here")
     if node.array is not None:
-        return [FoundLevel("", node.array, _array_spec(place, node.array))]
+        return [ImageLevel("", node.array, _array_spec(place, node.array))]
     if not node.is_image:
         raise DatasetError(f"{place}: a Zarr group, but no image")
     image = parse_multiscales(node)
     arrays = [_level_array(store, entry, node) for entry in image.levels]
     first = arrays[0]
     return [
-        FoundLevel(entry.path, array, _image_spec(image, entry, array, first, node))
+        ImageLevel(entry.path, array, _image_spec(image, entry, array, first, node))
         for entry, array in zip(image.levels, arrays, strict=True)
     ]
 
