@@ -62,7 +62,7 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
 def command_of(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
-    except psutil.Error:  # it begins or ends just now
+    except (psutil.Error, OSError):  # it begins or ends just now; on Windows psutil passes some errors on
         return ""
 
 

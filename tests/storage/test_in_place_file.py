@@ -62,9 +62,10 @@ def test_aligned_runs_go_past_the_page_cache_where_that_is_possible(path: Path, 
     files = InPlaceFiles(disk)
     assert files.write(str(path), [(MIN_DIRECT_BYTES, [data])]) == MIN_DIRECT_BYTES
     assert path.read_bytes() == bytes(MIN_DIRECT_BYTES) + bytes(data) + bytes(MIN_DIRECT_BYTES)
-    assert disk.opened == ([True, False] if refuses else [True])
+    assert disk.opened in ([[True, False]] if refuses else [[True], [True, False]])  # some systems have none
+    is_direct = len(disk.opened) == 1
     files.write(str(path), [(0, [data])])
-    assert disk.opened[-1] is not bool(refuses)  # it is not tried again
+    assert disk.opened[-1] is is_direct  # it is not tried again
 
 
 @pytest.mark.parametrize(

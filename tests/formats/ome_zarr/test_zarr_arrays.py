@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
-from acqstream.formats.ome_zarr.shard_index import IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import parse_array
 from acqstream.storage.read_place import place_of
@@ -124,7 +123,6 @@ def test_that_place_and_chunks_of_are_inverse(axes: list[tuple[int, int, int]]) 
         shape=(1000,) * len(axes),
         codecs=ChunkCodecs(chunk_shape, np.dtype("u1")),
         shard_shape=tuple(step * count for step, count in zip(chunk_shape, counts, strict=True)),
-        index=IndexCodec(int(np.prod(counts))),
     )
     places = [array.place(position) for position in array.chunks_of(shard)]
     assert places == [(shard, number) for number in range(int(np.prod(counts)))]

@@ -81,7 +81,7 @@ def test_a_wrong_info_is_told_with_its_field(tmp_path, name):
     write_info(tmp_path, info)
     with pytest.raises(CorruptDataset, match=text) as caught:
         open_at(tmp_path)
-    assert caught.value.path == str(tmp_path / "info")
+    assert Path(caught.value.path) == tmp_path / "info"
     report = CheckReport()
     assert check_volume(place_of(tmp_path), report).arrays == 0
     assert report.problem_count == 1
@@ -136,10 +136,10 @@ def test_a_raw_chunk_has_its_exact_length(tmp_path, data, suffix):
     (reader,) = open_at(tmp_path)
     with pytest.raises(CorruptDataset, match="bytes") as caught:
         reader.read_chunk((0, 0, 0))
-    assert caught.value.path == str(path)
+    assert Path(caught.value.path) == path
     report = CheckReport()
     check_volume(place_of(tmp_path), report)
-    assert [problem.path for problem in report.problems] == [str(path)]
+    assert [Path(problem.path) for problem in report.problems] == [path]
 
 
 def test_a_plain_file_goes_before_a_packed_one_and_brotli_is_no_zero(tmp_path):
@@ -191,7 +191,7 @@ def test_a_damaged_shard_is_told(tmp_path, name):
     tracemalloc.start()
     with pytest.raises(CorruptDataset, match=text) as caught:
         reader.read_chunk((0, 0, 0))
-    assert caught.value.path == str(tmp_path / "a" / "0.shard")
+    assert Path(caught.value.path) == tmp_path / "a" / "0.shard"
     report = CheckReport()
     check_volume(place_of(tmp_path), report)
     peak = tracemalloc.get_traced_memory()[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -260,8 +261,10 @@ def test_verify_compares_info_with_the_array(tmp_path):
     report = CheckReport()
     counts = FORMAT.check(place_of(tmp_path), report)
     assert (counts.chunks, counts.missing) == (6, 0)
-    assert [problem.path for problem in report.problems] == [str(tmp_path / f"channel{at}" / "info") for at in (0, 1)]
-    assert report.notes == [f"{tmp_path}/channel1/s0/0-30_0-20_9-10 lies outside the array"]
+    assert [Path(problem.path) for problem in report.problems] == [tmp_path / f"channel{at}" / "info" for at in (0, 1)]
+    assert [
+        note.replace("\\", "/").endswith("/channel1/s0/0-30_0-20_9-10 lies outside the array") for note in report.notes
+    ] == [True]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_a_damaged_note_is_told(tmp_path, change):
         acqstream.open(tmp_path)
     report = CheckReport()
     FORMAT.check(place_of(tmp_path), report)
-    assert [problem.path for problem in report.problems] == [str(path)]
+    assert [Path(problem.path) for problem in report.problems] == [path]
 
 
 def test_a_chunk_that_is_too_long_is_not_read(tmp_path):
