@@ -89,6 +89,8 @@ class Publisher:
 
         Raises ConfigError for an axis that cannot grow.
         """
+        if self._layout.needs == "in_place":
+            self._store.sync()  # a shape must not survive a power cut that its chunks do not; other threads may store
         with self._lock:
             levels = list(self._layout.plan.levels)
             before = levels[level].shape
@@ -96,8 +98,6 @@ class Publisher:
             self._layout.check_growth(after)
             if after != before or self._is_unsure:
                 levels[level] = replace(levels[level], shape=after)
-                if self._layout.needs == "in_place":
-                    self._store.sync()  # a shape must not survive a power cut that its chunks do not
                 self._announce(levels, complete=False)
 
     def set_space(self, levels: Sequence[ArraySpec]) -> None:
