@@ -65,6 +65,7 @@ def test_places_on_the_stage_are_translations_of_images() -> None:
         dtype=np.dtype("uint16"),
         scale=(1.0, 0.5, 0.5),
         units=("", "um", "um"),
+        translation=(0.0, 7.0, 0.0),  # of an image without a place
         places=((0.0, 10.0, 20.0), None),
         stage_axes="parallel",
     )
@@ -73,6 +74,8 @@ def test_places_on_the_stage_are_translations_of_images() -> None:
     datasets = document(layout, (0,), "0/zarr.json")["attributes"]["ome"]["multiscales"][0]["datasets"]
     translations = [dataset["coordinateTransformations"][1]["translation"] for dataset in datasets]
     assert translations == [[10.0, 20.0], [10.25, 20.25]]
+    other = document(layout, (1,), "1/zarr.json")["attributes"]["ome"]["multiscales"][0]["datasets"]
+    assert other[0]["coordinateTransformations"][1]["translation"] == [7.0, 0.0]
     units = [
         axis.get("unit")
         for axis in document(layout, (1,), "1/zarr.json")["attributes"]["ome"]["multiscales"][0]["axes"]

@@ -1,0 +1,73 @@
+"""Chunks of one array in a store: bounds of what is read, and the cache of indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
+from acqstream.formats.ome_zarr.codec import ChunkCodecs
+from acqstream.formats.ome_zarr.compression import parse_option
+from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
+from acqstream.formats.ome_zarr.zarr_array import ZarrArray
+from acqstream.storage.memory_store import MemoryStore
+
+CODECS = ChunkCodecs((2, 2), np.dtype("<u2"), (parse_option("zstd"),))
+ARRAY = ZarrArray(shape=(4, 2), codecs=CODECS, shard_shape=(4, 2), index=IndexCodec(2))
+
+
+class CountingStore(MemoryStore):
+    """Counts the bytes that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
+        content = super().get(key, start, length)
+        self.asked.append(0 if content is None else len(content))
+        return content
+
+
+def shard(extents: list[tuple[int, int]], content: bytes) -> bytes:
+    return content + IndexCodec(2).encode(np.array(extents, np.uint64))
+
+
+def test_a_chunk_that_is_longer_than_any_can_be_is_not_read() -> None:
+    store = CountingStore()
+    long = 10 * CODECS.max_bytes
+    store.put("a/c/0/0", [shard([(0, long), (MISSING, MISSING)], bytes(long))])
+    with pytest.raises(CorruptDataset, match=f"{long} bytes, expected at most {CODECS.max_bytes}"):
+        ChunkStore(store, "a/", ARRAY).read((0, 0))
+    assert sum(store.asked) == 36
+
+
+def test_an_object_without_shards_is_read_up_to_the_length_of_a_chunk() -> None:
+    store = CountingStore()
+    array = ZarrArray(shape=(2, 2), codecs=ChunkCodecs((2, 2), np.dtype("<u2")))
+    store.put("c/0/0", [bytes(10_000_000)])
+    with pytest.raises(CorruptDataset, match="expected 8"):
+        ChunkStore(store, "", array).read((0, 0))
+    assert sum(store.asked) == 9
+
+
+def test_the_index_of_a_complete_array_is_read_once() -> None:
+    store = CountingStore()
+    chunk = bytes(CODECS.encode(np.arange(4, dtype="<u2").reshape(2, 2)))
+    store.put("c/0/0", [shard([(len(chunk), len(chunk)), (0, len(chunk))], chunk * 2)])
+    for cache, reads in ((None, 4), (IndexCache(), 3)):
+        store.asked.clear()
+        chunks = ChunkStore(store, "", ARRAY, cache)
+        for position in ((0, 0), (1, 0)):
+            found = chunks.read(position)
+            assert found is not None
+            assert found.tolist() == [[0, 1], [2, 3]]
+        assert len(store.asked) == reads
+
+
+def test_a_chunk_beyond_its_object_is_damage() -> None:
+    store = MemoryStore()
+    store.put("c/0/0", [shard([(0, 100), (MISSING, MISSING)], b"short")])
+    with pytest.raises(CorruptDataset, match="at byte 0 with 100 bytes, the object has 41"):
+        ChunkStore(store, "", ARRAY).read((1, 0))  # also where another chunk is asked for
