@@ -22,6 +22,8 @@ from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates, dimension_names
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
+from acqstream.formats.ome_zarr.node import DOCUMENT_NAMES
+from acqstream.formats.ome_zarr.opening import has_own_note
 from acqstream.formats.registry import chunk_formats
 from acqstream.storage.read_place import place_of
 
@@ -35,7 +37,7 @@ _OWN_FILES = frozenset({"attributes.json", "header.wkw", "datasource-properties.
 class AcqStreamBackend(BackendEntrypoint):
     """Opens a level of a dataset as one lazy variable `image`; without `chunks=` no dask is needed."""
 
-    description = "NDTiff, N5 and WKW datasets, finished or growing"
+    description = "NDTiff datasets and their mirrors, finished or growing"
     url = ""
     open_dataset_parameters = ("filename_or_obj", "drop_variables", "level", "follow_links")
     supports_groups = True
@@ -49,6 +51,8 @@ class AcqStreamBackend(BackendEntrypoint):
             is_folder = path.is_dir()
             if not is_folder and path.suffix != ".index" and path.name not in _OWN_FILES:
                 return False
+            if any((path / name).exists() for name in DOCUMENT_NAMES):  # xarray has an engine for Zarr of its own
+                return has_own_note(place_of(path))
             inside = path / "a file in it" if is_folder else path  # so a folder that only holds datasets is none
             return NDTIFF.detect(inside) or any(entry.detect(place_of(path)) for entry in chunk_formats())
         except (AcqStreamError, OSError, ValueError):  # not ours to complain about
