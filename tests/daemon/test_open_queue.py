@@ -291,10 +291,11 @@ def test_requests_of_a_running_acquisition_do_not_wait(clients: Clients, stall: 
     assert not stall.go.is_set()
 
 
-def test_a_frame_before_the_answer_ends_the_acquisition(clients: Clients, stall: StalledState) -> None:
+def test_a_frame_before_the_answer_ends_the_acquisition(daemon: Daemon, clients: Clients, stall: StalledState) -> None:
     client = clients.add()
     ds = begin_stalled(client, stall)
     client.send("frame", PIXELS, ds=ds, n=0, dt="<u2", sh=list(SHAPE), ax={"time": 0})
+    until(lambda: [len(one.followers) for one in daemon.server._handler._opens._waiting] == [1], "the frame has come")
     stall.go.set()
     error = client.wait_for("error")
     assert (error["code"], error["n"], error["fatal"]) == ("limit_exceeded", 0, True)
