@@ -32,16 +32,18 @@ class MirrorSpace:
         self._places = places
         self._names = frozenset(places.names)
         self._witnesses = SpaceWitnesses(reader)
+        self._may_change = not reader.complete  # else the witnesses see the last frame of each place
 
     def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
 
-        is_final: no frame will come. All frames are read again, as the last one of each place counts.
+        is_final: no frame will come. If some came since, all are read again: the last one of each place counts.
         """
         began_s = time.monotonic()
-        if is_final:
+        if is_final and self._may_change:
             self._witnesses = SpaceWitnesses(self._reader)
-        elif began_s < self._next_s:
+            self._may_change = not self._reader.complete
+        elif not is_final and began_s < self._next_s:
             return levels
         spaced = self.look(levels)
         if spaced != levels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,16 @@ class Lease:
 
 @dataclass(slots=True)
 class _Stream:
-    """Frames of the remaining rows, read ahead."""
+    """Frames of the remaining rows, read ahead. kept: those of the last `take`, as its caller may not have used all."""
 
     left: range
     frames: Generator[tuple[int, NDArray[Any]]]
+    kept: list[Lease] = field(default_factory=list)
 
-    def is_at(self, row: int) -> bool:
-        return row in self.left[:1]
+    def goes_on_at(self, row: int) -> bool:
+        """Forget frames before this row. Return whether this row is the next one."""
+        self.kept = [lease for lease in self.kept if lease.row >= row]
+        return row == self.kept[0].row if self.kept else row in self.left[:1]
 
     def next(self) -> tuple[int, NDArray[Any]]:
         self.left = self.left[1:]
@@ -168,15 +171,16 @@ class FrameFeed:
 
     def _from_stack(self, cursor: int, end: int, limit_bytes: int) -> list[Lease]:
         """Read past the page cache. Frames after these are read ahead while these are used."""
-        if self._stream is None or not self._stream.is_at(cursor):
+        stream = self._stream
+        if stream is None or not stream.goes_on_at(cursor):
             self._stop_stream()
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
-            self._stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
-        leases: list[Lease] = []
-        total = 0
-        while self._stream is not None and self._stream.left and total < limit_bytes:
+            self._stream = stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
+        leases = stream.kept
+        total = sum(lease.pixels.nbytes for lease in leases)
+        while self._stream is not None and stream.left and total < limit_bytes:
             try:
-                row, pixels = self._stream.next()
+                row, pixels = stream.next()
             except (DatasetError, StorageError):
                 self._stop_stream()
                 if not leases:  # else it is raised again when it is that frame's turn

@@ -110,6 +110,29 @@ def test_a_growing_dataset_is_followed(tmp_path: Path) -> None:
         check(take_all(feed, 30)[0], frames[30:])
 
 
+def test_frames_that_were_not_used_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = frames_of(12, (600, 500))
+    runs: list[list[int]] = []
+    read_frames = NDTiffReader.read_frames
+
+    def note(reader: NDTiffReader, rows: NDArray[np.int64]) -> Any:
+        runs.append(rows.tolist())
+        return read_frames(reader, rows)
+
+    monkeypatch.setattr(NDTiffReader, "read_frames", note)
+    with source_of(tmp_path / "cells") as source:
+        source.put(frames)
+        feed = source.feed(from_memory=False)
+        images: list[NDArray[Any]] = []
+        while leases := feed.take(len(images), 2 * MIB):  # of which only the first is used
+            assert [lease.row for lease in leases] == list(range(len(images), min(12, len(images) + 4)))
+            images.append(leases[0].pixels.copy())
+        check(images, frames)
+        assert [lease.row for lease in feed.take(3, 1)] == [3]
+        assert [lease.row for lease in feed.take(9, 1)] == [9]
+    assert runs == [list(range(12)), list(range(3, 12)), list(range(9, 12))]
+
+
 def test_a_lease_that_was_overtaken_is_taken_again_from_the_stack(tmp_path: Path) -> None:
     frames = frames_of(60, (600, 500))
     with source_of(tmp_path / "cells") as source:

@@ -7,6 +7,7 @@ chunks, at the end of the object or at its start; both numbers are 2^64 - 1 for 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,5 +67,10 @@ class IndexCodec:
     def consecutive(self, chunk_bytes: int) -> bytes:
         """The index of a shard in which all chunks have this length and lie one after the other from byte 0 on."""
         # Known before the first chunk is stored, so such a shard is readable from its birth on.
-        lengths = np.full(self.count, chunk_bytes, np.uint64)
-        return self.encode(np.stack([np.arange(self.count, dtype=np.uint64) * np.uint64(chunk_bytes), lengths], axis=1))
+        return _consecutive(self, chunk_bytes)
+
+
+@lru_cache(maxsize=16)  # of the levels of a few mirrors, asked for with every chunk; each is 256 KiB at most
+def _consecutive(index: IndexCodec, chunk_bytes: int) -> bytes:
+    lengths = np.full(index.count, chunk_bytes, np.uint64)
+    return index.encode(np.stack([np.arange(index.count, dtype=np.uint64) * np.uint64(chunk_bytes), lengths], axis=1))
