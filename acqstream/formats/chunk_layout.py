@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -82,6 +82,11 @@ class ChunkLayout(ABC):
     def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
         """The same container with other shapes, space, labels or attributes."""
         return replace(self, plan=self.plan.with_levels(levels))
+
+    def with_members(self, members: Collection[Position]) -> Self:
+        """The same container; the documents of these members exist."""
+        del members
+        return self
 
     @abstractmethod
     def key(self, level: int, position: Position) -> str:

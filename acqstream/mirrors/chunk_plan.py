@@ -9,6 +9,8 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan, plan_array
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.position_names import position_names
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
@@ -63,6 +65,9 @@ def plan_chunks(
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
         labels["channel"] = names
+    positions = position_names(summary)
+    if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
+        labels[POSITION] = positions
     return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget)
 
 

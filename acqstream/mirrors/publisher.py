@@ -62,6 +62,7 @@ class Publisher:
             return  # it stays so until something is stored
         self._ensure_member((0,) * len(plan.member_axes))  # so that readers can open it
         with self._lock:
+            self._layout = self._layout.with_members(self._members)
             self._put_documents(self._layout.documents(complete=False))
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
@@ -149,7 +150,7 @@ class Publisher:
             self._members.add(member)
 
     def _announce(self, levels: Sequence[ArraySpec], *, complete: bool) -> None:
-        before, self._layout = self._layout, self._layout.with_levels(levels)
+        before, self._layout = self._layout, self._layout.with_levels(levels).with_members(self._members)
         is_unsure, self._is_unsure = self._is_unsure, True
         if is_unsure or before.member_version != self._layout.member_version:
             for member in self._members:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from acqstream.arrays.position_names import POSITION_NAMES
 from acqstream.client.plain_values import plain
 from acqstream.client.pymmcore.sequence_plan import SequencePlan
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from useq import MDASequence
 
 MAX_SEQUENCE_BYTES = 512 * 1024  # a message's header, which holds the summary, may have 1 MiB
+MAX_NAMES_BYTES = 256 * 1024
 
 
 def run_summary(name: str, sequence: MDASequence, meta: Mapping[str, Any], plan: SequencePlan) -> dict[str, Any]:
@@ -44,6 +46,9 @@ def _plan_keys(sequence: MDASequence, plan: SequencePlan) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     if plan.channel_names:
         keys["ChNames"] = list(plan.channel_names)
+    names = [position.name for position in sequence.stage_positions]
+    if names and all(names) and len(json.dumps(names)) <= MAX_NAMES_BYTES:
+        keys[POSITION_NAMES] = names
     step_um = getattr(sequence.z_plan, "step", None)
     if step_um is not None:
         keys["z-step_um"] = float(step_um)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import DatasetError
-from acqstream.formats.ome_zarr.axes import image_number, split_axes
+from acqstream.formats.ome_zarr.axes import split_axes
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
+from acqstream.formats.ome_zarr.image_folders import ImageFolders
 from acqstream.formats.ome_zarr.notes import Note, has_note, parse_note
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import DOCUMENT_NAME, parse_array
@@ -43,7 +44,7 @@ class ContainerLevel:
         spec = note.levels[self._level]
         members, _ = split_axes(spec.axes)
         array = self._first_array(note, len(members))
-        self._array, self._planned, self._members = array, note.planned, len(members)
+        self._array, self._folders, self._members = array, note.folders, len(members)
         self._cache = IndexCache() if note.complete else None
         self.complete = note.complete
         self.spec: ArraySpec = replace(spec, chunk_shape=(*(1 for _ in members), *array.chunk_shape))
@@ -81,15 +82,14 @@ class ContainerLevel:
         """No file stays open."""
 
     def _chunks(self, member: Position) -> ChunkStore:
-        return ChunkStore(self._store, self._prefix(member, self._planned), self._array, self._cache)
+        return ChunkStore(self._store, self._prefix(member, self._folders), self._array, self._cache)
 
-    def _prefix(self, member: Position, planned: tuple[int, ...]) -> str:
-        image = f"{image_number(member, planned)}/" if member else ""
-        return f"{image}{self._level}/"
+    def _prefix(self, member: Position, folders: ImageFolders) -> str:
+        return "".join(f"{part}/" for part in (*folders.parts(member), self._level))
 
     def _first_array(self, note: Note, members: int) -> ZarrArray:
         """The array of the first image: all have the same chunks and codecs."""
-        key = f"{self._prefix((0,) * members, note.planned)}{DOCUMENT_NAME}"
+        key = f"{self._prefix((0,) * members, note.folders)}{DOCUMENT_NAME}"
         content = self._store.get(key, 0, MAX_FILE_BYTES)
         if content is None:
             raise DatasetError(f"{self.path}/{key} is missing")

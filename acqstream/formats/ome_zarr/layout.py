@@ -4,29 +4,35 @@
     cells.ome.zarr/0/zarr.json        level 0; c/0/0/0 and so on: its shards
     cells.ome.zarr/3/0/zarr.json      level 0 of image 3, in a collection
     cells.ome.zarr/OME/zarr.json      the list of the images; METADATA.ome.xml beside it
+    cells.ome.zarr/A/1/0/0/zarr.json  level 0 of field 0 of well A1, in a plate
 
 Sources: Zarr v3 core and codec `sharding_indexed`; OME-NGFF 0.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.position_names import position_names
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
-from acqstream.formats.ome_zarr.axes import image_axis, image_number, member_of
+from acqstream.formats.ome_zarr.axes import image_axis
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
+from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
 from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, parse_note
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import has_too_many
 from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
+from acqstream.formats.ome_zarr.wells import find_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document
 from acqstream.storage.json_file import parse_fields
@@ -37,36 +43,37 @@ _KEYS = KeyEncoding()
 
 @dataclass(frozen=True)
 class OmeZarrLayout(ChunkLayout):
-    """`create_layout` makes that of a new container. planned: sizes along the member axes, which number the images."""
+    """`create_layout` makes that of a new container. folders are those of its images; present: members that exist."""
 
     options: OmeZarrOptions
-    planned: tuple[int, ...]
+    folders: ImageFolders
+    present: frozenset[Position] = frozenset()
 
     @property
     def needs(self) -> Capability:
         """See ChunkLayout."""
         return "in_place" if self._is_in_place else "whole"
 
+    def with_members(self, members: Collection[Position]) -> Self:
+        """See ChunkLayout."""
+        return replace(self, present=frozenset(members)) if self.folders.wells else self
+
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout: the shard, which has many chunks of the engine if it is raw."""
         spec, members = self.plan.levels[level], len(self.plan.member_axes)
         counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
         shard = [at // count for at, count in zip(position, counts, strict=True)]
-        return "/".join((*self._image(position[:members]), str(level), _KEYS.key(shard[members:])))
+        return "/".join((*self.folders.parts(position[:members]), str(level), _KEYS.key(shard[members:])))
 
     def parse_key(self, key: str) -> tuple[int, Position] | None:
         """See ChunkLayout: the first chunk of the shard."""
         folder, separator, rest = key.partition("/c/")
         *image, level = folder.split("/")
-        members = len(self.plan.member_axes)
-        if not separator or len(image) != bool(members) or not (level.isdecimal() and len(level) < 3):
+        if not separator or not (level.isdecimal() and len(level) < 3) or int(level) >= len(self.plan.levels):
             return None
-        if int(level) >= len(self.plan.levels) or (image and not image[0].isdecimal()):
-            return None
-        spec = self.plan.levels[int(level)]
-        shard = _KEYS.parse(f"c/{rest}", len(spec.axes) - members)
-        member = member_of(int(image[0]), self.planned) if image else ()
-        if shard is None or (image and self._image(member) != tuple(image)):
+        spec, members = self.plan.levels[int(level)], len(self.plan.member_axes)
+        shard, member = _KEYS.parse(f"c/{rest}", len(spec.axes) - members), self.folders.member(image)
+        if shard is None or member is None:
             return None
         counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
         return int(level), (*member, *(at * count for at, count in zip(shard, counts[members:], strict=True)))
@@ -121,8 +128,10 @@ class OmeZarrLayout(ChunkLayout):
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
         note = note_to_json(
-            Note(levels=self.plan.levels, planned=self.planned, options=self.options, complete=complete)
+            Note(levels=self.plan.levels, folders=self.folders, options=self.options, complete=complete)
         )
+        if self.folders.wells:
+            return self._plate_documents(note, complete=complete)
         if self.plan.member_axes:
             return {docs.document_key(): docs.encode(docs.group({"bioformats2raw.layout": 3}, **{KEY: note}))}
         # Viewers find an image only when it has its first frames.
@@ -130,13 +139,16 @@ class OmeZarrLayout(ChunkLayout):
         return {docs.document_key(): docs.encode(docs.group(image, **{KEY: note}))}
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
-        """See ChunkLayout: the arrays of an image, then its group."""
-        folders, members = self._image(member), len(self.plan.member_axes)
+        """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
+        folders, members = self.folders.parts(member), len(self.plan.member_axes)
         levels = [_part(level, members) for level in self.plan.levels]
-        found = {
-            docs.document_key(*folders, str(number)): docs.encode(array_document(self.array(number)))
-            for number in range(len(levels))
-        }
+        found: dict[str, bytes] = {}
+        well = self.folders.well(member)
+        if well:
+            found[docs.document_key(folders[0])] = docs.encode(docs.group(None))
+            found[docs.document_key(well)] = self._well_document(self.folders.fields()[well])
+        for number in range(len(levels)):
+            found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
             image = docs.image_metadata(levels, self._name(member), self._place(member))
             found[docs.document_key(*folders)] = docs.encode(docs.group(image))
@@ -152,9 +164,9 @@ class OmeZarrLayout(ChunkLayout):
 
     def listings(self, container_name: str) -> Mapping[str, bytes]:
         """See ChunkLayout: the series, and their names and sizes for readers of Bio-Formats."""
-        if not self.plan.member_axes:
+        if not self.plan.member_axes or self.folders.wells:
             return {}
-        images = sorted((image_number(member, self.planned), member) for member in self.plan.members())
+        images = sorted((int(self.folders.parts(member)[0]), member) for member in self.plan.members())
         part = _part(self.plan.full, len(self.plan.member_axes))
         return {
             f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml([(self._name(member), part) for _, member in images]),
@@ -181,17 +193,14 @@ class OmeZarrLayout(ChunkLayout):
         shapes = [level.shape for level in found.levels]
         if not found.complete:
             shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        return replace(self, plan=self.plan.with_shapes(shapes), planned=found.planned), found.complete
+        return replace(self, plan=self.plan.with_shapes(shapes), folders=found.folders), found.complete
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         members = len(self.plan.member_axes)
         if has_too_many(shape, members):
             raise ConfigError(f"OME-Zarr: {', '.join(self.plan.member_axes)} of {tuple(shape)} are too many images")
-        if all(self.planned[1:]) and any(
-            size > most for size, most in zip(shape[1:members], self.planned[1:], strict=True)
-        ):
-            raise ConfigError(f"OME-Zarr: {self.plan.member_axes[1:]} cannot get longer than {self.planned[1:]}")
+        self.folders.check(shape[:members])
 
     def codecs(self, level: int) -> ChunkCodecs:
         """The codecs of a chunk of an image."""
@@ -220,15 +229,31 @@ class OmeZarrLayout(ChunkLayout):
             count *= size // step
         return IndexCodec(count)
 
-    def _image(self, member: Sequence[int]) -> tuple[str, ...]:
-        return (str(image_number(member, self.planned)),) if member else ()
+    def _plate_documents(self, note: Mapping[str, Any], *, complete: bool) -> Mapping[str, bytes]:
+        """The wells of a complete plate with the fields that exist, then the plate.
+
+        A growing one lists a well when all its fields exist, so that readers find what is listed.
+        """
+        plan, folders = self.plan, self.folders
+        size = plan.full.shape[plan.full.axes.index(POSITION)]
+        fields = folders.fields(size) if complete else folders.fields()
+        existing = Counter(map(folders.well, plan.members() if complete else self.present))
+        is_empty = 0 in plan.full.shape[len(plan.member_axes) :]
+        listed = [well for well, count in fields.items() if count <= existing[well] and not is_empty]
+        found = {docs.document_key(well): self._well_document(fields[well]) for well in listed if complete}
+        plate = plate_metadata(fields, listed, plan.full.attributes)
+        found[docs.document_key()] = docs.encode(docs.group({"plate": plate}, **{KEY: note}))
+        return found
+
+    def _well_document(self, fields: int) -> bytes:
+        return docs.encode(docs.group({"well": well_metadata(fields)}))
 
     def _name(self, member: Position) -> str:
         """Labels of the image's place, else axis and number."""
         parts = []
         for axis, at in zip(self.plan.member_axes, member, strict=True):
             labels = self.plan.full.labels.get(axis, ())
-            parts.append(labels[at] if at < len(labels) else f"{axis} {at}")
+            parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
         return ", ".join(parts)
 
     def _place(self, member: Position) -> tuple[float, float, float] | None:
@@ -239,7 +264,9 @@ class OmeZarrLayout(ChunkLayout):
 
 def create_layout(plan: Plan, options: OmeZarrOptions) -> OmeZarrLayout:
     """The layout of a new container."""
-    return OmeZarrLayout(plan, options, plan.member(plan.full.shape))
+    planned = plan.member(plan.full.shape)
+    wells = _wells(plan.full) if options.is_plate and has_fields(plan.member_axes, planned) else ()
+    return OmeZarrLayout(plan, options, ImageFolders(plan.member_axes, planned, wells))
 
 
 def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
@@ -247,6 +274,13 @@ def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
     if options.is_raw:
         return 0
     return 2 * level.chunk_bytes + options.compression.working_bytes
+
+
+def _wells(full: ArraySpec) -> tuple[str, ...]:
+    """The wells of the positions, () if the names of all of them are not known yet, or mean none."""
+    names = [*full.labels.get(POSITION, ())]
+    is_known = full.shape[full.axes.index(POSITION)] > 0 or names == position_names(full.attributes)
+    return find_wells(names, full.attributes) if is_known else ()
 
 
 def _part(spec: ArraySpec, members: int) -> ArraySpec:

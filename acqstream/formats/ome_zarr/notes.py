@@ -15,8 +15,10 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
 from acqstream.formats.ome_zarr.axes import split_axes
+from acqstream.formats.ome_zarr.image_folders import ImageFolders, has_fields
 from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
-from acqstream.formats.ome_zarr.plan import has_too_many
+from acqstream.formats.ome_zarr.plan import MAX_IMAGES, has_too_many
+from acqstream.formats.ome_zarr.wells import is_well
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM
 from acqstream.formats.place_note import read_places
 from acqstream.model.fields import Fields
@@ -27,12 +29,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """levels: the finest first, as announced, without chunks. planned: sizes along the axes that separate images, 0 for
-    unknown ones; they number the images. options are those of the writer.
+    """levels: the finest first, as announced, without chunks. folders are those of the images. options are those of the
+    writer.
     """
 
     levels: tuple[ArraySpec, ...]
-    planned: tuple[int, ...]
+    folders: ImageFolders
     options: OmeZarrOptions
     complete: bool
 
@@ -52,7 +54,8 @@ def note_to_json(note: Note) -> dict[str, Any]:
         **note_of_values(full.shown_axes, full.axis_values),
         "labels": {axis: [*names] for axis, names in full.labels.items()},
         "attributes": dict(full.attributes),
-        "planned": [*note.planned],
+        "planned": [*note.folders.planned],
+        **({"wells": [*note.folders.wells]} if note.folders.wells else {}),
         "options": note.options.to_json(),
         "levels": [
             {
@@ -94,10 +97,18 @@ def parse_note(attributes: Fields) -> Note:
         raise fields.wrong("levels", "one level at least")
     return Note(
         levels=levels,
-        planned=fields.integers("planned", len(members)),
+        folders=_folders(fields, members),
         options=options,
         complete=fields.flag("complete"),
     )
+
+
+def _folders(fields: Fields, members: tuple[str, ...]) -> ImageFolders:
+    planned = fields.integers("planned", len(members))
+    wells = fields.texts("wells") if "wells" in fields else ()
+    if wells and not (has_fields(members, planned) and len(wells) <= MAX_IMAGES and all(map(is_well, wells))):
+        raise fields.wrong("wells", 'paths such as "A/1", one for each position')
+    return ImageFolders(members, planned, wells)
 
 
 def _level(level: Fields, fields: Fields, axes: tuple[str, ...], members: int) -> ArraySpec:

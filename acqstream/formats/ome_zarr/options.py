@@ -12,7 +12,7 @@ from acqstream.formats.ome_zarr.compression import Compressor, parse_option
 MAX_LEVELS = 16
 DEFAULT_CHUNKS = (1, 512, 512)
 DEFAULT_COMPRESSION = "blosc"
-_KNOWN = ("compression", "chunks", "shards", "levels")
+_KNOWN = ("compression", "chunks", "shards", "levels", "plate")
 _MAX_CHUNK_ITEMS = 2**28
 
 
@@ -20,13 +20,15 @@ _MAX_CHUNK_ITEMS = 2**28
 class OmeZarrOptions:
     """chunks: extents (z, y, x) of a chunk, the unit that viewers read. is_sharded: many chunks in one file.
 
-    levels: number of resolution levels; None: until a plane is one chunk.
+    levels: number of resolution levels; None: until a plane is one chunk. is_plate: positions are fields of the wells
+    that their names mean; False: never.
     """
 
     compression: Compressor
     chunks: tuple[int, int, int] = DEFAULT_CHUNKS
     is_sharded: bool = True
     levels: int | None = None
+    is_plate: bool = True
 
     @property
     def is_raw(self) -> bool:
@@ -45,6 +47,7 @@ class OmeZarrOptions:
             "chunks": [*self.chunks],
             "shards": self.is_sharded,
             "levels": "auto" if self.levels is None else self.levels,
+            "plate": self.is_plate,
         }
 
 
@@ -56,15 +59,21 @@ def parse_options(given: Mapping[str, object]) -> OmeZarrOptions:
     for name in given:
         if name not in _KNOWN:
             raise ConfigError(f"OME-Zarr has no option {name!r}, only {', '.join(_KNOWN)}")
-    shards = given.get("shards", True)
-    if not isinstance(shards, bool):
-        raise ConfigError(f"OME-Zarr shards is {shards!r:.80}, expected true or false")
     return OmeZarrOptions(
         compression=parse_option(given.get("compression", DEFAULT_COMPRESSION)),
         chunks=_chunks(given.get("chunks", "auto")),
-        is_sharded=shards,
+        is_sharded=_flag(given, "shards"),
         levels=_levels(given.get("levels", "auto")),
+        is_plate=_flag(given, "plate"),
     )
+
+
+def _flag(given: Mapping[str, object], name: str) -> bool:
+    """An option that is true unless it is turned off."""
+    value = given.get(name, True)
+    if not isinstance(value, bool):
+        raise ConfigError(f"OME-Zarr {name} is {value!r:.80}, expected true or false")
+    return value
 
 
 def _chunks(given: object) -> tuple[int, int, int]:

@@ -82,6 +82,20 @@ def test_a_frame_carries_what_viewers_look_for_and_not_the_sequence():
     assert len(json.dumps(stored)) < 1000
 
 
+def test_the_summary_has_the_names_of_positions():
+    plate = useq.WellPlatePlan(
+        plate="96-well",
+        a1_center_xy=(0, 0),
+        selected_wells=([0, 1], [0, 2]),
+        well_points_plan=useq.GridRowsColumns(rows=1, columns=2),
+    )
+    stored = summary(useq.MDASequence(stage_positions=plate))
+    assert stored["PositionNames"] == ["A1_0000", "A1_0001", "B3_0000", "B3_0001"]
+    assert stored["mda_sequence"]["stage_positions"]["plate"]["rows"] == 8
+    unnamed = useq.MDASequence(stage_positions=[{"x": 1, "name": "A1"}, {"x": 2}])
+    assert "PositionNames" not in summary(unnamed)
+
+
 def test_a_bare_frame():
     stored = frame(useq.MDAEvent())
     assert stored == {"runner_time_ms": 7.0, "ElapsedTime-ms": 7.0, "mda_event": {}}
