@@ -13,6 +13,7 @@ _ERROR = cast("type[Exception]", isal_zlib.error)  # its stub calls the class an
 _GZIP_BITS = 31  # window bits as zlib counts them: 15, and 16 for the gzip framing
 _ZLIB_BITS = 15
 _MAGIC = b"\x1f\x8b"
+_STEP_BYTES = 4096  # of further members
 _DEFAULT_LEVEL = 2
 _BEST_LEVEL = 3  # of the library; its ratio is about that of zlib's 6
 
@@ -45,18 +46,26 @@ def decode_at_most(data: Data, max_size: int) -> bytes:
 def _decoded(data: Data, size: int) -> tuple[bytes, Decompressor]:
     """At most size + 1 decoded bytes, and the decompressor of the last member."""
     bits = _GZIP_BITS if bytes(data[:2]) == _MAGIC else _ZLIB_BITS
+    view = memoryview(data)
     parts: list[bytes] = []
-    decoded_bytes, rest = 0, data
+    at = decoded_bytes = 0
+    step = len(view)
     while True:
         stream = isal_zlib.decompressobj(bits)
-        try:
-            part = stream.decompress(rest, size - decoded_bytes + 1)
-        except _ERROR as error:
-            raise CorruptDataset(f"gzip: {error}") from error
-        parts.append(part)
-        decoded_bytes += len(part)
+        while not stream.eof and at < len(view) and decoded_bytes <= size:
+            try:
+                part = stream.decompress(view[at : at + step], size - decoded_bytes + 1)
+            except _ERROR as error:
+                raise CorruptDataset(f"gzip: {error}") from error
+            parts.append(part)
+            decoded_bytes += len(part)
+            at = min(at + step, len(view))
+        at -= len(stream.unused_data)
         # Readers differ in whether they take further members; none takes anything else.
-        if not (stream.eof and decoded_bytes <= size and bits == _GZIP_BITS and stream.unused_data.startswith(_MAGIC)):
+        is_last = not stream.eof or decoded_bytes > size or bytes(view[at : at + 2]) != _MAGIC
+        if is_last or bits != _GZIP_BITS:
             break
-        rest = stream.unused_data
+        step = _STEP_BYTES  # the library copies what follows a member: all of it, for each of a million empty ones
+    if stream.eof and at < len(view) and not stream.unused_data and decoded_bytes <= size:
+        raise CorruptDataset(f"gzip: {len(view) - at} bytes after the end of the stream")
     return parts[0] if len(parts) == 1 else b"".join(parts), stream

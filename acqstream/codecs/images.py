@@ -110,6 +110,7 @@ def _decode(kind: str, content: bytes, pixels: int, channels: int) -> NDArray[An
         raise UnsupportedFeature(text) from error
     try:
         with Image.open(BytesIO(content), formats=[kind]) as image:
+            _check_pixels(kind.lower(), *image.size, pixels)  # a second header may state another size
             decoded = np.asarray(image)
     except (
         OSError,

@@ -11,12 +11,16 @@ import numpy as np
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.optional import import_optional
 from acqstream.dataset.source import LevelSource
+from acqstream.errors import UnsupportedFeature
 
 if TYPE_CHECKING:
     import dask.array
 
 CHUNK_BYTES = 16 * 1024 * 1024
 """Bytes of a dask chunk of small frames or chunks: enough that dask's own work per task does not count."""
+
+MAX_LISTED = 10_000_000
+"""Of an axis: dask has lists as long, whatever the array has stored."""
 
 
 def to_dask(source: LevelSource) -> dask.array.Array:
@@ -31,10 +35,16 @@ def to_dask(source: LevelSource) -> dask.array.Array:
 
 
 def dask_array_of(array: LevelArray) -> dask.array.Array:
-    """A `LevelArray` in chunks of `chunk_shape`. Raises ConfigError without dask."""
+    """A `LevelArray` in chunks of `chunk_shape`. Raises ConfigError without dask, UnsupportedFeature for too many."""
     da = import_optional("dask.array", "dask")
     meta = np.empty((0,) * array.ndim, array.dtype)
-    lazy: dask.array.Array = da.from_array(array, chunks=chunk_shape(array), meta=meta)
+    chunks = chunk_shape(array)
+    n_outer = len(array.outer)
+    parts = [size // max(1, step) for size, step in zip(array.shape[n_outer:], chunks[n_outer:], strict=True)]
+    if max((*array.shape[:n_outer], *parts), default=0) > MAX_LISTED:
+        text = f"an axis may have {MAX_LISTED:,} places, or chunks along y and x"
+        raise UnsupportedFeature(f"dask lists the places of {array.shape} in chunks of {chunks}: {text}")
+    lazy: dask.array.Array = da.from_array(array, chunks=chunks, meta=meta)
     return lazy
 
 

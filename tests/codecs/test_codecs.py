@@ -7,6 +7,8 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +142,40 @@ def test_gzip_of_unknown_length_is_bounded() -> None:
 
 def test_members_of_gzip_are_read_one_after_the_other() -> None:
     assert gzip.decode(gzip.encode(SAMPLE) + gzip.encode(ZEROS), len(SAMPLE + ZEROS)) == SAMPLE + ZEROS
+
+
+def test_many_empty_members_of_gzip_take_no_copy_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = vars(gzip)["isal_zlib"]
+    seen: list[int] = []
+
+    class Stream:
+        def __init__(self, bits: int) -> None:
+            self._stream = library.decompressobj(bits)
+
+        def decompress(self, data: bytes, size: int) -> bytes:
+            seen.append(len(data))  # what follows a member is copied
+            decoded: bytes = self._stream.decompress(data, size)
+            return decoded
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._stream, name)
+
+    data = gzip.encode(b"") * 5000 + gzip.encode(SAMPLE)
+    monkeypatch.setattr(gzip, "isal_zlib", SimpleNamespace(decompressobj=Stream, error=library.error))
+    assert gzip.decode(data, len(SAMPLE)) == SAMPLE
+    assert sum(seen) < 5001 * 5000 < 5001 * len(data) // 10
+
+
+@pytest.mark.parametrize("filled", [4095, 4096, 4097])
+def test_what_follows_the_last_member_of_gzip_is_refused(filled: int) -> None:
+    """Further members are read in steps of 4096 bytes."""
+    last = gzip.encode(NOISE * 8, 0)
+    last = gzip.encode((NOISE * 8)[: filled - (len(last) - len(NOISE * 8))], 0)
+    data, size = gzip.encode(b"") + last, len(gzip.decode_at_most(last, 10**6))
+    assert len(gzip.decode(data, size)) == size
+    for more in (b"x", b"xyz"):
+        with pytest.raises(CorruptDataset, match=r"gzip: .* after the end of the stream"):
+            gzip.decode(data + more, size)
 
 
 def test_an_end_mark_of_lz4_may_be_missing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import acqstream
 from acqstream.dataset import dask_arrays
 from acqstream.dataset.frame_level import FrameLevel
-from acqstream.errors import ConfigError
+from acqstream.errors import ConfigError, UnsupportedFeature
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
 dask = pytest.importorskip("dask")
@@ -36,6 +37,24 @@ def test_every_level_is_the_array_that_numpy_has(name: str) -> None:
             assert (array.shape, array.dtype) == (whole.shape, whole.dtype)
             assert np.array_equal(array.compute(), whole)
             assert np.array_equal(level.to_dask()[0].compute(), whole[0])
+
+
+@pytest.mark.parametrize("shape", [(2**40, 2, 2), (2, 2**40, 2)])
+def test_an_array_of_too_many_places_is_refused_by_dask(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Such a shape costs a line in a document; dask has a list for each axis."""
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": "uint8",
+        "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 2, 2]}},
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes"}],
+    }
+    (tmp_path / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
+    with acqstream.open(tmp_path) as ds, pytest.raises(UnsupportedFeature, match="dask lists the places"):
+        ds.to_dask()
 
 
 def test_nothing_is_read_before_it_is_computed_and_then_one_frame_only(

@@ -180,6 +180,8 @@ class ShardFiles:
                     yield first + row, index
 
     def _cells_in(self, index: MinishardIndex, place: tuple[int, int], where: str) -> Iterator[Three]:
+        if len(np.unique(index.ids)) < len(index.ids):  # each would be read, and refused by `find`
+            raise CorruptDataset(f"lists a chunk of minishard {place[1]} twice", path=where)
         ids = (chunk for start in range(0, len(index.ids), _AT_ONCE) for chunk in index.ids[start:][:_AT_ONCE].tolist())
         for chunk in ids:
             cell = cell_of(chunk, self.scale.grid)

@@ -135,6 +135,27 @@ def test_interlaced_16_bit_color_is_refused():
         decoded(bytes(data), chunk, "png")
 
 
+def jpeg_of(chunk):
+    image, buffer = pytest.importorskip("PIL.Image"), BytesIO()
+    image.fromarray(chunk[0, 0]).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_a_second_header_of_an_image_does_not_count(kind):
+    """A decoder that takes the last one would take the memory that it claims."""
+    small, large = samples((1, 1, 4, 4), "uint8"), samples((1, 1, 400, 500), "uint8")
+    if kind == "png":
+        good, other = encoded(small, "png"), encoded(large, "png")
+        data = good[:33] + other[8:]  # a header has 25 bytes, after the magic of 8
+    else:
+        good, other = (jpeg_of(one) for one in (small, large))
+        first = good.index(b"\xff\xc0")
+        data = other[:2] + good[first : first + 2 + good[first + 3]] + other[2:]
+    with pytest.raises(CorruptDataset, match=f"here: {kind}: 500 x 400 pixels, expected 16"):
+        decoded(data, small, kind)
+
+
 def test_damaged_images_are_told():
     chunk = samples((1, 2, 40, 50), "uint8")
     good = encoded(chunk, "png")

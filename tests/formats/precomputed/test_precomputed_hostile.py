@@ -209,6 +209,14 @@ def test_a_chunk_in_a_wrong_minishard_is_told_by_check(tmp_path):
     assert "does not belong to minishard 0" in report.problems[0].text
 
 
+def test_a_chunk_that_is_listed_often_is_told_once_and_not_read(tmp_path):
+    often = words([*[0] * 50, *[0] * 50, 8, *[0] * 49])  # ids, starts and sizes of chunk 0
+    write_example(tmp_path, words([0, len(often), 0, 0]) + often)
+    report = CheckReport()
+    check_volume(place_of(tmp_path), report)
+    assert [problem.text for problem in report.problems] == ["lists a chunk of minishard 0 twice"]
+
+
 def test_an_empty_minishard_is_zeros(tmp_path):
     (reader,) = open_at(write_example(tmp_path, words([5, 5]) + example_shard()[16:]))
     assert reader.read_chunk((0, 0, 0)) is None
