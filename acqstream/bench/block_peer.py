@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 from collections import deque
@@ -24,11 +23,6 @@ LZ4_SIDE = 32  # of a block of WKW, in voxels
 _IN_FLIGHT = 4  # layers of blocks that tensorstore may be writing
 
 
-def absent() -> str:
-    """Why tensorstore cannot be measured here; empty if it can."""
-    return "" if importlib.util.find_spec("tensorstore") else "not measured: pip install tensorstore"
-
-
 def write_blocks(
     folder: Path, workload: Workload, blocks: Sequence[int], compression: Mapping[str, Any]
 ) -> Measurement:
@@ -36,7 +30,7 @@ def write_blocks(
     import tensorstore
 
     depth = blocks[0]
-    memory = _stacked(workload, depth)
+    memory = stacked(workload, depth)
     store = tensorstore.open(
         {
             "driver": "n5",
@@ -64,12 +58,12 @@ def write_blocks(
     while under_way:
         under_way.popleft().result()
     force(folder)
-    return _measurement(workload, started, meter)
+    return peer_measurement(workload, started, meter)
 
 
 def compress_blocks(workload: Workload) -> Measurement:
     """Compress the bytes of the workload with LZ4, in complete blocks of its frames, on all processors."""
-    memory = _stacked(workload, LZ4_SIDE)
+    memory = stacked(workload, LZ4_SIDE)
     sides = [size // LZ4_SIDE for size in memory.shape]
     cut = memory[tuple(slice(0, side * LZ4_SIDE) for side in sides)]
     split = cut.reshape([item for side in sides for item in (side, LZ4_SIDE)]).transpose(0, 2, 4, 1, 3, 5)
@@ -84,17 +78,18 @@ def compress_blocks(workload: Workload) -> Measurement:
     meter, started = UsageMeter(os.getpid()), time.perf_counter()
     with ThreadPoolExecutor(cores, thread_name_prefix="lz4") as pool:
         list(pool.map(compress, range(cores)))
-    return _measurement(workload, started, meter)
+    return peer_measurement(workload, started, meter)
 
 
-def _stacked(workload: Workload, depth: int) -> NDArray[Any]:
+def stacked(workload: Workload, depth: int) -> NDArray[Any]:
     """The distinct frames of the workload as one array (z, y, x), cut to a multiple of `depth`."""
     pool = workload.pool()
     count = max(len(pool) // depth, 1) * depth
     return np.stack([pool[number % len(pool)] for number in range(count)])
 
 
-def _measurement(workload: Workload, started: float, meter: UsageMeter) -> Measurement:
+def peer_measurement(workload: Workload, started: float, meter: UsageMeter) -> Measurement:
+    """The measurement of a workload that was written since `started`."""
     seconds = time.perf_counter() - started
     return Measurement(
         payload_bytes=workload.payload_bytes,

@@ -28,11 +28,13 @@ LIVE_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "n5": ({"format": "n5"},),
     "wkw": ({"format": "wkw"},),
     "n5 and wkw": ({"format": "n5"}, {"format": "wkw"}),
+    "ome-zarr": ({"format": "ome-zarr"},),
+    "ome-zarr raw one level": ({"format": "ome-zarr", "compression": "none", "levels": 1},),
 }
 PACED_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     **LIVE_ROWS,
-    "n5, one level": ({"format": "n5", "levels": 1},),
-    "wkw, one level": ({"format": "wkw", "levels": 1},),
+    "n5 one level": ({"format": "n5", "levels": 1},),
+    "wkw one level": ({"format": "wkw", "levels": 1},),
 }
 _WITHOUT = "without"
 _MAX_COPIES = 5  # the log, two mirrors with their levels, and what is reserved
@@ -63,18 +65,36 @@ class _Live:
     views_peak_bytes: int
 
 
-def run_mirror_benchmark(settings: BenchSettings, observe: Observer, *, plan: MirrorPlan | None = None) -> BenchReport:
-    """Over the first transport of settings.rows that this platform has.
+def chosen_plan(names: Sequence[str]) -> MirrorPlan:
+    """The mirrors of these names, by default all that are not extra ones. Raises ConfigError for an unknown name."""
+    alone = {row.name: row for row in ALONE_ROWS}
+    known = tuple(dict.fromkeys((*LIVE_ROWS, *PACED_ROWS, *alone)))
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"unknown mirrors {unknown}; there are {list(known)}")
+    if not names:
+        return MirrorPlan(alone=tuple(row for row in ALONE_ROWS if not row.is_extra))
+    return MirrorPlan(
+        live={name: LIVE_ROWS[name] for name in names if name in LIVE_ROWS},
+        paced={name: PACED_ROWS[name] for name in names if name in PACED_ROWS and name not in LIVE_ROWS},
+        alone=tuple(alone[name] for name in names if name in alone),
+    )
 
-    Raises ConfigError if there is none, or too little space.
+
+def run_mirror_benchmark(
+    settings: BenchSettings, observe: Observer, *, names: Sequence[str] = (), plan: MirrorPlan | None = None
+) -> BenchReport:
+    """Over the first transport of settings.rows that this platform has. names are those of `chosen_plan`.
+
+    Raises ConfigError if there is no transport, for an unknown name, or too little space.
     """
-    plan = plan or MirrorPlan()
+    plan = plan or chosen_plan(names)
     there = [one for one in transports_of(settings.rows, "--mirror") if not transport_absent(one)]
     if not there:
         raise ConfigError("--mirror needs a transport that this platform has")
     with bench_folder(settings, _MAX_COPIES * settings.payload_bytes) as folder:
         bench = _Bench(settings, folder, observe, there[0], plan)
-        tables = [bench.full_speed(), bench.paced(), bench.alone()]
+        runs = ((plan.live, bench.full_speed), (plan.paced, bench.paced), (plan.alone, bench.alone))
+        tables = [run() for rows, run in runs if rows]
     return bench_report(settings, tables=tables)
 
 
@@ -89,7 +109,8 @@ class _Bench:
         self._plan = plan
         self._workload = stacks_of(plan.shape, settings.payload_bytes)
         self._done = 0
-        self._steps = 2 * settings.pairs * (len(plan.live) + len(plan.alone)) + 2 * len(plan.paced) + 1
+        alone = sum(1 + len(row.beside) for row in plan.alone)
+        self._steps = settings.pairs * (2 * len(plan.live) + alone) + 2 * len(plan.paced) + 1
 
     def full_speed(self) -> Table:
         """Pairs of runs without and with mirrors, in turn, because the first one may find an idle disk."""
@@ -158,7 +179,8 @@ class _Bench:
         self._tell("a dataset to mirror")
         with self._daemon("source") as daemon:
             self._send(daemon.endpoint, workload, (), None)
-            bench = AloneBench(daemon.data / DATASET, self._folder, workload, self._plan.alone)
+            z = min(Z, workload.frames)
+            bench = AloneBench(daemon.data / DATASET, self._folder, workload, z, self._plan.alone)
             for turn in range(self._settings.pairs):
                 for row in self._plan.alone:
                     bench.measure(row, self._tell, is_first=turn % 2 == 0)

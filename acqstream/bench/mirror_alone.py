@@ -13,11 +13,9 @@ from typing import Any
 
 import psutil
 
-from acqstream.bench import block_peer
 from acqstream.bench.block_peer import ROLE
-from acqstream.bench.child_process import run_measured, started_child, timeout_for
+from acqstream.bench.child_process import started_child, timeout_for
 from acqstream.bench.comparison import run_folder
-from acqstream.bench.limit import measure_copy
 from acqstream.bench.measurement import (
     GIGA,
     Measurement,
@@ -27,6 +25,16 @@ from acqstream.bench.measurement import (
     measurement_from,
     reset_peak_memory,
     spread_of,
+)
+from acqstream.bench.mirror_peers import (
+    ACQUIRE,
+    COPY,
+    LZ4,
+    MIRROR_PEERS,
+    TENSORSTORE,
+    TENSORSTORE_FRAMES,
+    TENSORSTORE_SHARDS,
+    PeerTask,
 )
 from acqstream.bench.report import Table
 from acqstream.bench.workload import Workload
@@ -104,70 +112,93 @@ def _finish(run: ViewRun) -> None:
 
 
 MEMORY_MB = 1024  # the default of `acqstream mirror`
-TENSORSTORE, COPY, LZ4 = "tensorstore", "direct copy", "lz4.block"
 _BLOCKS = (16, 512, 512)  # z, y, x: what N5 mirrors have by default
 _BLOSC = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class AloneRow:
-    """A mirror without lower levels, and what stands beside: it has to reach `wanted` of its rate."""
+    """A mirror, and what of MIRROR_PEERS stands beside with the part of its rate that it has to reach; None: no bound.
+
+    is_extra: measured only if it is asked for by its name.
+    """
 
     name: str
     settings: Mapping[str, Any]
-    beside: str
-    wanted: float
+    beside: Mapping[str, float | None]
+    is_extra: bool = False
 
 
 def _n5(name: str, compression: str | Mapping[str, Any]) -> AloneRow:
     settings = {"format": "n5", "levels": 1, "blocks": _BLOCKS, "compression": compression}
-    return AloneRow(f"n5 {name}", settings, TENSORSTORE, 1.0)
+    return AloneRow(f"n5 {name}", settings, {TENSORSTORE: 1.0})
 
+
+def _wkw(compression: str, beside: str) -> AloneRow:
+    return AloneRow(f"wkw {compression}", {"format": "wkw", "levels": 1, "compression": compression}, {beside: 0.8})
+
+
+def _ome_zarr(name: str, beside: Mapping[str, float | None], **settings: Any) -> AloneRow:
+    raw = {"format": "ome-zarr", "compression": "none", "levels": 1, **settings}
+    return AloneRow(f"ome-zarr raw{name}", raw, beside, is_extra=bool(name))
+
+
+_WRITERS = {ACQUIRE: 3.0, TENSORSTORE_SHARDS: 3.0, TENSORSTORE_FRAMES: 3.0}
+_UNBOUND = {COPY: None, TENSORSTORE_SHARDS: None}
 
 ALONE_ROWS = (
     _n5("raw", {"type": "raw"}),
     _n5("blosc-lz4", _BLOSC),
-    AloneRow("wkw raw", {"format": "wkw", "levels": 1, "compression": "raw"}, COPY, 0.8),
-    AloneRow("ome-zarr raw", {"format": "ome-zarr", "levels": 1, "compression": "none"}, COPY, 0.8),
-    AloneRow("wkw lz4", {"format": "wkw", "levels": 1, "compression": "lz4"}, LZ4, 0.8),
+    _wkw("raw", COPY),
+    _ome_zarr("", {COPY: 0.8}),
+    _wkw("lz4", LZ4),
+    _ome_zarr(" beside writers", {COPY: 0.8, **_WRITERS}),
+    _ome_zarr(" whole frames", {COPY: 0.8, **_WRITERS}, chunks=(1, 2**13, 2**13)),
+    _ome_zarr(" 16 deep", _UNBOUND, chunks=(16, 512, 512)),
+    _ome_zarr(" 64 deep", _UNBOUND, chunks=(64, 128, 128)),
+    _ome_zarr(" all levels", _UNBOUND, levels="auto"),
 )
 
 
 class AloneBench:
-    """dataset was written from `workload`; mirrors are made below `folder`, and deleted."""
+    """dataset was written from `workload`, in stacks of z frames; mirrors are made below `folder`, and deleted."""
 
-    def __init__(self, dataset: Path, folder: Path, workload: Workload, rows: Sequence[AloneRow]) -> None:
+    def __init__(self, dataset: Path, folder: Path, workload: Workload, z: int, rows: Sequence[AloneRow]) -> None:
         self._dataset = dataset
         self._folder = folder
         self._workload = workload
+        self._z = z
         self._rows = rows
-        self._pairs: dict[str, list[tuple[AloneRun, Measurement | None]]] = {row.name: [] for row in rows}
+        self._rounds: dict[str, list[tuple[AloneRun, dict[str, Measurement]]]] = {row.name: [] for row in rows}
 
     def measure(self, row: AloneRow, tell: Callable[[str], None], *, is_first: bool) -> None:
-        """A pair; is_first: the mirror comes first."""
+        """A round: the mirror and each of its peers; is_first: the mirror comes first, else last."""
         run: AloneRun | None = None
-        peer: Measurement | None = None
-        for is_mirror in (is_first, not is_first):
-            tell(f"{row.name} alone{'' if is_mirror else f': {row.beside}'}")
+        peers: dict[str, Measurement] = {}
+        task = PeerTask(self._dataset, self._workload, self._z, row.settings)
+        names = ["", *(name for name in row.beside if not MIRROR_PEERS[name].absent())]
+        for name in names if is_first else reversed(names):
+            tell(f"{row.name} alone{name and f': {name}'}")
             with run_folder(self._folder, "alone") as place:
-                if is_mirror:
-                    run = self._mirror(row, place)
+                if name:
+                    peers[name] = MIRROR_PEERS[name].run(task, place)
                 else:
-                    peer = self._beside(row, place)
+                    run = self._mirror(row, place)
         assert run is not None
-        self._pairs[row.name].append((run, peer))
+        self._rounds[row.name].append((run, peers))
 
     def table(self) -> Table:
-        rows = [self._figures(row) for row in self._rows]
+        rows = [self._figures(row, beside) for row in self._rows for beside in row.beside]
         sides = " x ".join(str(side) for side in self._workload.shape)
         size = self._workload.payload_bytes / GIGA
-        title = f"`acqstream mirror` of {self._workload.frames} frames of {sides} uint16 ({size:.2g} GB), one level"
+        title = f"`acqstream mirror` of {self._workload.frames} frames of {sides} uint16 ({size:.2g} GB)"
         note = (
-            "until durable, in turn with what stands beside; checked: until every frame was compared, too; peak memory "
-            "is what the process took beyond what it had"
+            "until durable, in turn with what stands beside; one level, if nothing else is said; checked: until every "
+            "frame was compared, too; peak memory is what the process took beyond what it had"
         )
-        if reason := block_peer.absent():
-            note += f"; {TENSORSTORE}: {reason}"
+        for name in dict.fromkeys(name for row in self._rows for name in row.beside):
+            if reason := MIRROR_PEERS[name].absent():
+                note += f"; {name}: {reason}"
         return Table(title=title, rows=tuple(rows), note=note)
 
     def _mirror(self, row: AloneRow, place: Path) -> AloneRun:
@@ -177,47 +208,35 @@ class AloneBench:
         with started_child("mirror", timeout_s=timeout_s, **places, **how) as child:
             return AloneRun.from_document(child.result())
 
-    def _beside(self, row: AloneRow, place: Path) -> Measurement | None:
-        if row.beside == COPY:
-            return measure_copy(sorted(self._dataset.glob("*.tif")), place)
-        if row.beside == TENSORSTORE and block_peer.absent():
-            return None
-        sides = (self._workload.frames, *self._workload.shape)
-        blocks = [min(pair) for pair in zip(row.settings.get("blocks", ()), sides, strict=False)]
-        size = self._workload.payload_bytes
-        if row.beside == LZ4:
-            return run_measured("lz4 blocks", size, workload=self._workload)
-        how = {"blocks": blocks, "compression": row.settings["compression"]}
-        return run_measured("tensorstore blocks", size, folder=place, workload=self._workload, **how)
-
-    def _figures(self, row: AloneRow) -> dict[str, str | float | None]:
-        pairs = self._pairs[row.name]
-        mirrors, peers = [run.mirror for run, _ in pairs], [peer for _, peer in pairs if peer is not None]
+    def _figures(self, row: AloneRow, beside: str) -> dict[str, str | float | None]:
+        rounds = self._rounds[row.name]
+        mirrors = [run.mirror for run, _ in rounds]
+        pairs = [(run.mirror, peers[beside]) for run, peers in rounds if beside in peers]
         size = self._workload.payload_bytes / GIGA
         peaks = [cost.peak_bytes for run in mirrors if (cost := run.processes["mirror"]).peak_bytes is not None]
         found: dict[str, str | float | None] = {
             "row": row.name,
             "gb_per_s": statistics.median(run.bytes_per_s for run in mirrors) / GIGA,
-            "beside": row.beside,
+            "beside": beside,
             "beside_gb_per_s": None,
             "ratio": None,
             "lowest": None,
             "highest": None,
-            "wanted": row.wanted,
-            "checked_gb_per_s": statistics.median(size / (run.mirror.seconds + run.check_s) for run, _ in pairs),
+            "wanted": row.beside[beside],
+            "checked_gb_per_s": statistics.median(size / (run.mirror.seconds + run.check_s) for run, _ in rounds),
             "cpu_s_per_gb": statistics.median(run.cpu_s_per_gb("mirror") for run in mirrors),
-            "check_cpu_s_per_gb": statistics.median(run.check_cpu_s for run, _ in pairs) / size,
+            "check_cpu_s_per_gb": statistics.median(run.check_cpu_s for run, _ in rounds) / size,
             "beside_cpu_s_per_gb": None,
             "peak_mb": math.ceil(max(peaks) / 1e6) if peaks else None,
-            "computed_mb": math.ceil(max(run.memory_bytes for run, _ in pairs) / 1e6),
+            "computed_mb": math.ceil(max(run.memory_bytes for run, _ in rounds) / 1e6),
         }
-        if peers:
-            ratio = spread_of([run.mirror.bytes_per_s / peer.bytes_per_s for run, peer in pairs if peer is not None])
+        if pairs:
+            ratio = spread_of([mirror.bytes_per_s / peer.bytes_per_s for mirror, peer in pairs])
             found |= {
-                "beside_gb_per_s": statistics.median(peer.bytes_per_s for peer in peers) / GIGA,
+                "beside_gb_per_s": statistics.median(peer.bytes_per_s for _, peer in pairs) / GIGA,
                 "ratio": ratio.median,
                 "lowest": ratio.low,
                 "highest": ratio.high,
-                "beside_cpu_s_per_gb": statistics.median(peer.cpu_s_per_gb(ROLE) for peer in peers),
+                "beside_cpu_s_per_gb": statistics.median(peer.cpu_s_per_gb(ROLE) for _, peer in pairs),
             }
         return found

@@ -47,6 +47,9 @@ def bench(  # noqa: PLR0913 - the options of the verb
     growth: Annotated[bool, typer.Option("--growth", help="Measure how cost grows instead.")] = False,
     pyramid: Annotated[bool, typer.Option("--pyramid", help="Measure tiles with and without levels instead.")] = False,
     mirror: Annotated[bool, typer.Option("--mirror", help="Measure mirrors instead; about three minutes.")] = False,
+    mirrors: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Which mirrors of --mirror, e.g. n5,wkw; some only so.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure all frame sizes instead, and draw; svg or png.")
     ] = None,
@@ -64,6 +67,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
 
     names = "--reading, --latency, --steady, --growth, --pyramid, --mirror and --plot"
     _check_one(names, reading, latency, steady, growth, pyramid, mirror, plot)
+    if mirrors is not None and not mirror:
+        raise typer.BadParameter("belongs to --mirror", param_hint="--mirrors")
     if seconds is not None and not (steady or latency):
         raise typer.BadParameter("belongs to --steady or --latency", param_hint="--seconds")
     settings = BenchSettings(
@@ -77,7 +82,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
     wanted = seconds or (10.0 if quick else None)
     chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}
     chosen["mirror"] = mirror
-    run = _benchmark(next((name for name, is_chosen in chosen.items() if is_chosen), ""), plot=plot, seconds=wanted)
+    what = next((name for name, is_chosen in chosen.items() if is_chosen), "")
+    run = _benchmark(what, plot=plot, seconds=wanted, mirrors=_names(mirrors))
     with cleaned_up_if_interrupted(), progress_bar() as bar:
         task = bar.add_task("starting", total=None)
         report = run(
@@ -94,7 +100,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
 
 
 def _benchmark(
-    what: str, *, plot: Path | None, seconds: float | None
+    what: str, *, plot: Path | None, seconds: float | None, mirrors: tuple[str, ...]
 ) -> Callable[[BenchSettings, Observer], BenchReport]:
     """The benchmark of this name; "": writing."""
     if what == "pyramid":
@@ -104,7 +110,7 @@ def _benchmark(
     if what == "mirror":
         from acqstream.bench.mirror import run_mirror_benchmark
 
-        return run_mirror_benchmark
+        return partial(run_mirror_benchmark, names=mirrors)
     if what == "reading":
         from acqstream.bench.reading import run_reading_benchmark
 
@@ -140,6 +146,10 @@ def _bytes(text: str) -> int:
     if match is None or float(match[1]) <= 0:
         raise typer.BadParameter(f"{text!r} is not a size; examples: 8GB, 500MB, 1000000", param_hint="--bytes")
     return int(float(match[1]) * _FACTORS[match[2]])
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(part.strip() for part in text.split(","))
 
 
 def _rows(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,14 +11,26 @@ from acqstream.bench import block_peer, limit
 from acqstream.bench.block_peer import compress_blocks, write_blocks
 from acqstream.bench.comparison import BenchSettings
 from acqstream.bench.limit import measure_copy
-from acqstream.bench.mirror import LIVE_ROWS, MirrorPlan, run_mirror_benchmark, stacks_of
+from acqstream.bench.mirror import LIVE_ROWS, MirrorPlan, chosen_plan, run_mirror_benchmark, stacks_of
 from acqstream.bench.mirror_alone import ALONE_ROWS
 from acqstream.bench.workload import Workload
+from acqstream.errors import ConfigError
 from acqstream.storage.disk import write_all
 
 
 def test_stacks_are_whole_or_less_than_one() -> None:
     assert [stacks_of((32, 32), size).frames for size in (2048 * 300, 2048 * 128, 2048 * 127, 1)] == [256, 128, 127, 1]
+
+
+def test_mirrors_are_chosen_by_name() -> None:
+    usual = chosen_plan(())
+    assert usual.live == LIVE_ROWS
+    assert {row.name for row in usual.alone} == {row.name for row in ALONE_ROWS if not row.is_extra}
+    some = chosen_plan(("n5", "wkw one level", "ome-zarr raw 16 deep"))
+    assert ([*some.live], [*some.paced]) == (["n5"], ["wkw one level"])
+    assert [row.name for row in some.alone] == ["ome-zarr raw 16 deep"]
+    with pytest.raises(ConfigError, match=r"unknown mirrors \['n6'\]"):
+        chosen_plan(("n5", "n6"))
 
 
 def test_tensorstore_writes_the_frames_and_they_are_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,12 @@ class OtherBenchmark(Benchmark):
         (["--steady", "--quick"], "steady.run_steady_benchmark", {"plan": SteadyPlan(seconds=10)}),
         (["--growth"], "growth.run_growth_benchmark", {}),
         (["--pyramid"], "pyramid.run_pyramid_benchmark", {}),
-        (["--mirror"], "mirror.run_mirror_benchmark", {}),
+        (["--mirror"], "mirror.run_mirror_benchmark", {"names": ()}),
+        (
+            ["--mirror", "--mirrors", "n5, ome-zarr raw"],
+            "mirror.run_mirror_benchmark",
+            {"names": ("n5", "ome-zarr raw")},
+        ),
         (["--plot", "rates.svg"], "plot.run_plotted_benchmark", {"path": Path("rates.svg")}),
     ],
 )
@@ -216,6 +221,7 @@ def test_a_table_of_many_figures_has_a_line_for_each(capsys: pytest.CaptureFixtu
         ["--steady", "--growth"],
         ["--steady", "--pyramid"],
         ["--mirror", "--pyramid"],
+        ["--mirrors", "n5"],
         ["--reading", "--plot", "a.svg"],
     ],
 )
@@ -231,6 +237,7 @@ def test_wrong_usage(options: list[str]) -> None:
         (["--steady", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--growth", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
         (["--mirror", "--rows", "ndstorage"], "needs one of the rows shm, ipc, tcp"),
+        (["--mirror", "--mirrors", "n6"], "unknown mirrors ['n6']"),
         (["--plot", "rates.gif"], ".svg or .png"),
     ],
 )
