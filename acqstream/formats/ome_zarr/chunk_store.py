@@ -14,36 +14,47 @@ from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
 from acqstream.storage.store import Store
 
-_MAX_INDICES = 64  # kept in memory
+MAX_CACHE_BYTES = 32 * 2**20  # of the indices of a level: one may have 64 MiB
 
 
 class IndexCache:
-    """Indices of the shards that were read last, of an array that no longer changes; from any thread."""
+    """Indices of the shards that were read last; from any thread.
 
-    def __init__(self) -> None:
+    may_change: the array may still be written. An index counts then while the object has the same checksum of it, which
+    is read again for every chunk; indices without one are not kept.
+    """
+
+    def __init__(self, *, may_change: bool) -> None:
+        self.may_change = may_change
         self._lock = threading.Lock()
-        self._indices: OrderedDict[str, tuple[int, Extents]] = OrderedDict()
+        self._bytes = 0
+        self._indices: OrderedDict[str, tuple[Extents, bytes]] = OrderedDict()
 
-    def get(self, key: str) -> tuple[int, Extents] | None:
-        """Size of the object and its index."""
+    def get(self, key: str) -> tuple[Extents, bytes] | None:
+        """The index of an object, and its checksum."""
         with self._lock:
             found = self._indices.get(key)
             if found is not None:
                 self._indices.move_to_end(key)
             return found
 
-    def put(self, key: str, size: int, extents: Extents) -> None:
-        """Keep an index; the one that was not used for longest is dropped."""
+    def put(self, key: str, extents: Extents, checksum: bytes) -> None:
+        """Keep an index; those that were not used for longest are dropped."""
+        if self.may_change and not checksum:
+            return
         with self._lock:
-            self._indices[key] = size, extents
-            if len(self._indices) > _MAX_INDICES:
-                self._indices.popitem(last=False)
+            before = self._indices.pop(key, None)
+            self._bytes += extents.nbytes - (0 if before is None else before[0].nbytes)
+            self._indices[key] = extents, checksum
+            while self._bytes > MAX_CACHE_BYTES:
+                _, (dropped, _) = self._indices.popitem(last=False)
+                self._bytes -= dropped.nbytes
 
 
 class ChunkStore:
     """The chunks of an array below a prefix of a store, "" or a path that ends with "/".
 
-    cache: None for an array that may still be written, whose indices are read again for every chunk.
+    cache: of the indices of shards; None: they are read again for every chunk.
     """
 
     def __init__(self, store: Store, prefix: str, array: ZarrArray, cache: IndexCache | None = None) -> None:
@@ -70,7 +81,7 @@ class ChunkStore:
             found = self._index(self._array.index, key)
             if found is None:
                 return None
-            offset, length = found[1][number].tolist()
+            offset, length = found[number].tolist()
             if offset == MISSING:  # zeros
                 return None
             if length > codecs.max_bytes:
@@ -104,15 +115,14 @@ class ChunkStore:
         if self._array.index is None:
             return None
         try:
-            found = self._index(self._array.index, key)
+            return self._index(self._array.index, key)
         except CorruptDataset:
             return None
-        return None if found is None else found[1]
 
-    def _index(self, index: IndexCodec, key: str) -> tuple[int, Extents] | None:
+    def _index(self, index: IndexCodec, key: str) -> Extents | None:
         kept = self._cache.get(key) if self._cache is not None else None
-        if kept is not None:
-            return kept
+        if kept is not None and self._is_current(index, key, kept[1]):
+            return kept[0]
         size = self._store.size(key)
         if size is None:
             return None
@@ -122,5 +132,11 @@ class ChunkStore:
             return None
         extents = index.decode(content, size, f"{self._store.url}/{key}")
         if self._cache is not None:
-            self._cache.put(key, size, extents)
-        return size, extents
+            self._cache.put(key, extents, content[16 * index.count :])
+        return extents
+
+    def _is_current(self, index: IndexCodec, key: str, checksum: bytes) -> bool:
+        if self._cache is None or not self._cache.may_change:
+            return True
+        start = -len(checksum) if index.is_at_end else 16 * index.count
+        return self._store.get(key, start, len(checksum)) == checksum

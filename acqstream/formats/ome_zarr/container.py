@@ -45,7 +45,7 @@ class ContainerLevel:
         members, _ = split_axes(spec.axes)
         array = self._first_array(note, len(members))
         self._array, self._folders, self._members = array, note.folders, len(members)
-        self._cache = IndexCache() if note.complete else None
+        self._cache = IndexCache(may_change=not note.complete)
         self.complete = note.complete
         self.spec: ArraySpec = replace(spec, chunk_shape=(*(1 for _ in members), *array.chunk_shape))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import AcqStreamError, CorruptDataset, DatasetError
-from acqstream.formats.ome_zarr.chunk_store import ChunkStore
+from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
 from acqstream.formats.ome_zarr.multiscales import LevelEntry, Multiscales, axis_name, parse_multiscales
 from acqstream.formats.ome_zarr.node import Node, read_node
 from acqstream.formats.ome_zarr.zarr_array import ZarrArray
@@ -95,8 +95,8 @@ class ZarrLevel:
     def _use(self, found: ImageLevel) -> None:
         self._found = found
         prefix = f"{found.path}/" if found.path else ""
-        # Without a cache of indices: its writer may still be at work, and nothing tells.
-        self._chunks = ChunkStore(self._store, prefix, found.array)
+        # Its writer may still be at work, and nothing tells.
+        self._chunks = ChunkStore(self._store, prefix, found.array, IndexCache(may_change=True))
 
 
 def open_image(place: ReadPlace) -> list[ZarrLevel]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from acqstream.errors import CorruptDataset
+from acqstream.formats.ome_zarr import chunk_store
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
 from acqstream.formats.ome_zarr.codec import ChunkCodecs
 from acqstream.formats.ome_zarr.compression import parse_option
@@ -56,7 +59,7 @@ def test_the_index_of_a_complete_array_is_read_once() -> None:
     store = CountingStore()
     chunk = bytes(CODECS.encode(np.arange(4, dtype="<u2").reshape(2, 2)))
     store.put("c/0/0", [shard([(len(chunk), len(chunk)), (0, len(chunk))], chunk * 2)])
-    for cache, reads in ((None, 4), (IndexCache(), 3)):
+    for cache, reads in ((None, 4), (IndexCache(may_change=False), 3)):
         store.asked.clear()
         chunks = ChunkStore(store, "", ARRAY, cache)
         for position in ((0, 0), (1, 0)):
@@ -71,3 +74,54 @@ def test_a_chunk_beyond_its_object_is_damage() -> None:
     store.put("c/0/0", [shard([(0, 100), (MISSING, MISSING)], b"short")])
     with pytest.raises(CorruptDataset, match="at byte 0 with 100 bytes, the object has 41"):
         ChunkStore(store, "", ARRAY).read((1, 0))  # also where another chunk is asked for
+
+
+@pytest.mark.parametrize("is_at_end", [True, False])
+def test_the_index_of_an_array_that_may_change_is_read_again_when_it_changed(is_at_end: bool) -> None:
+    index = IndexCodec(2, is_at_end)
+    array = replace(ARRAY, index=index)
+    store = CountingStore()
+    small, large = (bytes(CODECS.encode(np.full((2, 2), value, "<u2"))) for value in (3, 0xABCD))
+    chunks = ChunkStore(store, "", array, IndexCache(may_change=True))
+
+    def put(*parts: bytes) -> None:
+        start, extents = 0 if is_at_end else index.length, []
+        for part in parts:
+            extents.append((start, len(part)))
+            start += len(part)
+        content, encoded = b"".join(parts), index.encode(np.array(extents, np.uint64))
+        store.put("c/0/0", [content, encoded] if is_at_end else [encoded, content])
+
+    def value(row: int) -> int:
+        found = chunks.read((row, 0))
+        assert found is not None
+        return int(found[0, 0])
+
+    put(small, large)
+    assert (value(0), value(1)) == (3, 0xABCD)
+    put(large, small)  # chunks of other lengths: the kept index names wrong bytes
+    store.asked.clear()
+    assert (value(1), value(0)) == (3, 0xABCD)
+    put(large, large)
+    assert value(1) == 0xABCD
+    store.asked.clear()
+    assert value(1) == 0xABCD
+    assert store.asked == [4, len(large)]  # the checksum and the chunk, and no index
+
+
+def test_an_index_without_a_checksum_is_kept_only_where_nothing_changes() -> None:
+    for may_change in (True, False):
+        cache = IndexCache(may_change=may_change)
+        cache.put("c/0", np.zeros((2, 2), np.uint64), b"")
+        assert (cache.get("c/0") is None) == may_change
+
+
+def test_kept_indices_take_no_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    extents = np.zeros((2, 2), np.uint64)
+    monkeypatch.setattr(chunk_store, "MAX_CACHE_BYTES", 3 * extents.nbytes)
+    cache = IndexCache(may_change=False)
+    for key in ("a", "b", "c", "a", "d"):
+        cache.put(key, extents, b"")
+    assert [key for key in "abcd" if cache.get(key) is not None] == ["a", "c", "d"]
+    cache.put("huge", np.zeros((8, 2), np.uint64), b"")
+    assert cache.get("huge") is None
