@@ -57,6 +57,16 @@ class WatermarkPublisher:
         """See ChunkLayout; from any thread."""
         return self._layout.encode(level, position, chunk)
 
+    @property
+    def joins_chunks(self) -> bool:
+        """See Publisher."""
+        return False
+
+    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        """See Publisher."""
+        for position, encoded in chunks:
+            self.store(level, position, encoded)
+
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See Publisher. A chunk written in place is readable with its row, after the next `sync`."""
         layout = self._layout

@@ -6,7 +6,7 @@ The page cache copies each byte, and writes it when the file is forced: half the
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 
 import numpy as np
@@ -38,7 +38,7 @@ class InPlaceFiles:
                     files.callback(self._disk.close, opened[direct])
                 return opened[direct]
 
-            for offset, content in runs:
+            for offset, content in _joined(runs):
                 if not self._write_direct(descriptor, offset, content):
                     write_all(self._disk, descriptor(direct=False), content, offset)
                 written += sum(map(len, content))
@@ -55,6 +55,21 @@ class InPlaceFiles:
                 raise
             self._can_direct = False  # opening fails, or only writing does (FUSE, network mounts)
         return self._can_direct
+
+
+def _joined(runs: Iterable[Run]) -> Iterator[Run]:
+    """The same bytes, with runs that lie one after the other as one."""
+    start, end = 0, -1
+    parts: list[bytes | memoryview] = []
+    for offset, content in runs:
+        if offset != end:
+            if parts:
+                yield start, parts
+            start, parts, end = offset, [], offset
+        parts += content
+        end += sum(map(len, content))
+    if parts:
+        yield start, parts
 
 
 def _is_aligned(offset: int, content: Content) -> bool:

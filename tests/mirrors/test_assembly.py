@@ -28,6 +28,8 @@ FIRST = (0, (0, 0, 0, 0))
 class HeldWriter:
     """Keeps chunks; holds the first one until `go` is set."""
 
+    joins_chunks = False
+
     def __init__(self) -> None:
         self.go = threading.Event()
         self.chunks: dict[tuple[int, Position], NDArray[Any]] = {}
@@ -36,7 +38,8 @@ class HeldWriter:
         del level, position
         return [np.ascontiguousarray(chunk).astype("<u2").tobytes()]
 
-    def store(self, level: int, position: Position, encoded: Encoded) -> None:
+    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        ((position, encoded),) = chunks
         if (level, position) == FIRST:
             assert self.go.wait(20)
         shape = (FULL, HALF)[level].chunk_shape

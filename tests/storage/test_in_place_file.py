@@ -23,6 +23,7 @@ class OpeningDisk(UnforcedDisk):
         super().__init__()
         self.opened: list[bool] = []
         self.refuses = refuses
+        self.written: list[int] = []  # bytes of each call
         self._direct: set[int] = set()
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
@@ -41,7 +42,8 @@ class OpeningDisk(UnforcedDisk):
     def pwritev(self, fd, buffers, offset: int) -> int:
         if fd in self._direct and self.refuses == "write":
             raise OSError(errno.EINVAL, "no direct I/O here")
-        return super().pwritev(fd, buffers, offset)
+        self.written.append(super().pwritev(fd, buffers, offset))
+        return self.written[-1]
 
 
 def aligned(length: int, seed: int = 1) -> memoryview:
@@ -85,6 +87,16 @@ def test_runs_of_both_kinds_in_one_call(path: Path) -> None:
     assert written == 2 * MIN_DIRECT_BYTES + 3
     assert path.read_bytes() == bytes(data) * 2 + bytes(MIN_DIRECT_BYTES - 3) + b"end"
     assert sorted(disk.opened) == [False, True]  # each once
+
+
+def test_runs_that_lie_one_after_the_other_are_one_write(path: Path) -> None:
+    disk, half = OpeningDisk(), MIN_DIRECT_BYTES // 2
+    first, second, last = (aligned(half, seed) for seed in range(3))
+    runs = [(half, [first]), (2 * half, [second[:4096], second[4096:]]), (4 * half, [last])]
+    assert InPlaceFiles(disk).write(str(path), runs) == 3 * half
+    assert disk.written == [2 * half, half]
+    assert disk.opened == [True, False]  # only together they are large enough for direct I/O
+    assert path.read_bytes() == bytes(half) + bytes(first) + bytes(second) + bytes(half) + bytes(last) + bytes(half)
 
 
 def test_a_full_disk_is_no_reason_to_try_otherwise(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

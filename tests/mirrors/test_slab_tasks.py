@@ -1,0 +1,112 @@
+"""Chunks of slabs that leave memory: stored by themselves, or several by one write."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import DiskFull
+from acqstream.formats.chunk_layout import Encoded
+from acqstream.mirrors import slab_tasks
+from acqstream.mirrors.level_extents import LevelExtents
+from acqstream.mirrors.level_reduction import LevelReduction
+from acqstream.mirrors.slab import Slab, SlabBuffer
+from acqstream.mirrors.slab_grid import slab_grids
+from acqstream.mirrors.slab_tasks import SlabTasks
+from acqstream.mirrors.workers import Workers
+from tests.waiting import until
+
+GRIDS = slab_grids([ArraySpec(axes=("z", "y", "x"), shape=(9, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 4, 4))])
+CHUNK_BYTES = 32
+
+
+class NotingSink:
+    """Notes which chunks came together. refuses: the first run finds no space, once this is set."""
+
+    def __init__(self, *, joins_chunks: bool, refuses: threading.Event | None = None) -> None:
+        self.joins_chunks = joins_chunks
+        self.refuses = refuses
+        self.runs: list[list[int]] = []
+        self.chunks: dict[int, int] = {}
+
+    def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+        del level, position
+        return [chunk.tobytes()]
+
+    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        del level
+        refuses, self.refuses = self.refuses, None
+        if refuses is not None:
+            assert refuses.wait(20)
+            raise DiskFull.wrap(OSError(errno.ENOSPC, "no space"), "c/0", "cannot write")
+        self.runs.append([position[0] for position, _ in chunks])
+        for position, encoded in chunks:
+            self.chunks[position[0]] = int(np.frombuffer(b"".join(encoded), "<u2").max())
+
+
+def store(sink: NotingSink, threads: int, come_to_end: threading.Event) -> tuple[set[int], list[DiskFull]]:
+    """Store nine slabs that wait all together. Returns the slabs that became free, and the errors.
+
+    come_to_end is set when a thread has taken all tasks.
+    """
+    workers, gate = Workers(threads, "test", lambda: True), threading.Event()
+    free: set[int] = set()
+    errors: list[DiskFull] = []
+    try:
+        for _ in range(threads):
+            workers.submit(lambda: assert_set(gate))
+        tasks = SlabTasks(sink, workers, LevelReduction(LevelExtents(GRIDS)))
+        for z in range(9):
+            slab = Slab(0, (z,), SlabBuffer(GRIDS[0], "<"), filled=1)
+            slab.buffer.put(0, np.full((4, 4), z, np.uint16))
+            tasks.submit(slab, [], None)
+        workers.submit(come_to_end.set)
+        gate.set()
+
+        def are_free() -> bool:
+            try:
+                workers.check()
+            except DiskFull as error:
+                errors.append(error)
+            free.update(slab.key[0] for slab in tasks.collect()[0])
+            return len(free) == 9
+
+        until(are_free, "all slabs are stored")
+        assert tasks.stored_chunks == 9
+    finally:
+        workers.close()
+    return free, errors
+
+
+def assert_set(gate: threading.Event) -> None:
+    assert gate.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("joins_chunks", "runs"), [(True, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]), (False, [[z] for z in range(9)])]
+)
+def test_chunks_that_wait_are_stored_together_up_to_a_size(
+    monkeypatch: pytest.MonkeyPatch, joins_chunks: bool, runs: list[list[int]]
+) -> None:
+    monkeypatch.setattr(slab_tasks, "MAX_RUN_BYTES", 4 * CHUNK_BYTES - 1)
+    sink = NotingSink(joins_chunks=joins_chunks)
+    assert store(sink, 1, threading.Event()) == (set(range(9)), [])
+    assert sink.runs == runs
+    assert sink.chunks == {z: z for z in range(9)}
+
+
+def test_chunks_of_a_write_that_found_no_space_are_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slab_tasks, "MAX_RUN_BYTES", 4 * CHUNK_BYTES)
+    # The other thread has taken the tasks of all chunks by then, those of the refused ones included.
+    has_come_to_end = threading.Event()
+    sink = NotingSink(joins_chunks=True, refuses=has_come_to_end)
+    _, errors = store(sink, 2, has_come_to_end)
+    assert len(errors) == 1
+    assert sink.chunks == {z: z for z in range(9)}
