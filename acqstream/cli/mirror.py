@@ -88,6 +88,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     keep_large_blocks(KEPT_BYTES)
     spec = ViewSpec(to, _settings(to, compression, {"blocks": blocks, "chunks": chunks}, option or []))
     found = find_format(path)  # reports what is wrong with the path
+    out = _named(out)
     if isinstance(found, ChunkFormat):
         if follow or processes is not None or scheduler is not None:
             raise typer.BadParameter(
@@ -178,6 +179,16 @@ def _check_parallel(path: Path, spec: ViewSpec, *, follow: bool) -> None:
     if not is_complete:
         text = f"{path} is being written, or was cut off: one process makes a mirror of its frames"
         raise typer.BadParameter(text, param_hint=hint)
+
+
+def _named(out: Path | None) -> Path | None:
+    """The folder with its own name: that of "." or ".." depends on where one is. Raises BadParameter for a root."""
+    if out is None:
+        return None
+    place = Path(os.path.abspath(out))
+    if not place.name:
+        raise typer.BadParameter(f"{place} is no folder of a mirror", param_hint="OUT")
+    return place
 
 
 def _make_run(

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from acqstream.grid.scratch import Scratch
 
+_LONG_BYTES = 8  # of integers whose sums take more than 64 bits
+_WIDE: dict[str, np.dtype[Any]] = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}  # by kind of items
 BAND_BYTES = 2**20  # of a plane: less is faster by itself, but threads would wait for each other at each step
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.uint16): np.dtype(np.uint32),
@@ -47,6 +49,8 @@ class BlockMean:
         if not planes:
             raise ValueError("no plane")
         items = _counts(planes[0].shape, ratios, shape)
+        if planes[0].dtype.kind in "iu" and planes[0].dtype.itemsize == _LONG_BYTES:
+            return _long_mean(planes, ratios, shape, items)
         result = np.empty(shape, planes[0].dtype)
         if isinstance(items, int) and _has_pairs(planes, items * len(planes), ratios, shape):
             total = self._pair_sums(planes, ratios[0], shape)
@@ -81,8 +85,24 @@ class BlockMean:
         return total
 
 
+def _long_mean(
+    planes: Sequence[NDArray[Any]], ratios: Sequence[int], shape: Sequence[int], items: int | NDArray[np.uint32]
+) -> NDArray[Any]:
+    """The mean of integers of 64 bits, by the sums of their high and low halves."""
+    high, low = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for plane in planes:
+        high += _sums((plane >> plane.dtype.type(32)).astype(np.int64), ratios, shape)
+        low += _sums((plane & plane.dtype.type(2**32 - 1)).astype(np.int64), ratios, shape)
+    count = np.asarray(items, np.int64) * len(planes)
+    quotient, rest = np.divmod(high, count)
+    lower = ((rest << 32) + low + count // 2) // count
+    dtype = planes[0].dtype
+    mean: NDArray[Any] = (quotient.astype(dtype) << dtype.type(32)) + lower.astype(dtype)
+    return mean
+
+
 def _sums(plane: NDArray[Any], ratios: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
-    wide = np.dtype(np.float64) if plane.dtype.kind == "f" else _wider(plane.dtype)
+    wide = _WIDE.get(plane.dtype.kind) or _wider(plane.dtype)
     result: NDArray[Any] = plane
     for axis, (ratio, size) in enumerate(zip(ratios, shape, strict=True)):
         if ratio == 1:
@@ -130,7 +150,7 @@ def _counts(sizes: Sequence[int], ratios: Sequence[int], shape: Sequence[int]) -
 
 
 def _divide(total: NDArray[Any], items: int | NDArray[np.uint32], result: NDArray[Any]) -> None:
-    if result.dtype.kind == "f":
+    if result.dtype.kind in _WIDE:
         np.divide(total, items, out=result, casting="same_kind")
         return
     if isinstance(items, int) and items & (items - 1) == 0:

@@ -107,15 +107,17 @@ def compare_copy(
                 remaining = first if second is None else second
                 different += remaining is not None and bool(remaining.any())
             else:
-                different += not np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+                different += not np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
             on_progress(number + 1, total)
         return total, different
 
 
 def array_of_copy(stored: ArraySpec) -> ArraySpec:
-    """The array, not cut yet, with its axes in the order of mirrors. Raises DatasetError without y and x."""
+    """The array, not cut yet, with its axes in the order of mirrors. Raises DatasetError without y and x, or items."""
     if not {"y", "x"} <= set(stored.axes):
         raise DatasetError(f"an array with the axes {', '.join(stored.axes)} has no planes: it needs y and x")
+    if 0 in stored.shape:
+        raise DatasetError(f"an array of shape {stored.shape} ({', '.join(stored.axes)}) has no items to copy")
     outer = [name for name in stored.axes if name not in PICTURE]
     return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE if name in stored.axes)])
 

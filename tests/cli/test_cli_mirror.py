@@ -77,6 +77,20 @@ def test_nothing_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_has_no_name(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(data), tmp_path.anchor, "--to", "n5") == 2
+    assert "is no folder of a mirror" in capsys.readouterr().err
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run(str(data), ".", "--to", "n5") == 0
+    assert (tmp_path / "here.view" / "mirror.json").exists()
+    (tmp_path / "here" / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "here" / "own")
+    assert run(str(data), "..", "--to", "n5") == 0  # the same mirror
+
+
 def test_levels_are_added_and_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = Path(shutil.copytree(GOLDEN / "java_pyramid_u16" / "data", tmp_path / "data"))
     before = (data / "Downsampled_x2" / "NDTiff.index").read_bytes()

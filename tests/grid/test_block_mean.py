@@ -44,3 +44,26 @@ def check_means(dtype: str, ratios: Sequence[int], shape: Sequence[int], depth: 
 def test_no_plane_is_no_mean() -> None:
     with pytest.raises(ValueError, match="no plane"):
         BlockMean().mean([], (2, 2), (1, 1))
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64"])
+@pytest.mark.parametrize("ratios", [(2, 2), (3, 4), (1, 1)])
+def test_means_of_64_bits_do_not_run_over(dtype: str, ratios: Sequence[int]) -> None:
+    limits = np.iinfo(dtype)
+    chance = np.random.default_rng(5)
+    planes = [chance.integers(limits.min, limits.max, (7, 9), dtype, endpoint=True) for _ in range(2)]
+    planes[0][:4, :4] = planes[1][:4, :4] = limits.max
+    planes[0][4:, :2] = planes[1][4:, :2] = limits.min
+    sizes = [-(-size // ratio) for size, ratio in zip((7, 9), ratios, strict=True)]
+    found = BlockMean().mean(planes, ratios, sizes)
+    assert found.dtype == np.dtype(dtype)
+    for y, x in np.ndindex(*sizes):
+        rows, columns = slice(y * ratios[0], (y + 1) * ratios[0]), slice(x * ratios[1], (x + 1) * ratios[1])
+        items = [int(item) for plane in planes for item in plane[rows, columns].ravel()]
+        assert int(found[y, x]) == (sum(items) + len(items) // 2) // len(items)
+
+
+def test_means_of_complex_numbers() -> None:
+    plane = np.array([[1 + 2j, 3 - 2j], [0, 4j]], np.complex64)
+    found = BlockMean().mean([plane], (2, 2), (1, 1))
+    assert (found.dtype, found.tolist()) == (np.dtype(np.complex64), [[1 + 1j]])

@@ -194,3 +194,24 @@ def test_a_growing_array_is_refused(tmp_path: Path, frames: Path) -> None:
     with pytest.raises(acqstream.DatasetError, match="still being written"):
         grows = replace(found, open=lambda _path: growing)
         copy_array(made, grows, target, tmp_path / "a.wkw", {"format": "wkw"}, budget=BUDGET)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 4, 5)])
+def test_an_array_without_items_is_refused(
+    tmp_path: Path, shape: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": "complex64",
+        "fill_value": [0, 0],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1] * len(shape)}},
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run("mirror", tmp_path / "a", tmp_path / "copy", "--to", "ome-zarr") == 1
+    assert "has no items to copy" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()

@@ -73,7 +73,8 @@ class ZarrLevel:
         chunk = self._chunks.read(position)
         if chunk is None:
             return np.full(shape, array.fill, array.dtype) if array.fill != 0 else None
-        return np.ascontiguousarray(chunk[tuple(slice(0, size) for size in shape)])
+        # Of an array without axes it would have one.
+        return np.ascontiguousarray(chunk[tuple(slice(0, size) for size in shape)]).reshape(shape)
 
     def stored(self) -> Iterator[Position]:
         """See ChunkArrayReader."""

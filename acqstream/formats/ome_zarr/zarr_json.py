@@ -36,6 +36,7 @@ DTYPES = (
 MAX_NDIM = 32
 MAX_CHUNK_BYTES = 2**31 - 1  # of a decoded chunk
 _MAX_EXTENT = 2**63 - 1
+_MAX_CODECS = 100  # of a chain: each is time for every chunk
 _MAX_SHARD_CHUNKS = 2**22  # its index has 64 MiB then
 _MEMBERS = frozenset(
     (
@@ -129,7 +130,10 @@ def _named(value: object, fields: Fields, place: str) -> tuple[str, Fields]:
 
 
 def _all_named(fields: Fields, name: str) -> Iterator[tuple[str, Fields]]:
-    for at, value in enumerate(fields.items(name)):
+    values = fields.items(name)
+    if len(values) > _MAX_CODECS:
+        raise fields.wrong(name, f"a list of at most {_MAX_CODECS} codecs")
+    for at, value in enumerate(values):
         yield _named(value, fields, f"{name}[{at}]")
 
 

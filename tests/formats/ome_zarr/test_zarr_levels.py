@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import acqstream
 from acqstream.errors import AcqStreamError, DatasetError
 from acqstream.formats.ome_zarr.image import open_image
 from acqstream.storage.boundary import following_links
@@ -40,6 +41,15 @@ def test_the_axes_of_an_array_by_itself(tmp_path: Path) -> None:
     assert open_image(place_of(tmp_path))[0].spec.axes == ("time", "y", "x")
     _write(tmp_path, dimension_names=["t", None, "x"])
     assert open_image(place_of(tmp_path))[0].spec.axes == ("dim0", "y", "x")
+
+
+def test_an_array_without_axes(tmp_path: Path) -> None:
+    grid = {"name": "regular", "configuration": {"chunk_shape": []}}
+    _write(tmp_path, shape=[], chunk_grid=grid)
+    with acqstream.open(tmp_path) as ds:
+        assert (ds.shape, ds.levels[0].read().tolist()) == ((), 7)
+        (tmp_path / "c").write_bytes(bytes([9]))
+        assert ds.levels[0].read().tolist() == 9
 
 
 def test_that_missing_chunks_have_the_fill_value(tmp_path: Path) -> None:
