@@ -88,6 +88,14 @@ def test_that_a_checksum_may_follow_a_compressor() -> None:
         _array([6], [6], [_BYTES, {"name": "gzip"}, {"name": "zstd"}])
 
 
+def test_a_chain_of_codecs_is_bounded() -> None:
+    """Each takes time for every chunk."""
+    swap = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    assert not _array([2, 3], [2, 3], [*[swap] * 98, _BYTES]).codecs.order
+    with pytest.raises(CorruptDataset, match="at most 100 codecs"):
+        _array([2, 3], [2, 3], [*[swap] * 100, _BYTES])
+
+
 def test_a_shard(tmp_path: Path) -> None:
     configuration = {
         "chunk_shape": [1, 2, 2],
