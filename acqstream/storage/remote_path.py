@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from acqstream.errors import ConfigError, StorageError
 
 _FILE_ENDINGS = (".index", ".tif", ".txt", ".json", ".journal", ".xml")
 _CUBE_NAME = re.compile(r"(header|x[0-9]+)\.wkw")  # else a folder: cells.wkw
+_URL_MARKS = str.maketrans({sign: quote(sign) for sign in "%?#"})  # the library quotes all others
 _NOT_THERE = (404, 410)  # of HTTP
 UNKNOWN_BYTES = -1
 
@@ -152,8 +153,15 @@ class RemotePath:
             if part == "..":
                 place = place.parent
             elif part not in ("", "."):
-                place = RemotePath(self.files, f"{place.inner}/{part}")
+                place = RemotePath(self.files, f"{place.inner}/{self._in_url(part)}")
         return place
+
+    def _in_url(self, name: str) -> str:
+        """The name in the URL of a web server. Else "%2e%2e" would be the folder above, and "#" the end."""
+        protocols = self.files.protocol
+        if not {"http", "https"} & {*([protocols] if isinstance(protocols, str) else protocols)}:
+            return name
+        return name.translate(_URL_MARKS)
 
     def __str__(self) -> str:
         return self.url

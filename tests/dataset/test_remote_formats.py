@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from urllib.parse import quote
@@ -100,3 +101,30 @@ def test_names_of_any_script_with_spaces_in_a_url(tmp_path: Path, name: str) -> 
     with serving(tmp_path) as (url, _):
         for inside in (folder.name, quote(folder.name)):
             assert_same(f"{url}/{inside}", folder)
+
+
+@pytest.mark.parametrize("folder", ["a#b", "a%41", "50%", "a&b=c+d"])
+def test_names_in_documents_are_names_and_no_parts_of_a_url(tmp_path: Path, folder: str) -> None:
+    """Missing chunks are zeros: a name that leads elsewhere would be silent."""
+    volume = Path(shutil.copytree(GOLDEN / "precomputed" / "ts_u16_planes", tmp_path / "volume"))
+    info = json.loads((volume / "info").read_text(encoding="utf-8"))
+    (volume / info["scales"][0]["key"]).rename(volume / folder)
+    info["scales"][0]["key"] = folder
+    (volume / "info").write_text(json.dumps(info), encoding="utf-8")
+    with serving(tmp_path) as (url, _):
+        assert_same(f"{url}/volume", volume)
+    with acqstream.open(volume) as ds:
+        assert ds.levels[0].read().any()
+
+
+@pytest.mark.parametrize("key", ["%2e%2e/other/s", "..%2fother/s", "%2E%2E/other/s"])
+def test_a_quoted_path_does_not_lead_out_of_a_volume(tmp_path: Path, key: str) -> None:
+    volume = Path(shutil.copytree(GOLDEN / "precomputed" / "ts_u16_planes", tmp_path / "volume"))
+    info = json.loads((volume / "info").read_text(encoding="utf-8"))
+    (tmp_path / "other").mkdir()
+    (volume / info["scales"][0]["key"]).rename(tmp_path / "other" / "s")
+    info["scales"][0]["key"] = key
+    (volume / "info").write_text(json.dumps(info), encoding="utf-8")
+    with serving(tmp_path) as (url, asked), acqstream.open(f"{url}/volume") as ds:
+        assert not ds.levels[0].read().any()
+        assert not [line for line in asked if "/other/" in line and "%25" not in line]
