@@ -50,7 +50,8 @@ class SlabTasks:
         self._lock = threading.Lock()
         self._idle: list[Slab] = []  # slabs whose tasks are all done
         self._fed: set[SlabKey] = set()  # slabs that tasks have written planes into
-        self._due: deque[_Chunk] = deque()  # to be stored, each with a task that takes it, and others after it
+        self._runs: deque[list[_Chunk]] = deque()  # to be stored by one call each, and by a task each
+        self._open: dict[int, list[_Chunk]] = {}  # of these the last one by level, which may get more chunks
 
     def submit(self, slab: Slab, planes: Sequence[tuple[int, Sequence[int]]], target: Slab | None) -> None:
         """Have the chunks of a slab stored, and its planes reduced into the target (`LevelReduction.planes`).
@@ -62,18 +63,17 @@ class SlabTasks:
             for position, local, bits in slab.buffer.grid.chunks(slab.key)
             if bits & slab.filled  # a chunk without any plane is not stored
         ]
-        tasks: list[Callable[[], None]] = [self._store_next] * len(due)
+        tasks: list[Callable[[], None]] = []
         if target is not None:
             with self._lock:  # tasks of other slabs may be decreasing it
                 target.arriving += len(planes)
             tasks += [self._reducing(slab, target, plane, sources) for plane, sources in planes]
-        slab.waiting = len(tasks)  # before the first task can end
-        if not tasks:
-            with self._lock:
-                self._idle.append(slab)
+        slab.waiting = len(due) + len(tasks)  # before the first task can end
         with self._lock:
-            self._due.extend(due)
-        for task in tasks:
+            if not slab.waiting:
+                self._idle.append(slab)
+            count = sum(self._begins_run(chunk) for chunk in due)
+        for task in [*[self._store_next] * count, *tasks]:
             self._workers.submit(task)
 
     def collect(self) -> tuple[list[Slab], set[SlabKey]]:
@@ -83,12 +83,23 @@ class SlabTasks:
             fed, self._fed = self._fed, set()
         return idle, fed
 
+    def _begins_run(self, chunk: _Chunk) -> bool:
+        """Add a chunk to the run that waits last in its level; True if it needs a run, and a task, of its own."""
+        level, run = chunk.slab.level, self._open.get(chunk.slab.level)
+        if run is not None and (len(run) + 1) * chunk.slab.buffer.grid.spec.chunk_bytes <= MAX_RUN_BYTES:
+            run.append(chunk)
+            return False
+        self._runs.append([chunk])
+        if self._writer.joins_chunks:
+            self._open[level] = self._runs[-1]
+        return True
+
     def _store_next(self) -> None:
-        """Store the next chunk that is due, and those after it that one write can take."""
-        run = self._next_run()
-        if not run:
-            return  # it was stored together with others
-        level = run[0].slab.level
+        with self._lock:
+            run = self._runs.popleft()
+            level = run[0].slab.level
+            if self._open.get(level) is run:
+                del self._open[level]
         encoded = [
             (position, self._writer.encode(level, position, slab.buffer.chunk(local))) for slab, position, local in run
         ]
@@ -96,29 +107,14 @@ class SlabTasks:
             return
         try:
             self._writer.store_together(level, encoded)
-        except DiskFull:  # the task is tried again: runs that return together make no more runs than they were
+        except DiskFull:  # the task is tried again
             with self._lock:
-                self._due.extendleft(reversed(run))
+                self._runs.appendleft(run)
             raise
         with self._lock:
             self.stored_chunks += len(run)
         for chunk in run:
             self._end_task(chunk.slab)
-
-    def _next_run(self) -> list[_Chunk]:
-        run: list[_Chunk] = []
-        with self._lock:
-            while self._due and (not run or self._may_join(run, self._due[0])):
-                run.append(self._due.popleft())
-        return run
-
-    def _may_join(self, run: list[_Chunk], chunk: _Chunk) -> bool:
-        chunk_bytes = chunk.slab.buffer.grid.spec.chunk_bytes
-        return (
-            self._writer.joins_chunks
-            and chunk.slab.level == run[0].slab.level
-            and (len(run) + 1) * chunk_bytes <= MAX_RUN_BYTES
-        )
 
     def _reducing(self, slab: Slab, target: Slab, plane: int, sources: Sequence[int]) -> Callable[[], None]:
         def reduce() -> None:
