@@ -29,6 +29,7 @@ RUNS = {
     "lz4 blocks": "block_peer:compress_blocks",
     "tensorstore shards": "shard_peer:write_zarr_shards",
     "tensorstore frames": "shard_peer:write_zarr_frames",
+    "tensorstore volumes": "shard_peer:write_volumes",
     "acquire-zarr shards": "shard_peer:append_frames",
     "reader": "readers:measure",
     "follower": "readers:follow",

@@ -34,6 +34,7 @@ from acqstream.bench.mirror_peers import (
     TENSORSTORE,
     TENSORSTORE_FRAMES,
     TENSORSTORE_SHARDS,
+    TENSORSTORE_VOLUMES,
     PeerTask,
 )
 from acqstream.bench.report import Table
@@ -157,6 +158,7 @@ ALONE_ROWS = (
     _ome_zarr(" 16 deep", _UNBOUND, chunks=(16, 512, 512)),
     _ome_zarr(" 64 deep", _UNBOUND, chunks=(64, 128, 128)),
     _ome_zarr(" all levels", _UNBOUND, levels="auto"),
+    AloneRow("precomputed raw", {"format": "precomputed", "levels": 1}, {COPY: None, TENSORSTORE_VOLUMES: None}, True),
 )
 
 

@@ -20,6 +20,7 @@ from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.chunk_plan import options_of
 
 COPY, LZ4, TENSORSTORE = "direct copy", "lz4.block", "tensorstore"
+TENSORSTORE_VOLUMES = "tensorstore, precomputed shards"
 TENSORSTORE_SHARDS, TENSORSTORE_FRAMES, ACQUIRE = "tensorstore, shards", "tensorstore, frames", "acquire-zarr"
 
 
@@ -78,6 +79,13 @@ def _shards(run: str, task: PeerTask, folder: Path) -> Measurement:
     return run_measured(run, task.workload.payload_bytes, folder=folder, workload=task.workload, **how)
 
 
+def _volumes(task: PeerTask, folder: Path) -> Measurement:
+    level = task.level()
+    how = {"z": task.z, "chunk": [dict(zip(level.axes, level.chunk_shape, strict=True))[axis] for axis in "zyx"]}
+    size = task.workload.payload_bytes
+    return run_measured("tensorstore volumes", size, folder=folder, workload=task.workload, **how)
+
+
 def _of_tensorstore(run: Callable[[PeerTask, Path], Measurement]) -> MirrorPeer:
     return MirrorPeer(run, "tensorstore", "tensorstore")
 
@@ -88,6 +96,7 @@ MIRROR_PEERS = {
     TENSORSTORE: _of_tensorstore(_blocks),
     TENSORSTORE_SHARDS: _of_tensorstore(partial(_shards, "tensorstore shards")),
     TENSORSTORE_FRAMES: _of_tensorstore(partial(_shards, "tensorstore frames")),
+    TENSORSTORE_VOLUMES: _of_tensorstore(_volumes),
     ACQUIRE: MirrorPeer(partial(_shards, "acquire-zarr shards"), "acquire_zarr", "acquire-zarr"),
 }
 """By the name that tables give them."""

@@ -16,6 +16,7 @@ from acqstream.bench.measurement import Measurement, UsageMeter, reset_peak_memo
 from acqstream.bench.peers import force
 from acqstream.bench.workload import Workload
 
+_MINISHARD_BITS = 6  # of a shard, which has 64 minishards then
 _IN_FLIGHT = 2  # whole shards that tensorstore may be writing: more are no faster, and each is in memory
 
 
@@ -51,6 +52,48 @@ def write_zarr_frames(folder: Path, workload: Workload, chunk: Sequence[int], sh
             target = store.with_transaction(transaction)
             for number in range(first, min(first + depth, workload.frames)):
                 target[number] = pool[number % len(pool)]
+            transaction.commit_sync()
+
+    return _measured(folder, workload, write)
+
+
+def write_volumes(folder: Path, workload: Workload, z: int, chunk: Sequence[int]) -> Measurement:
+    """Tensorstore, precomputed: a volume of one shard for each stack of z frames, by one write in a transaction."""
+    import tensorstore
+
+    shape = (z, *workload.shape)
+    sides = [-(-size // step) for size, step in zip(shape, chunk, strict=True)]
+    id_bits = sum((side - 1).bit_length() for side in sides)
+    memory = stacked(workload, z)
+    sharding = {
+        "@type": "neuroglancer_uint64_sharded_v1",
+        "hash": "identity",
+        "preshift_bits": max(0, id_bits - _MINISHARD_BITS),
+        "minishard_bits": min(id_bits, _MINISHARD_BITS),
+        "shard_bits": 0,
+    }
+
+    def write() -> None:
+        for first in range(0, workload.frames, z):
+            count, at = min(z, workload.frames - first), first % len(memory)
+            store = tensorstore.open(
+                {
+                    "driver": "neuroglancer_precomputed",
+                    "kvstore": {"driver": "file", "path": str(folder / f"peer-{first // z}")},
+                    "context": {"file_io_sync": False},  # forced at the end
+                    "multiscale_metadata": {"type": "image", "data_type": workload.dtype, "num_channels": 1},
+                    "scale_metadata": {
+                        "size": [*reversed((count, *workload.shape))],
+                        "chunk_size": [*reversed(chunk)],
+                        "resolution": [1, 1, 1],
+                        "encoding": "raw",
+                        "sharding": sharding,
+                    },
+                },
+                create=True,
+            ).result()
+            transaction = tensorstore.Transaction()
+            store.with_transaction(transaction)[..., 0].T.write(memory[at : at + count]).result()
             transaction.commit_sync()
 
     return _measured(folder, workload, write)

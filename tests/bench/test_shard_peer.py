@@ -11,7 +11,7 @@ import pytest
 from acqstream.bench import shard_peer
 from acqstream.bench.measurement import Measurement
 from acqstream.bench.mirror_peers import PeerTask
-from acqstream.bench.shard_peer import append_frames, write_zarr_frames, write_zarr_shards
+from acqstream.bench.shard_peer import append_frames, write_volumes, write_zarr_frames, write_zarr_shards
 from acqstream.bench.workload import Workload
 
 FRAMES = Workload((32, 48), "uint16", 22, pool_bytes=10 * 32 * 48 * 2)
@@ -59,3 +59,20 @@ def test_a_peer_gets_the_shards_of_the_mirror() -> None:
     level = task.level()
     assert level.axes == ("time", "z", "y", "x")
     assert (level.block_shape, level.shard_shape) == ((1, 1, 512, 512), (1, 128, 1024, 1024))
+
+
+def test_tensorstore_writes_a_volume_of_one_shard_for_each_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorstore: Any = pytest.importorskip("tensorstore")
+    forced: list[Path] = []
+    monkeypatch.setattr(shard_peer, "force", forced.append)
+    write_volumes(tmp_path, FRAMES, 8, (1, 16, 16))
+    assert forced == [tmp_path]
+    pool = FRAMES.pool()
+    for number in range(3):  # 22 frames: the last stack has 6
+        folder = tmp_path / f"peer-{number}"
+        assert len(list(folder.rglob("*.shard"))) == 1
+        place = {"driver": "neuroglancer_precomputed", "kvstore": {"driver": "file", "path": str(folder)}}
+        stored = tensorstore.open(place).result()[..., 0].T.read().result()
+        assert np.array_equal(stored, np.stack(pool[: min(8, 22 - 8 * number)]))
