@@ -15,6 +15,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.errors import CorruptDataset
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.mirror_view import MirrorView
 from acqstream.mirrors.process_pool import ProcessPool
@@ -167,3 +168,17 @@ def test_memory_stays_below_what_was_computed(tmp_path: Path) -> None:
     assert need is not None
     assert need.max_bytes <= 300 * 2**20
     assert run.view.summary()["peak_slabs"] <= need.slabs * 3
+
+
+@pytest.mark.parametrize(("axis", "size"), [(-2, 57), (-1, 7), (-1, 2**62), (0, 2**31)])
+def test_a_note_that_states_other_sizes_than_its_arrays_is_damage(tmp_path: Path, axis: int, size: int) -> None:
+    """Else what the note alone has would be zeros, without an error."""
+    write_log(tmp_path / "cells", frames_at(places_of(("time", "z"), {"time": 3, "z": 2}), SHAPE))
+    run = finish(start(tmp_path / "cells", "blosc"))
+    assert run.progress().state is ViewState.COMPLETE
+    path = tmp_path / "cells.ome.zarr" / "zarr.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["attributes"]["acqstream"]["levels"][1]["shape"][axis] = size
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(CorruptDataset, match=f"of the container states {size}"):
+        acqstream.open(path.parent)

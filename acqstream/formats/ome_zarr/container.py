@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import DatasetError
-from acqstream.formats.ome_zarr.axes import split_axes
+from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.formats.ome_zarr.axes import PLANE, SAMPLE, split_axes
 from acqstream.formats.ome_zarr.chunk_store import ChunkStore, IndexCache
 from acqstream.formats.ome_zarr.image_folders import ImageFolders
 from acqstream.formats.ome_zarr.notes import Note, has_note, parse_note
@@ -96,6 +96,13 @@ class ContainerLevel:
         array = parse_array(content, f"{self.path}/{key}")
         if len(array.shape) != len(note.levels[0].axes) - members or array.dtype != note.levels[0].dtype:
             raise DatasetError(f"{self.path}/{key}: {array.shape} of {array.dtype} is not an image of the container")
+        noted = note.levels[self._level]
+        for axis, has, stated in zip(noted.axes[members:], array.shape, noted.shape[members:], strict=True):
+            # Documents of arrays are put first: while it grows they have more of other axes than the note, or, when
+            # it ends, less. A size of the note alone would be zeros.
+            if has != stated if axis in (*PLANE, SAMPLE) else note.complete and has < stated:
+                text = f"has {has} items along {axis}, {DOCUMENT_NAME} of the container states {stated}"
+                raise CorruptDataset(text, path=f"{self.path}/{key}")
         return array
 
 
