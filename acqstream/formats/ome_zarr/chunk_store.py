@@ -14,6 +14,7 @@ from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
 from acqstream.storage.store import Store
 
+_ATTEMPTS = 5  # to read a chunk of an object that is being replaced
 MAX_CACHE_BYTES = 32 * 2**20  # of the indices of a level: one may have 64 MiB
 
 
@@ -50,6 +51,12 @@ class IndexCache:
                 _, (dropped, _) = self._indices.popitem(last=False)
                 self._bytes -= dropped.nbytes
 
+    def drop(self, key: str) -> None:
+        """Forget an index."""
+        with self._lock:
+            dropped = self._indices.pop(key, None)
+            self._bytes -= 0 if dropped is None else dropped[0].nbytes
+
 
 class ChunkStore:
     """The chunks of an array below a prefix of a store, "" or a path that ends with "/".
@@ -69,28 +76,26 @@ class ChunkStore:
         Raises CorruptDataset, StorageError.
         """
         shard, number = self._array.place(position)
-        key = self.key(shard)
-        where, codecs = f"{self._store.url}/{key}", self._array.codecs
-        if self._array.index is None:
+        key, codecs = self.key(shard), self._array.codecs
+        where, index = f"{self._store.url}/{key}", self._array.index
+        if index is None:
             # One byte more than a chunk can have: a longer object is damage, and its length costs no memory.
             data = self._store.get(key, 0, codecs.max_bytes + 1)
-            if data is None:
-                return None
-            offset = 0
-        else:
-            found = self._index(self._array.index, key)
-            if found is None:
-                return None
-            offset, length = found[number].tolist()
-            if offset == MISSING:  # zeros
-                return None
-            if length > codecs.max_bytes:
-                text = f"chunk {number} of the shard has {length} bytes, expected at most {codecs.max_bytes}"
-                raise CorruptDataset(text, path=where, offset=offset)
-            data = self._store.get(key, offset, length)
-            if data is None or len(data) != length:
-                raise CorruptDataset(f"chunk {number} of the shard is cut off", path=where, offset=offset)
-        return codecs.decode(data, where, offset)
+            return None if data is None else codecs.decode(data, where, 0)
+        for attempt in range(_ATTEMPTS):
+            try:
+                found = self._read_part(index, key, number)
+                chunk = None if found is None else codecs.decode(found[1], where, found[0])
+            except CorruptDataset:
+                if attempt + 1 == _ATTEMPTS or self._is_current(index, key):
+                    raise
+            else:
+                if self._is_current(index, key):
+                    return chunk
+            # Replaced meanwhile: an index and bytes of two objects give wrong items.
+            if self._cache is not None:
+                self._cache.drop(key)
+        raise CorruptDataset(f"was replaced {_ATTEMPTS} times while chunk {number} of it was read", path=where)
 
     def stored(self, prefix: str = "") -> Iterator[Position]:
         """Positions of all stored chunks, also outside the grid; the indices of shards are read for it.
@@ -114,29 +119,57 @@ class ChunkStore:
     def _extents(self, key: str) -> Extents | None:
         if self._array.index is None:
             return None
+        if self._cache is not None and not self._is_current(self._array.index, key):
+            self._cache.drop(key)
         try:
             return self._index(self._array.index, key)
         except CorruptDataset:
             return None
 
+    def _read_part(self, index: IndexCodec, key: str, number: int) -> tuple[int, bytes] | None:
+        """Offset and bytes of a chunk in a shard; None if it is missing."""
+        extents = self._index(index, key)
+        if extents is None:
+            return None
+        offset, length = extents[number].tolist()
+        if offset == MISSING:  # zeros
+            return None
+        where, max_bytes = f"{self._store.url}/{key}", self._array.codecs.max_bytes
+        if length > max_bytes:
+            text = f"chunk {number} of the shard has {length} bytes, expected at most {max_bytes}"
+            raise CorruptDataset(text, path=where, offset=offset)
+        data = self._store.get(key, offset, length)
+        if data is None or len(data) != length:
+            raise CorruptDataset(f"chunk {number} of the shard is cut off", path=where, offset=offset)
+        return offset, data
+
     def _index(self, index: IndexCodec, key: str) -> Extents | None:
         kept = self._cache.get(key) if self._cache is not None else None
-        if kept is not None and self._is_current(index, key, kept[1]):
+        if kept is not None:
             return kept[0]
-        size = self._store.size(key)
-        if size is None:
-            return None
-        # A suffix range: the object may be replaced between the two calls, and its end is where the index is.
-        content = self._store.get(key, -index.length if index.is_at_end else 0, index.length)
-        if content is None:
-            return None
-        extents = index.decode(content, size, f"{self._store.url}/{key}")
-        if self._cache is not None:
-            self._cache.put(key, extents, content[16 * index.count :])
-        return extents
+        for attempt in range(_ATTEMPTS):
+            size = self._store.size(key)
+            # A suffix range: the object may be replaced between the two calls, and its end is where the index is.
+            start = -index.length if index.is_at_end else 0
+            content = None if size is None else self._store.get(key, start, index.length)
+            if size is None or content is None:
+                return None
+            try:
+                extents = index.decode(content, size, f"{self._store.url}/{key}")
+            except CorruptDataset:
+                if attempt + 1 == _ATTEMPTS or self._store.size(key) == size:
+                    raise
+            else:
+                if self._cache is not None:
+                    self._cache.put(key, extents, content[16 * index.count :])
+                return extents
+        raise AssertionError("the last attempt returns or raises")
 
-    def _is_current(self, index: IndexCodec, key: str, checksum: bytes) -> bool:
-        if self._cache is None or not self._cache.may_change:
+    def _is_current(self, index: IndexCodec, key: str) -> bool:
+        """Whether the object still has the kept index. True where nothing is kept that could tell."""
+        kept = self._cache.get(key) if self._cache is not None and self._cache.may_change else None
+        if kept is None:
             return True
+        checksum = kept[1]
         start = -len(checksum) if index.is_at_end else 16 * index.count
         return self._store.get(key, start, len(checksum)) == checksum

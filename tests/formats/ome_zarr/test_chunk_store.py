@@ -106,7 +106,7 @@ def test_the_index_of_an_array_that_may_change_is_read_again_when_it_changed(is_
     assert value(1) == 0xABCD
     store.asked.clear()
     assert value(1) == 0xABCD
-    assert store.asked == [4, len(large)]  # the checksum and the chunk, and no index
+    assert store.asked == [len(large), 4]  # the checksum and the chunk, and no index
 
 
 def test_an_index_without_a_checksum_is_kept_only_where_nothing_changes() -> None:
@@ -125,3 +125,40 @@ def test_kept_indices_take_no_more_than_their_bound(monkeypatch: pytest.MonkeyPa
     assert [key for key in "abcd" if cache.get(key) is not None] == ["a", "c", "d"]
     cache.put("huge", np.zeros((8, 2), np.uint64), b"")
     assert cache.get("huge") is None
+
+
+def test_an_object_that_is_replaced_while_a_chunk_is_read_is_read_again() -> None:
+    """The index of the old object and the bytes of the new one would be another chunk."""
+    store = CountingStore()
+    raw = replace(ARRAY, codecs=ChunkCodecs((2, 2), np.dtype("<u2")))
+    chunks = ChunkStore(store, "", raw, IndexCache(may_change=True))
+    one, two = (np.full((2, 2), value, "<u2").tobytes() for value in (1, 2))
+    objects = [shard([(0, 8), (8, 8)], one + two), shard([(8, 8), (0, 8)], two + one)]
+    get = store.get
+
+    def get_and_replace(key: str, start: int = 0, length: int | None = None) -> bytes | None:
+        content = get(key, start, length)
+        store.put(key, [objects[1]])
+        return content
+
+    store.put("c/0/0", [objects[0]])
+    store.get = get_and_replace  # type: ignore[method-assign] # replaced right after its index was read
+    found = chunks.read((0, 0))
+    assert found is not None
+    assert found.tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_length_of_another_object_is_no_damage() -> None:
+    store = MemoryStore()
+    large = shard([(20, 8), (28, 8)], bytes(36))
+    store.put("c/0/0", [shard([(0, 8), (8, 8)], bytes(16))])
+    size = store.size
+
+    def size_and_replace(key: str) -> int | None:
+        found = size(key)
+        store.put(key, [large])  # before its index is read
+        return found
+
+    store.size = size_and_replace  # type: ignore[method-assign]
+    raw = replace(ARRAY, codecs=ChunkCodecs((2, 2), np.dtype("<u2")))
+    assert ChunkStore(store, "", raw, IndexCache(may_change=True)).read((0, 0)) is not None
