@@ -14,7 +14,7 @@ from acqstream.formats.ome_zarr.shard_index import MISSING, Extents, IndexCodec
 from acqstream.formats.ome_zarr.zarr_array import Position, ZarrArray
 from acqstream.storage.store import Store
 
-_ATTEMPTS = 5  # to read a chunk of an object that is being replaced
+_ATTEMPTS = 20  # to read a chunk of an object that is being replaced
 MAX_CACHE_BYTES = 32 * 2**20  # of the indices of a level: one may have 64 MiB
 
 

@@ -150,7 +150,7 @@ def test_an_object_that_is_replaced_while_a_chunk_is_read_is_read_again() -> Non
 
 def test_a_length_of_another_object_is_no_damage() -> None:
     store = MemoryStore()
-    large = shard([(20, 8), (28, 8)], bytes(36))
+    large = shard([(80, 8), (88, 8)], bytes(96))
     store.put("c/0/0", [shard([(0, 8), (8, 8)], bytes(16))])
     size = store.size
 
