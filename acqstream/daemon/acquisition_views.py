@@ -47,7 +47,7 @@ class AcquisitionViews:
         self._share = share
         self._lent: ProducerMemory | None = None
         self._jobs: dict[str, ViewJob] = {}
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()  # name of a view, code
 
     def mark(self, disk: Disk, folder: Path, dataset_id: str) -> None:
         """Before `begin`: record that levels will be made, so that readers wait for the first one.
@@ -104,15 +104,16 @@ class AcquisitionViews:
         """Return the status of each view, by name. stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}
 
-    def take_warnings(self) -> list[str]:
-        """Return the warnings of the views, each once."""
-        new = {
-            name: text
-            for name, job in self._jobs.items()
-            if (text := job.progress.warning) and name not in self._warned
-        }
-        self._warned.update(new)
-        return list(new.values())
+    def take_warnings(self) -> list[tuple[str, str]]:
+        """Return the warnings of the views as code and text, each code of a view once."""
+        found = []
+        for name, job in self._jobs.items():
+            progress = job.progress
+            for code, text in (("uncalibrated", progress.warning), ("mirror_held", progress.space_warning)):
+                if text and (name, code) not in self._warned:
+                    self._warned.add((name, code))
+                    found.append((code, text))
+        return found
 
     def texts(self, stored: int) -> dict[str, str]:
         """Return the progress of each view for the receipt, by name."""

@@ -65,8 +65,8 @@ class Announcer:
 
     def notify_warnings(self, acquisition: ActiveAcquisition) -> None:
         """Send the warnings that the log and its views have noted since the last call."""
-        for text in acquisition.views.take_warnings():
-            acquisition.log.notes.warn("uncalibrated", text)
+        for code, text in acquisition.views.take_warnings():
+            acquisition.log.notes.warn(code, text)
         for code, text, noted_at in acquisition.log.warnings[acquisition.n_warnings_sent :]:
             acquisition.n_warnings_sent += 1
             logger.warning("%s: %s: %s", acquisition.name, code, text)

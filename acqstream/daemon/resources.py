@@ -8,7 +8,7 @@ from collections.abc import Callable
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.disk_reads import DiskReads
 from acqstream.daemon.load_watch import LoadWatch
-from acqstream.daemon.space import DiskSpace
+from acqstream.daemon.space import MIRRORS_KEEP, DiskSpace
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.memory_budget import MemoryBudget
 from acqstream.model.view_spec import PYRAMID_KIND
@@ -27,4 +27,9 @@ class Resources:
         self.preparations = DiskReads(wake, name="open-requests", max_s=math.inf)  # the producer decides how long
         self.load = LoadWatch(config.data)
         options = {PYRAMID_KIND: {"memory_bytes": config.pyramid_memory_mb * 2**20}}
-        self.views = ViewProcess(self.budget.memory, options=options, mirror_memory_mb=config.mirror_memory_mb)
+        self.views = ViewProcess(
+            self.budget.memory,
+            options=options,
+            mirror_memory_mb=config.mirror_memory_mb,
+            keep_free_mb=MIRRORS_KEEP * config.reserve_mb,
+        )

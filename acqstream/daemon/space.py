@@ -15,6 +15,7 @@ from acqstream.storage.disk import Disk
 logger = logging.getLogger("acqstream.daemon")
 
 LOOK_INTERVAL_S = 0.2
+MIRRORS_KEEP = 2  # times the reserve: the free space at which mirrors stop, the reserve and a margin as large
 HYSTERESIS = 1.125  # times a bound: free space that ends a shortage
 
 

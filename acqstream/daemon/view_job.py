@@ -56,6 +56,7 @@ class ViewJob:
     deaths: int = 0  # of the process since the last progress of the view
     lent: ProducerMemory | None = None
     _max_cursor: int = -1
+    _best_saved: tuple[int, int] = (-1, 0)  # cursor and, negative, the pieces not written, in a checkpoint
     _before: ViewProgress = field(default_factory=ViewProgress)  # at the end of earlier processes
 
     @property
@@ -76,16 +77,22 @@ class ViewJob:
         self._before = self.progress = replace(self.progress, state=ViewState.STARTING)
 
     def note(self, report: dict[str, Any]) -> bool:
-        """Take a report. Returns whether the view made progress. Raises KeyError, ValueError or TypeError."""
+        """Take a report. Returns whether the view made progress. Raises KeyError, ValueError or TypeError.
+
+        Progress is a new frame, or a checkpoint with more in it than any before: the next process begins there.
+        """
         values = {name: report[name] for name in _REPORTED}
         values["state"] = ViewState(values["state"])
-        values["warning"] = self.progress.warning or values["warning"]
+        for name in ("warning", "space_warning"):
+            values[name] = getattr(self.progress, name) or values[name]
         for name in ("from_memory", "from_stack", "overtaken"):
             values[name] += getattr(self._before, name)
         self.progress, self.reason = ViewProgress(**values), report["reason"]
-        if self.progress.cursor <= self._max_cursor:
+        saved = (self.progress.saved, -self.progress.saved_waiting)
+        if self.progress.cursor <= self._max_cursor and saved <= self._best_saved:
             return False
-        self._max_cursor = self.progress.cursor
+        self._max_cursor = max(self._max_cursor, self.progress.cursor)
+        self._best_saved = max(self._best_saved, saved)
         self.deaths = 0
         return True
 
@@ -142,7 +149,8 @@ class ViewJob:
 
     def _status_fields(self, stored: int = 0) -> dict[str, Any]:
         values = {**asdict(self.progress), "state": str(self.progress.state)}
-        del values["warning"]  # reported once, with the acquisition's warnings
+        for name in ("warning", "space_warning", "saved", "saved_waiting"):  # warnings: once, with the acquisition's
+            del values[name]
         behind = max(values.pop("count"), stored) - self.progress.cursor
         return {**values, "behind": behind, "restarts": self.restarts, "reason": self.reason}
 
@@ -157,4 +165,5 @@ class ViewJob:
             return "complete"
         kind = "tiles" if self.spec.is_pyramid else "pieces"
         tiles = f", {progress.waiting} {kind} to be written" if progress.waiting else ""
-        return f"under way: {progress.cursor} of {count} frames{tiles}"
+        why = f"; {self.reason}" if progress.state is ViewState.HELD and self.reason else ""
+        return f"under way: {progress.cursor} of {count} frames{tiles}{why}"

@@ -20,12 +20,16 @@ _BOARD_BYTES = 4096
 
 
 class ViewOrders:
-    """memory is the daemon's frame memory. options: by kind of view, for its constructor; mirror_memory_mb: in MiB."""
+    """memory is the daemon's frame memory. options: by kind of view, for its constructor; mirror_options: for that of
+    all mirrors.
+    """
 
-    def __init__(self, memory: PageMemory, options: Mapping[str, Mapping[str, Any]], mirror_memory_mb: int) -> None:
+    def __init__(
+        self, memory: PageMemory, options: Mapping[str, Mapping[str, Any]], mirror_options: Mapping[str, Any]
+    ) -> None:
         self._memory = memory
         self._options = options
-        self._mirror_options = {"memory_mb": mirror_memory_mb}
+        self._mirror_options = mirror_options
         self._board: PageMemory | None = None  # its first byte reports a backlog of a log
         self._is_sharing = False
 
@@ -48,9 +52,17 @@ class ViewOrders:
     def make_view(self, worker: WorkerProcess, job: ViewJob) -> None:
         """Order a view, with the memory of its frames where that can be shared."""
         spec = job.spec
-        options = self._mirror_options if spec.is_mirror else dict(self._options.get(spec.kind, {}))
+        options = dict(self._mirror_options) if spec.is_mirror else dict(self._options.get(spec.kind, {}))
         view = {"kind": spec.kind, "settings": dict(spec.settings), "name": spec.name}
-        order = {"t": "view", "id": job.number, "path": job.path, "view": view, "options": options, "live": job.is_live}
+        order = {
+            "t": "view",
+            "id": job.number,
+            "path": job.path,
+            "view": view,
+            "options": options,
+            "live": job.is_live,
+            "deaths": job.deaths,
+        }
         descriptor = job.table.descriptor if job.table is not None else None
         shared = {**order, "start": job.start, "length": job.length}
         if descriptor is not None and self._is_sharing and _send_memory(worker, shared, descriptor):

@@ -42,7 +42,8 @@ class ViewProcess:
     """All views of one daemon, and the process that makes them. memory is the daemon's frame memory.
 
     command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
-    its constructor. mirror_memory_mb is the memory of one mirror, in MiB.
+    its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors leave to the
+    logs, in MiB.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class ViewProcess:
         *,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,
+        keep_free_mb: int = 0,
     ) -> None:
         self._memory = memory
-        self._orders = ViewOrders(memory, options or {}, mirror_memory_mb)
+        mirror_options = {"memory_mb": mirror_memory_mb, "keep_free_mb": keep_free_mb}
+        self._orders = ViewOrders(memory, options or {}, mirror_options)
         self._command = command
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)

@@ -22,15 +22,17 @@ MAX_THREADS = 4  # of a mirror; one of them waits for the disk
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Memory and threads that one process may use for a mirror."""
+    """Memory and threads that one process may use for a mirror, and the free space of the disk that it leaves alone."""
 
     memory_bytes: int
     threads: int
+    keep_free_bytes: int = 0
 
     @staticmethod
-    def of(memory_mb: float, threads: int | None = None) -> Budget:
-        """memory_mb in MiB; threads: None is one more than processors, at most MAX_THREADS."""
-        return Budget(int(memory_mb * MIB), threads or min(MAX_THREADS, (os.cpu_count() or 1) + 1))
+    def of(memory_mb: float, threads: int | None = None, keep_free_mb: float = 0) -> Budget:
+        """Sizes in MiB; threads: None is one more than processors, at most MAX_THREADS."""
+        threads = threads or min(MAX_THREADS, (os.cpu_count() or 1) + 1)
+        return Budget(int(memory_mb * MIB), threads, int(keep_free_mb * MIB))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
 from acqstream.mirrors.open_mirror import OpenMirror
 from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
+from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.own_names_disk import remove_temporaries
 from acqstream.views.base import RangeView, ViewSource
@@ -41,7 +42,7 @@ class _PlacedFrame(NamedTuple):
 class MirrorView(RangeView):
     """settings: "format", and its options, as the user gave them. container: the folder of the mirror; None for one
     beside the dataset. is_remade: an existing mirror is removed first. runner: of processes that make the mirror of a
-    dataset that does not grow; memory_mb and threads are those of each.
+    dataset that does not grow; memory_mb and threads are those of each. keep_free_mb: of the disk, left to the log.
     """
 
     marks_first = True
@@ -56,19 +57,20 @@ class MirrorView(RangeView):
         threads: int | None = None,
         is_remade: bool = False,
         runner: TaskRunner | None = None,
+        keep_free_mb: float = 0,
     ) -> None:
         self._format = chunk_format
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         self._options = options_of(chunk_format, settings)
         self.container = None if container is None else container.absolute()
-        self._budget = Budget.of(memory_mb, threads)
+        self._budget = Budget.of(memory_mb, threads, keep_free_mb)
         self._is_remade = is_remade
         self._runner = runner
         self._tasks: MirrorTasks | None = None
         self._saved_tasks: SavedTasks | None = None
         self._note: MirrorNote | None = None
         self._mirror: OpenMirror | None = None
-        self._space: MirrorSpace | None = None  # stays after `close`, for its warning
+        self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
         self._grown_s = self._shown_s = self._idle_since_s = 0.0
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
@@ -229,7 +231,11 @@ class MirrorView(RangeView):
 
     @property
     def warning(self) -> str:
-        return self._space.warning if self._space is not None else ""
+        return self._warners[0].warning if self._warners is not None else ""
+
+    @property
+    def space_warning(self) -> str:
+        return self._warners[1].warning if self._warners is not None else ""
 
     @property
     def waiting(self) -> int:
@@ -281,5 +287,5 @@ class MirrorView(RangeView):
             budget=self._budget,
             count=count,
         )
-        self._space = mirror.space
+        self._warners = mirror.space, mirror.space_bound
         return mirror

@@ -16,12 +16,14 @@ from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
+from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.workers import Workers
 from acqstream.views.base import ViewSource
 
 
 class OpenMirror:
     """Creates or resumes the container. Its first note already knows the values of the first `count` frames.
+
 
     Raises DatasetError for frames that have no place, DatasetExists, CorruptDataset, StorageError. Methods raise the
     first error of the workers; a method that returns False is called again.
@@ -56,7 +58,10 @@ class OpenMirror:
         sizes = [] if axis is None else [shape[axis] for shape in self._announced]
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
-        self.workers = Workers(budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk)
+        self.space_bound = SpaceBound(source.disk, str(container.parent), container.name, budget.keep_free_bytes)
+        self.workers = Workers(
+            budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk, self.space_bound.require
+        )
         self.assembly = Assembly(
             chunk_plan.grids,
             self._writer,

@@ -103,9 +103,9 @@ class SlabTasks:
         encoded = [
             (position, self._writer.encode(level, position, slab.buffer.chunk(local))) for slab, position, local in run
         ]
-        if not self._workers.wait_for_disk():
-            return
         try:
+            if not self._workers.wait_for_disk():
+                return
             self._writer.store_together(level, encoded)
         except DiskFull:  # the task is tried again
             with self._lock:

@@ -6,8 +6,9 @@ has "handles" instead, a list of handles of this process:
 
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
-     "live", "options"}                       the table of the acquisition's groups, and "start", "length" of its memory
-                                              in bytes; "options" are for the view's constructor
+     "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
+                                              in bytes; "options" are for the view's constructor, "deaths" those of this
+                                              process since the view's last progress
     {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and its address in the daemon
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
@@ -148,6 +149,7 @@ class ViewWorker:
             folder=folder_of(path, spec),
             recent=recent,
             may_read=self._may_read,
+            deaths=order.get("deaths", 0),
             allowance=self._allowance if recent is not None else None,  # a view that catches up can wait
         )
 

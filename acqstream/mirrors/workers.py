@@ -16,10 +16,18 @@ class Workers:
     """Runs tasks, the oldest first, in named threads. The caller bounds their number.
 
     They pause when the disk is full: `check` raises DiskFull once, then the task is tried again. The first other error
-    ends them, and `check` raises it from then on. may_use_disk returns whether the disk may be used now.
+    ends them, and `check` raises it from then on. may_use_disk returns whether the disk may be used now; require_space
+    raises DiskFull while nothing may be stored.
     """
 
-    def __init__(self, count: int, name: str, may_use_disk: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        may_use_disk: Callable[[], bool],
+        require_space: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._require_space = require_space
         self._may_use_disk = may_use_disk
         self._changed = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
@@ -51,11 +59,12 @@ class Workers:
                 raise error
 
     def wait_for_disk(self) -> bool:
-        """Wait, in a task, until the disk may be used. False if the mirror was closed meanwhile."""
+        """Wait, in a task, until the disk may be used. False if the mirror was closed meanwhile. Raises DiskFull."""
         while not self._may_use_disk():
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, HELD_POLL_S):
                     return False
+        self._require_space()
         return not self._is_closed
 
     def close(self) -> None:

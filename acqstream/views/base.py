@@ -92,6 +92,11 @@ class View(ABC):
         return ""
 
     @property
+    def space_warning(self) -> str:
+        """A warning to the operator that it stores nothing for want of space, from the first time on; else empty."""
+        return ""
+
+    @property
     def waiting(self) -> int:
         """Number of pieces of the result that are started and cannot be written before more frames come, or the end."""
         return 0

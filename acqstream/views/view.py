@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync
 from acqstream.formats.ndtiff.folders import container_of
@@ -29,6 +30,7 @@ from acqstream.views.view_progress import ViewProgress, ViewState
 
 STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0
+SOONER = 4  # so many times sooner is a checkpoint made, for each death of the process without progress
 POLL_S = 0.02  # between two looks at the index
 LIVE_POLL_S, QUIET_LIVE_POLL_S = 0.004, 0.01  # ... at shared memory, where a frame may be overwritten soon
 QUIET_POLL_S = 0.1  # ... at the index after QUIET_AFTER_S without a frame
@@ -64,12 +66,32 @@ class _Polling:
         return self._live_poll_s
 
 
+class _CheckpointClock:
+    """deaths: of earlier processes, without progress."""
+
+    def __init__(self, deaths: int) -> None:
+        self.saved_at_s = time.monotonic()
+        self._sooner: int = SOONER**deaths
+
+    def is_due(self, now_s: float) -> bool:
+        return now_s - self.saved_at_s >= CHECKPOINT_INTERVAL_S / self._sooner
+
+
+class _SavedPoint(NamedTuple):
+    """What view.json has. waiting: pieces that were not written then; a later process writes them."""
+
+    cursor: int
+    frames_ahead: int
+    is_complete: bool
+    waiting: int
+
+
 class ViewRun:
     """One view of one dataset while it is made. Used by one thread at a time.
 
     path is the dataset; make makes an empty view; folder is the view's own one, by default beside the dataset. recent
     lists frames in memory. may_read returns whether the disk may be used now, allowance how much of it while it may
-    not, by default nothing.
+    not, by default nothing. deaths: of earlier processes, without progress: checkpoints come sooner then.
     """
 
     def __init__(
@@ -83,6 +105,7 @@ class ViewRun:
         may_read: Callable[[], bool] = lambda: True,
         allowance: DiskAllowance | None = None,
         disk: Disk | None = None,
+        deaths: int = 0,
     ) -> None:
         self.path = container_of(path)
         self.name = name
@@ -99,8 +122,8 @@ class ViewRun:
         self._polling = _Polling(is_live=recent is not None)
         self._full_disk: DiskFull | None = None  # while it waits for space
         self._count = 0
-        self._saved: tuple[int, int, bool] | None = None  # cursor, frames_ahead, completeness in view.json
-        self._saved_at_s = time.monotonic()
+        self._saved: _SavedPoint | None = None
+        self._clock = _CheckpointClock(deaths)
         self._state = ViewState.STARTING
 
     def lend(self, address: int, memory: memoryview) -> None:
@@ -126,6 +149,8 @@ class ViewRun:
             taker.overtaken,
             self.view.waiting,
             self.view.warning,
+            self.view.space_warning,
+            *((self._saved.cursor, self._saved.waiting) if self._saved is not None else ()),
         )
 
     def step(self) -> float | None:
@@ -202,7 +227,7 @@ class ViewRun:
 
     def _continue(self, now_s: float) -> None:
         self._state = ViewState.RUNNING
-        if now_s - self._saved_at_s >= CHECKPOINT_INTERVAL_S and self._may_read():
+        if self._clock.is_due(now_s) and self._may_read():
             self.save()
 
     def settle(self) -> None:
@@ -212,16 +237,21 @@ class ViewRun:
         self.save()
 
     def save(self) -> None:
-        """Save cursor and state if they have changed. Raises StorageError."""
-        self._saved_at_s = time.monotonic()
-        current = (self._taker.cursor, self.frames_ahead, self._state is ViewState.COMPLETE)
-        if self._feed is not None and self._saved != current:
+        """Save cursor and state if they have changed; pieces written meanwhile count. Raises StorageError."""
+        self._clock.saved_at_s = time.monotonic()
+        if self._feed is not None and self._saved != self._current:
             self._save(self._feed)
 
+    @property
+    def _current(self) -> _SavedPoint:
+        is_complete = self._state is ViewState.COMPLETE
+        return _SavedPoint(self._taker.cursor, self.frames_ahead, is_complete, self.view.waiting)
+
     def _save(self, feed: FrameFeed) -> None:
-        cursor, is_complete = self._taker.cursor, self._state is ViewState.COMPLETE
-        self._files.save(feed.reader, cursor, self.view.save(), is_complete=is_complete)
-        self._saved = (cursor, self.frames_ahead, is_complete)
+        state = self.view.save()
+        current = self._current
+        self._files.save(feed.reader, current.cursor, state, is_complete=current.is_complete)
+        self._saved = current
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -258,7 +288,7 @@ class ViewRun:
             had_failed = self._resume(reader)
             if had_failed or (self.view.marks_first and self._saved is None):
                 self._save(feed)
-            if self._saved is None or not self._saved[2]:
+            if self._saved is None or not self._saved.is_complete:
                 self._files.reopen_record(self._result("running"))
         except BaseException:
             reader.close()
@@ -276,7 +306,7 @@ class ViewRun:
             try:
                 self.view.restore(saved.state, saved.cursor)
                 self._taker.cursor = saved.cursor
-                self._saved = (saved.cursor, 0, saved.is_complete)
+                self._saved = _SavedPoint(saved.cursor, 0, saved.is_complete, self.view.waiting)
             except CannotResume as error:
                 fault = str(error)
                 self.view.close()

@@ -24,7 +24,9 @@ class ViewProgress:
     """cursor of count frames are taken; waiting is the number of pieces of the result that are not written yet.
 
     from_memory, from_stack and overtaken count frames of this process: taken from memory, from stack files, and
-    overwritten in memory while they were used. warning is for the operator, about the result.
+    overwritten in memory while they were used. warning is for the operator, about the result, space_warning about a
+    disk on which it stores nothing more. saved is the cursor in the
+    last checkpoint, saved_waiting the pieces that were not written then: what the next process has not to do again.
     """
 
     state: ViewState = ViewState.STARTING
@@ -35,3 +37,6 @@ class ViewProgress:
     overtaken: int = 0
     waiting: int = 0
     warning: str = ""
+    space_warning: str = ""
+    saved: int = -1
+    saved_waiting: int = 0

@@ -1,4 +1,4 @@
-"""`mirrors killed`: SIGKILL of the views' process, or of the daemon, while mirrors are made in N5, WKW and OME-Zarr.
+"""`mirrors killed`: SIGKILL of the views' process, or of the daemon, while mirrors are made in all four formats.
 
 The log must not notice, and all mirrors end as those of a run that nothing was done to.
 """
@@ -35,6 +35,7 @@ MIRRORS: Mapping[str, Mapping[str, Any]] = {  # by the end of the folder's name
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
     "ome.zarr": {"format": "ome-zarr", "chunks": [1, 64, 40], "levels": 2},
     "raw.ome.zarr": {"format": "ome-zarr", "name": "raw", "chunks": [2, 64, 40], "levels": 2, "compression": "none"},
+    "precomputed": {"format": "precomputed", "levels": 2},
 }
 
 

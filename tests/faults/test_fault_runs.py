@@ -61,7 +61,7 @@ def test_view_killed(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout_s(400)
 def test_mirrors_killed(tmp_path: Path, seed: int) -> None:
-    """Thirty kills of daemon and views' process, ten in each of three runs with N5 and WKW."""
+    """Thirty kills of daemon and views' process, ten in each of three runs with mirrors in all formats."""
     tries = 3 * mirror_kills.KILLS_A_RUN
     check(mirror_kills.run(seed, tries, tmp_path), tries)
 

@@ -1,0 +1,60 @@
+"""The free space that a mirror leaves to the log: below it the mirror stores nothing more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+
+from acqstream.errors import DiskFull
+from acqstream.storage.disk import Disk
+
+LOOK_INTERVAL_S = 0.02
+HYSTERESIS = 1.125  # times the bound: free space that ends a shortage
+
+
+class SpaceBound:
+    """keep_bytes: the free space that is left alone; with 0 everything may be used. folder: on the mirror's disk.
+
+    Thread-safe. warning is for the operator, from the first shortage on.
+    """
+
+    def __init__(self, disk: Disk, folder: str, name: str, keep_bytes: int) -> None:
+        self.warning = ""
+        self._disk = disk
+        self._folder = folder
+        self._name = name
+        self._keep_bytes = keep_bytes
+        self._lock = threading.Lock()
+        self._look_at_s = 0.0
+        self._error: OSError | None = None  # while space is short
+        self._text = ""
+
+    def require(self) -> None:
+        """Raises DiskFull while the disk has less free space than is to be left."""
+        if not self._keep_bytes:
+            return
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s >= self._look_at_s:
+                self._look_at_s = now_s + LOOK_INTERVAL_S
+                self._look()
+            if self._error is not None:
+                raise DiskFull(self._error, self._folder, self._text)
+
+    def _look(self) -> None:
+        try:
+            free = self._disk.free_bytes(self._folder)
+        except OSError:
+            return  # the disk is missing: the next write reports the error
+        needed = int(self._keep_bytes * (HYSTERESIS if self._error is not None else 1))
+        if free >= needed:
+            self._error = None
+            return
+        self._text = (
+            f"mirror {self._name} stores nothing more: {free / 1e6:.1f} MB are free and {needed / 1e6:.1f} MB are "
+            "left to the log. It continues when there is space, or later with `acqstream mirror`"
+        )
+        self._error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.warning = self.warning or self._text
