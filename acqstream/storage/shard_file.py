@@ -22,6 +22,9 @@ from acqstream.storage.shard_note import (
 )
 from acqstream.storage.store import Content, Store, require
 
+_COPIED_BYTES = 2**23
+"""Of a finished shard that gets another chunk, at a time."""
+
 
 class ShardFile:
     """Fills one shard; from any thread. A chunk that is stored again supersedes the one before.
@@ -31,9 +34,10 @@ class ShardFile:
     format's index there for foreign readers. An index at the end is then invalid from the first chunk that is stored
     after a `sync` to the next `sync`; one at the start is rewritten in place.
 
-    Memory: 16 bytes a slot. Needs a store that can append, and one that can write in place for an index at the start.
-    Raises StorageError; CorruptDataset where what is published cannot be read. After a failed `sync` of the store, of
-    this shard or another one, chunks that were not published must be stored again through a new ShardFile.
+    Memory: 16 bytes a slot, and 8 MiB while a finished shard gets another chunk. Needs a store that can append, and one
+    that can write in place for an index at the start. Raises StorageError; CorruptDataset where what is published
+    cannot be read. After a failed `sync` of the store, of this shard or another one, chunks that were not published
+    must be stored again through a new ShardFile.
     """
 
     def __init__(self, store: Store, key: str, index: ShardIndex, *, visible: bool = False) -> None:
@@ -153,11 +157,30 @@ class ShardFile:
             # From the first chunk on the index at the end is none: the note is what a kill leaves to go by.
             self._put_note(0, self._extents)
             self._force()
+        elif is_finished:
+            self._extend()
         else:
             self._copy()
             if self._visible:
                 self._show()
         self._is_begun = True
+
+    def _extend(self) -> None:
+        """Copy a finished shard to an object that takes more chunks. Each chunk keeps its offset.
+
+        A reader that knows the finished shard's index finds the chunks of before by it, also after the next `finish`.
+        """
+        target = object_key(self._key, self._generation + 1)
+        self._store.put(target, [bytes(self._index.head_bytes)])
+        end = self._store.size(self._key) or 0
+        for start in range(self._index.head_bytes, end, _COPIED_BYTES):
+            wanted = min(_COPIED_BYTES, end - start)
+            piece = self._store.get(self._key, start, wanted) or b""
+            if len(piece) != wanted:
+                error = OSError(f"{wanted} bytes at byte {start}, found {len(piece)}")
+                raise StorageError.wrap(error, f"{self._store.url}/{self._key}", "cannot copy")
+            self._store.append(target, [piece])
+        self._generation += 1
 
     def _copy(self) -> None:
         """Copy the live chunks to an object of the next generation, one at a time."""
@@ -261,6 +284,8 @@ class ShardReader:
         if self._note is None:
             return None
         offset, length = self._note.extents[slot].tolist()
-        return (
-            None if offset == MISSING else self._store.get(object_key(self._key, self._note.generation), offset, length)
-        )
+        if offset == MISSING:
+            return None
+        content = self._store.get(object_key(self._key, self._note.generation), offset, length)
+        # A shorter one: the object has this key again, and is being copied.
+        return content if content is not None and len(content) == length else None

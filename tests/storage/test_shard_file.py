@@ -184,6 +184,37 @@ def test_an_index_of_a_stranger_reads_nothing_beyond_the_object(extent: tuple[in
         ShardReader(store, KEY, index)
 
 
+@all_indices
+@both_kinds
+def test_a_reader_with_an_old_index_reads_the_old_chunks(index: ShardIndex, visible: bool) -> None:
+    store = MemoryStore()
+    shard = ShardFile(store, KEY, index, visible=visible)
+    for slot in (2, 0, 2, 1):  # the first chunk is superseded: a copy without it would move the others
+        shard.store(slot, [content_of(slot, 3), b"old"])
+    shard.finish()
+    old = {slot: content_of(slot, 3) + b"old" for slot in range(3)}
+    reader, extents = ShardReader(store, KEY, index), index.decode(store, KEY).tolist()
+    for round_ in range(3):
+        shard = ShardFile(store, KEY, index, visible=visible)
+        shard.store(0, [b"new %d" % round_])
+        shard.store(3, [b"late"])
+        for step in (shard.sync, shard.finish):
+            step()
+            assert {slot: reader.read(slot) for slot in range(3)} == old
+            assert {slot: store.get(KEY, *extents[slot]) for slot in range(3)} == old
+    assert read_foreign(store, index) == {**old, 0: b"new 2", 3: b"late"}
+
+
+def test_a_finished_shard_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acqstream.storage.shard_file._COPIED_BYTES", 7)
+    store, index = MemoryStore(), StartIndex()
+    for slot in range(3):
+        shard = ShardFile(store, KEY, index)
+        shard.store(slot, [content_of(slot, 0), b"end"])
+        shard.finish()
+    assert read_foreign(store, index) == {slot: content_of(slot, 0) + b"end" for slot in range(3)}
+
+
 def test_a_full_disk_stops_a_chunk_and_nothing_else(tmp_path: Path) -> None:
     disk = ScriptedDisk(UnforcedDisk())
     store, index = LocalStore(tmp_path, disk), EndIndex()
