@@ -20,10 +20,12 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import stored_axis_order
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader, ChunkFormat, ChunkWriter
+from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.array_planes import ArrayPlanes
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, options_of, plan_spec_chunks
 from acqstream.mirrors.container import MirrorNote, is_nonempty, read_note, remove_container, write_note
+from acqstream.mirrors.growth import empty_levels
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab_grid import PICTURE
@@ -86,7 +88,7 @@ def copy_array(
             chunk_plan = plan_spec_chunks(target, options, array_of_copy(reader.spec), own)
             write_note(LocalDisk(), folder, note)
             planes = ArrayPlanes(reader, chunk_plan.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
-            writer = open_publisher(target, container, chunk_plan.plan, options, LocalDisk())
+            writer = open_publisher(target, container, _announced(target, chunk_plan.plan), options, LocalDisk())
             stored = _store(writer, target, chunk_plan, planes, n_threads=own.threads, on_progress=on_progress)
             unknown = chunk_plan.plan.full.unknown_distances if target.needs_distances(options) else ()
             return CopiedArray(container, chunk_plan.plan.levels, stored, _warning(container, unknown))
@@ -120,6 +122,13 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
         raise DatasetError(f"an array of shape {stored.shape} ({', '.join(stored.axes)}) has no items to copy")
     outer = [name for name in stored.axes if name not in PICTURE]
     return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE if name in stored.axes)])
+
+
+def _announced(target: ChunkFormat[Any], plan: Plan) -> Plan:
+    """What readers see of the copy before it is complete: nothing, where a shape may name stored chunks only."""
+    if not target.announces_indices:
+        return plan
+    return plan.with_levels(empty_levels(plan.levels, plan.full.axes.index("y")))
 
 
 def _store(

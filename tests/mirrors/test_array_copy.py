@@ -215,3 +215,30 @@ def test_an_array_without_items_is_refused(
     assert run("mirror", tmp_path / "a", tmp_path / "copy", "--to", "ome-zarr") == 1
     assert "has no items to copy" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "blosc"])
+@pytest.mark.parametrize("members", [(), ("position",)])
+def test_no_shape_names_data_that_will_come(tmp_path: Path, compression: str, members: tuple[str, ...]) -> None:
+    """Whenever a piece was stored, documents of the copy name no item; at the end all of them."""
+    folder, target = Folder(tmp_path / "cells", SUMMARY), tmp_path / "copied.ome.zarr"
+    axes = (*members, "time")
+    for number, place in enumerate(np.ndindex(*(3 for _ in axes))):
+        folder.add(dict(zip(axes, map(int, place), strict=True)), image(number + 1, (40, 70), "<u2"))
+    made = mirror(folder.path, "n5")
+    shapes: list[int] = []
+
+    def look(_done: int, _total: int) -> None:
+        documents = [json.loads(path.read_text()) for path in target.rglob("zarr.json")]
+        shapes.extend(np.prod(one["shape"]) for one in documents if one["node_type"] == "array")
+        assert not any("multiscales" in one["attributes"].get("ome", {}) for one in documents)
+
+    found = chunk_format("ome-zarr")
+    settings = {"format": "ome-zarr", "compression": compression, "chunks": [1, 16, 16]}
+    copy_array(made, chunk_format("n5"), found, target, settings, budget=BUDGET, on_progress=look)
+    assert shapes
+    assert set(shapes) == {0}
+    assert facts(target)[0]["pixels"] == facts(made)[0]["pixels"]
+    image_of = target / ("2" if members else "")
+    assert "multiscales" in json.loads((image_of / "zarr.json").read_text())["attributes"]["ome"]
+    assert compare_copy(made, chunk_format("n5"), found, target, lambda _done, _total: None)[1] == 0
