@@ -64,6 +64,7 @@ def test_means_of_64_bits_do_not_run_over(dtype: str, ratios: Sequence[int]) -> 
 
 
 def test_means_of_complex_numbers() -> None:
-    plane = np.array([[1 + 2j, 3 - 2j], [0, 4j]], np.complex64)
+    # From parts: Wine 8 lacks the functions of complex numbers that Python's own would call.
+    plane = np.array([[1, 2, 3, -2], [0, 0, 0, 4]], np.float32).view(np.complex64)
     found = BlockMean().mean([plane], (2, 2), (1, 1))
-    assert (found.dtype, found.tolist()) == (np.dtype(np.complex64), [[1 + 1j]])
+    assert (found.dtype, found.view(np.float32).tolist()) == (np.dtype(np.complex64), [[1, 1]])
