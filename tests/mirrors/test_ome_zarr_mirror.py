@@ -23,6 +23,7 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.views import view as views
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
+from tests.host_system import allocated_bytes
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, halved, places_of, run_of, shuffled
 
@@ -76,6 +77,17 @@ def files_of(container: Path) -> dict[str, bytes]:
     return {
         path.relative_to(container).as_posix(): path.read_bytes() for path in container.rglob("*") if path.is_file()
     }
+
+
+def test_raw_shards_take_the_space_of_their_frames(tmp_path: Path) -> None:
+    """A shard for 64 planes, whose index is complete, has one of them so far."""
+    folder = tmp_path / "cells"
+    write_log(folder, frames_at([{"z": 0}, {"z": 63}], (256, 256)), axes=declared(["z"], {"z": 64}))
+    settings = {"format": "ome-zarr", "chunks": [1, 256, 256], "levels": 1, "compression": "none"}
+    finish(run_of(folder, settings, name="ome-zarr"))
+    (shard,) = (path for path in (tmp_path / "cells.ome.zarr" / "0" / "c").rglob("*") if path.is_file())
+    assert shard.stat().st_size > 64 * 256 * 256 * 2
+    assert allocated_bytes(shard) < 8 * 256 * 256 * 2
 
 
 @pytest.mark.slow
