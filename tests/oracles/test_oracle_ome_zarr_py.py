@@ -36,6 +36,14 @@ def read(paths: Sequence[Path], out: Path) -> list[dict[str, Any]]:
     return told
 
 
+def test_the_pins_hold_all_that_a_pinned_package_needs() -> None:
+    """pip installs nothing but the pins, so a package may lack what it loads. Two lack what talks to servers alone."""
+    done = subprocess.run([PYTHON, "-m", "pip", "check"], capture_output=True, text=True, timeout=300, check=False)
+    lacks = {line.split()[0] for line in done.stdout.splitlines() if "which is not installed" in line}
+    assert lacks <= {"webknossos", "ome-zarr"}, done.stdout
+    assert "but you have" not in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_reads_every_level_of_an_image(tmp_path: Path, variant: str) -> None:
     frames = frames_at(places_of(("time", "channel", "z"), {"time": 2, "channel": 2, "z": 3}), (37, 50))
