@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.storage.shard_note import ShardIndex
 from acqstream.storage.store import Capability, Run
 
 Encoded = Sequence[bytes | memoryview]
@@ -76,7 +77,7 @@ class ChunkLayout(ABC):
 
     @property
     def needs(self) -> Capability:
-        """The needs of the layout for its store."""
+        """The needs of the layout for its store. "append": many chunks share an object, a shard."""
         return "whole"
 
     def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
@@ -108,6 +109,22 @@ class ChunkLayout(ABC):
     def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
         """Write an encoded chunk into the object at its `key`, for a layout that needs "in_place"."""
         raise NotImplementedError(f"{type(self).__name__} puts complete objects")
+
+    def slot(self, level: int, position: Position) -> int:
+        """The slot of a chunk in the shard at its `key`, for a layout that needs "append"."""
+        raise NotImplementedError(f"{type(self).__name__} has no shards")
+
+    def shard_index(self, key: str) -> ShardIndex:
+        """The index of the shard at a key."""
+        raise NotImplementedError(f"{type(self).__name__} has no shards")
+
+    def shard_level(self, key: str) -> int | None:
+        """The level of the shard at a key; None if the key is not that of a shard."""
+        raise NotImplementedError(f"{type(self).__name__} has no shards")
+
+    def slot_position(self, key: str, slot: int) -> Position | None:
+        """The inverse of `key` and `slot`; None for a slot without a chunk in the grid."""
+        raise NotImplementedError(f"{type(self).__name__} has no shards")
 
     @abstractmethod
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:

@@ -13,6 +13,7 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_layout import ChunkLayout
+from acqstream.formats.stored_chunks import stored_chunks
 from acqstream.storage.boundary import requested_links
 from acqstream.storage.read_place import ReadPlace
 from acqstream.storage.store import Store
@@ -47,6 +48,7 @@ class LayoutReader:
         if self._level >= len(layout.plan.levels):
             raise DatasetError(f"{self.path}: level {self._level} no longer exists")
         self._layout, self.complete = layout, complete
+        self._chunks = stored_chunks(layout, self._level, self._store)
 
     @property
     def spec(self) -> ArraySpec:
@@ -58,15 +60,10 @@ class LayoutReader:
         spec = self.spec
         if not _is_inside(position, spec):
             raise IndexError(f"{self.path}: no chunk {position} in a grid of {spec.grid_shape}")
-        key = self._layout.key(self._level, position)
-        limit = self._layout.max_object_bytes(self._level)
-        data = self._store.get(key, 0, None if limit is None else limit + 1)
+        data = self._chunks.read(position)
         if data is None:
             return None
-        if limit is not None and len(data) > limit:
-            text = f"has more than {limit} bytes, which no chunk takes"
-            raise CorruptDataset(text, path=f"{self._store.url}/{key}", offset=limit)
-        chunk = self._layout.decode(self._level, position, data, f"{self._store.url}/{key}")
+        chunk = self._layout.decode(self._level, position, data, self.place(position))
         if spec.block_shape:
             # Axes of the grid of blocks, then those inside a block: each pair makes one axis of the chunk.
             ndim = len(spec.axes)
@@ -85,10 +82,7 @@ class LayoutReader:
 
     def stored_anywhere(self) -> Iterator[Position]:
         """As `stored`, with positions of chunks outside the grid."""
-        for key in self._store.keys(""):
-            found = self._layout.parse_key(key)
-            if found is not None and found[0] == self._level:
-                yield found[1]
+        yield from self._chunks.positions()
 
     def place(self, position: Position) -> str:
         """The object of a chunk, for messages."""

@@ -15,6 +15,7 @@ from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
 MAX_THREADS = 4  # of a mirror; one of them waits for the disk
@@ -37,11 +38,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """plan has the levels of the array; grids are those of their slabs; need is the memory."""
+    """plan has the levels of the array; grids are those of their slabs; need is the memory. fills_shards: one process
+    stores all chunks.
+    """
 
     plan: Plan
     grids: tuple[SlabGrid, ...]
     need: MemoryNeed
+    fills_shards: bool
 
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
@@ -77,13 +81,15 @@ def plan_spec_chunks(found: ChunkFormat[Any], options: Any, spec: ArraySpec, bud
     """Cut an array that has no chunks yet. Raises ConfigError with the numbers if the memory does not suffice."""
     chunked = found.plan(spec, options)
     grids = slab_grids(chunked.levels)
+    fills_shards = found.layout(chunked, options).needs == "append"
     need = memory_need(
         grids,
         lambda spec: found.max_encode_memory(spec, options),
         threads=budget.threads,
         budget_bytes=budget.memory_bytes,
+        shard_bytes=OPEN_SHARDS_BYTES if fills_shards else 0,
     )
-    return ChunkPlan(chunked, grids, need)
+    return ChunkPlan(chunked, grids, need, fills_shards)
 
 
 def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:

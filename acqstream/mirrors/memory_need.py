@@ -18,20 +18,27 @@ MIB = 2**20
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """slabs: how many of each level may be in memory at once; slab_bytes: of one of each level, all levels together;
-    spare_bytes: for rebuilding a slab from the frames; worker_bytes: for encoding and reducing, all threads."""
+    spare_bytes: for rebuilding a slab from the frames; worker_bytes: for encoding and reducing, all threads;
+    shard_bytes: for the indices of open shards."""
 
     slabs: int
     slab_bytes: int
     spare_bytes: int
     worker_bytes: int
+    shard_bytes: int = 0
 
     @property
     def max_bytes(self) -> int:
-        return self.slabs * self.slab_bytes + self.spare_bytes + self.worker_bytes
+        return self.slabs * self.slab_bytes + self.spare_bytes + self.worker_bytes + self.shard_bytes
 
 
 def memory_need(
-    grids: Sequence[SlabGrid], max_encode_memory: Callable[[ArraySpec], int], *, threads: int, budget_bytes: int
+    grids: Sequence[SlabGrid],
+    max_encode_memory: Callable[[ArraySpec], int],
+    *,
+    threads: int,
+    budget_bytes: int,
+    shard_bytes: int = 0,
 ) -> MemoryNeed:
     """Compute the memory of these levels with as many slabs as fit into the budget.
 
@@ -45,17 +52,18 @@ def memory_need(
         *(max_encode_memory(grid.spec) for grid in grids), _MEAN_FRAMES * 4 * plane_items if len(grids) > 1 else 0
     )
     worker_bytes = threads * worker_need
-    slabs = (budget_bytes - spare_bytes - worker_bytes) // slab_bytes
+    slabs = (budget_bytes - spare_bytes - worker_bytes - shard_bytes) // slab_bytes
     slab_count = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
     max_slabs = min(slabs, slab_count) if slab_count else slabs  # 0: an axis grows
-    need = MemoryNeed(max(MIN_SLABS, max_slabs), slab_bytes, spare_bytes, worker_bytes)
+    need = MemoryNeed(max(MIN_SLABS, max_slabs), slab_bytes, spare_bytes, worker_bytes, shard_bytes)
     if slabs < MIN_SLABS:
         min_bytes, chunk = need.max_bytes, "x".join(map(str, full.spec.chunk_shape))
         raise ConfigError(
             f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) "
             f"need at least {min_bytes / MIB:.0f} MiB: "
             f"{slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "
-            f"{spare_bytes / MIB:.0f} for rebuilding them, {worker_bytes / MIB:.0f} for {threads} threads; "
+            f"{spare_bytes / MIB:.0f} for rebuilding them, {worker_bytes / MIB:.0f} for {threads} threads"
+            f"{f', {shard_bytes / MIB:.0f} for the indices of shards' if shard_bytes else ''}; "
             f"mirror_memory_mb allows {budget_bytes / MIB:.0f}. Take smaller blocks, or allow more",
             code="no_memory",
         )

@@ -118,11 +118,11 @@ class MirrorView(RangeView):
         self._note = None
 
     def take_range(self, cursor: int, count: int) -> int | None:
-        if self._runner is None:
-            return None
-        if cursor == count:
-            return count
+        if self._runner is None or cursor == count:
+            return None if self._runner is None else count
         mirror = self._mirror or self._create(cursor)
+        if mirror.fills_shards:
+            return None  # in this process
         if self._tasks is None:
             self._tasks = begin_tasks(
                 self._runner,

@@ -43,6 +43,7 @@ class OpenMirror:
     ) -> None:
         self.plan = plan
         self.n_processes = 1
+        self.fills_shards = chunk_plan.fills_shards
         self._max_bytes = chunk_plan.need.max_bytes
         self._container = container
         warned_name = container.name if chunk_format.needs_distances(options) else ""

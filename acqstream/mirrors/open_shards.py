@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from acqstream.errors import StorageError
 from acqstream.storage.shard_file import ShardFile
 from acqstream.storage.shard_note import ShardIndex, note_key
 from acqstream.storage.store import Content, Store
@@ -15,25 +16,36 @@ from acqstream.storage.store import Content, Store
 _NOTE_ENDING = note_key("")
 
 
+OPEN_SHARDS_BYTES = 64 * 2**20
+"""Memory of a mirror for the places of chunks in shards that are open."""
+
+SLOT_BYTES = 48  # places of a chunk, and their copies while they are published
+
+
 @dataclass(slots=True)
 class _OpenShard:
     file: ShardFile
+    bytes: int
     users: int = 0
 
 
 class OpenShards:
     """Stores chunks in shards, from any thread of one process. Methods raise StorageError, CorruptDataset.
 
-    index_of gives the index of the shard at a key. most_open bounds the shards that are open and not in use; a shard
-    beyond it is published and closed, and goes on when it is opened again. One process at a time fills a shard.
+    index_of gives the index of the shard at a key. Shards that are open and not in use take at most max_bytes of
+    memory; a shard beyond it is published and closed, and goes on when it is opened again. A shard with its index at
+    the start shows its published chunks to foreign readers, any other one when it is finished. One process at a time
+    fills a shard.
     """
 
-    def __init__(self, store: Store, index_of: Callable[[str], ShardIndex], most_open: int) -> None:
+    def __init__(self, store: Store, index_of: Callable[[str], ShardIndex], max_bytes: int) -> None:
         self._store = store
         self._index_of = index_of
-        self._most_open = most_open
+        self._max_bytes = max_bytes
+        self._syncing = threading.Lock()  # one `sync` at a time: each takes the locks of all shards
         self._lock = threading.Lock()  # for opening and closing; never held while a chunk is stored
         self._open: OrderedDict[str, _OpenShard] = OrderedDict()  # the one used last at the end
+        self._open_bytes = 0
         self._unfinished: set[str] = set()
 
     def resume(self) -> None:
@@ -43,18 +55,28 @@ class OpenShards:
                 if key.endswith(_NOTE_ENDING):
                     self._unfinished.add(key.removesuffix(_NOTE_ENDING))
 
-    def store(self, key: str, slot: int, content: Content) -> None:
-        """Append a chunk to its shard; readers see it after the next `sync`."""
+    def store(self, key: str, chunks: Sequence[tuple[int, Content]]) -> None:
+        """Append chunks, by slot, to their shard in one write; readers see them after the next `sync`."""
         with self._used(key) as file:
-            file.store(slot, content)
+            file.store_together(chunks)
 
     def sync(self) -> None:
         """Publish the chunks stored before. They survive a power cut when this returns."""
-        with self._lock:
-            keys = list(self._open)
-        for key in keys:  # one that was closed meanwhile is published already
-            with self._used(key) as file:
-                file.sync()
+        with self._syncing, ExitStack() as used:
+            with self._lock:
+                keys = list(self._open)
+            # One that was closed meanwhile is published already.
+            files = [used.enter_context(self._used(key)) for key in keys]
+            steps = [file.sync_steps() for file in files]
+            for step in steps:
+                used.callback(step.close)  # after an error they hold their locks
+            while steps := [step for step in steps if _is_going_on(step)]:
+                try:
+                    self._store.sync()  # once for all shards
+                except StorageError as error:
+                    for file in files:
+                        file.fail(error)
+                    raise
 
     def finish(self, key: str) -> None:
         """Show foreign readers a shard to which no chunk comes any more; a late one is still taken."""
@@ -76,7 +98,10 @@ class OpenShards:
         with self._lock:
             shard = self._open.get(key)
             if shard is None:
-                shard = self._open[key] = _OpenShard(ShardFile(self._store, key, self._index_of(key)))
+                index = self._index_of(key)
+                file = ShardFile(self._store, key, index, visible=index.head_bytes > 0)
+                shard = self._open[key] = _OpenShard(file, index.slots * SLOT_BYTES)
+                self._open_bytes += shard.bytes
             self._unfinished.add(key)
             self._open.move_to_end(key)
             shard.users += 1
@@ -88,7 +113,12 @@ class OpenShards:
                 self._close_idle()
 
     def _close_idle(self) -> None:
-        idle = [key for key, shard in self._open.items() if not shard.users]
-        for key in idle[: max(0, len(self._open) - self._most_open)]:
+        for key in [key for key, shard in self._open.items() if not shard.users]:
+            if self._open_bytes <= self._max_bytes:
+                return
             self._open[key].file.sync()  # a shard that is opened again goes on with what was published
-            del self._open[key]
+            self._open_bytes -= self._open.pop(key).bytes
+
+
+def _is_going_on(step: Iterator[None]) -> bool:
+    return next(step, step) is None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
 from acqstream.mirrors.existing_container import existing_members, resume_layout
+from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES, OpenShards
 from acqstream.storage.store import Store, require
 
 _LISTING_DELAY = (
@@ -30,7 +31,7 @@ class Publisher:
 
     beside is the store of the folder around the container; None: listings beside the container are left out.
     Several processes may publish the same container at a time: each stores other chunks, and only one calls `grow`,
-    `set_space` and `finish`.
+    `set_space` and `finish`. One process alone fills a container with shards.
     """
 
     def __init__(self, layout: ChunkLayout, store: Store, beside: Store | None, container_name: str) -> None:
@@ -45,6 +46,7 @@ class Publisher:
         self._is_unsure = False  # documents may be older than the layout: their writer failed, or was killed
         self._listed: ArraySpec | None = None  # the full resolution in the listings
         self._is_settled = False  # the container was complete, and nothing was stored since
+        self._shards: OpenShards | None = None
 
     def begin(self) -> None:
         """Create the container, or resume the existing one.
@@ -57,6 +59,9 @@ class Publisher:
         if found is not None:
             self._layout, self._is_settled = found
             self._members = set(existing_members(self._layout, self._store))
+        if self._layout.needs == "append":
+            self._shards = OpenShards(self._store, self._layout.shard_index, OPEN_SHARDS_BYTES)
+            self._shards.resume()
         plan = self._layout.plan
         self._is_unsure = bool(self._members)
         if self._is_settled:
@@ -80,8 +85,8 @@ class Publisher:
 
     @property
     def joins_chunks(self) -> bool:
-        """True if chunks are written in place: `store_together` costs less than `store` of each."""
-        return self._layout.needs == "in_place"
+        """True if chunks share an object: `store_together` costs less than `store` of each."""
+        return self._layout.needs != "whole"
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         """As `store`; those that lie one after the other in a file become one write."""
@@ -90,7 +95,9 @@ class Publisher:
         for position, _ in chunks:
             self._ensure_member(layout.plan.member(position))
         for key, group in itertools.groupby(chunks, lambda chunk: layout.key(level, chunk[0])):
-            if layout.needs == "in_place":
+            if self._shards is not None:
+                self._shards.store(key, [(layout.slot(level, position), encoded) for position, encoded in group])
+            elif layout.needs == "in_place":
                 parts = [layout.in_place(level, position, encoded) for position, encoded in group]
                 _, head, length, tail = parts[0]
                 runs = itertools.chain.from_iterable(part[0] for part in parts)
@@ -104,7 +111,9 @@ class Publisher:
 
         Raises ConfigError for an axis that cannot grow.
         """
-        if self._layout.needs == "in_place":
+        if self._shards is not None:
+            self._shards.sync()
+        elif self._layout.needs == "in_place":
             self._store.sync()  # a shape must not survive a power cut that its chunks do not; other threads may store
         with self._lock:
             levels = list(self._layout.plan.levels)
@@ -127,6 +136,8 @@ class Publisher:
 
     def sync(self) -> None:
         """When this returns, everything that was stored before survives a power cut; listings are up to date."""
+        if self._shards is not None:
+            self._shards.sync()
         self._store.sync()
         with self._lock:
             if self._put_listings(max_behind=0):
@@ -144,6 +155,8 @@ class Publisher:
             self._announce(final, complete=self._is_settled)
         for member in self._layout.plan.members():
             self._ensure_member(member)
+        if self._shards is not None:
+            self._shards.finish_all()
         self._store.sync()
         with self._lock:
             self._announce(final, complete=True)

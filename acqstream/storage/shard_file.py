@@ -6,11 +6,12 @@ docs/decisions/030-shards.md explains the state that readers see at each step.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 
 from acqstream.errors import StorageError
+from acqstream.storage.shard_copy import copy_live, copy_whole
 from acqstream.storage.shard_note import (
     MISSING,
     Extents,
@@ -21,9 +22,6 @@ from acqstream.storage.shard_note import (
     object_key,
 )
 from acqstream.storage.store import Content, Store, require
-
-_COPIED_BYTES = 2**23
-"""Of a finished shard that gets another chunk, at a time."""
 
 
 class ShardFile:
@@ -62,11 +60,18 @@ class ShardFile:
 
     def store(self, slot: int, content: Content) -> None:
         """Append a chunk; readers see it after the next `sync`."""
+        self.store_together([(slot, content)])
+
+    def store_together(self, chunks: Sequence[tuple[int, Content]]) -> None:
+        """As `store` of each, in one write."""
         with self._lock:
             self._check()
             self._begin()
-            offset = self._store.append(self._object, content)
-            self._extents[slot] = offset, sum(map(len, content))
+            offset = self._store.append(self._object, [part for _, content in chunks for part in content])
+            for slot, content in chunks:
+                length = sum(map(len, content))
+                self._extents[slot] = offset, length
+                offset += length
             self._is_changed = True
 
     def read(self, slot: int) -> bytes | None:
@@ -91,6 +96,18 @@ class ShardFile:
         """Publish the chunks stored before. They survive a power cut when this returns."""
         with self._publishing:
             self._publish()
+
+    def sync_steps(self) -> Generator[None]:
+        """`sync` for several shards at a time: the caller syncs the store after each step, the last one too.
+
+        If that fails, the caller calls `fail` of every shard.
+        """
+        with self._publishing:
+            yield from self._publish_steps()
+
+    def fail(self, error: StorageError) -> None:
+        """Refuse everything from now on: a sync of the store failed. A second one could succeed without the data."""
+        self._error = error
 
     def compact(self) -> None:
         """Publish the shard as an object that has live chunks only. Readers of the old object may have to reopen it."""
@@ -170,33 +187,13 @@ class ShardFile:
 
         A reader that knows the finished shard's index finds the chunks of before by it, also after the next `finish`.
         """
-        target = object_key(self._key, self._generation + 1)
-        self._store.put(target, [bytes(self._index.head_bytes)])
-        end = self._store.size(self._key) or 0
-        for start in range(self._index.head_bytes, end, _COPIED_BYTES):
-            wanted = min(_COPIED_BYTES, end - start)
-            piece = self._store.get(self._key, start, wanted) or b""
-            if len(piece) != wanted:
-                error = OSError(f"{wanted} bytes at byte {start}, found {len(piece)}")
-                raise StorageError.wrap(error, f"{self._store.url}/{self._key}", "cannot copy")
-            self._store.append(target, [piece])
+        copy_whole(self._store, self._key, object_key(self._key, self._generation + 1), self._index.head_bytes)
         self._generation += 1
 
     def _copy(self) -> None:
-        """Copy the live chunks to an object of the next generation, one at a time."""
-        source, extents = self._object, self._extents.copy()
+        """Copy the live chunks to an object of the next generation."""
         target = object_key(self._key, self._generation + 1)
-        self._store.put(target, [bytes(self._index.head_bytes)])
-        order = np.argsort(extents[:, 0], kind="stable")
-        for slot in order.tolist():
-            offset, length = extents[slot].tolist()
-            if offset == MISSING:
-                break  # it sorts after every offset
-            content = self._store.get(source, offset, length)
-            if content is None or len(content) != length:
-                error = OSError(f"chunk {slot} at byte {offset} is missing")
-                raise StorageError.wrap(error, f"{self._store.url}/{source}", "cannot copy")
-            extents[slot, 0] = self._store.append(target, [content])
+        extents = copy_live(self._store, self._object, target, self._extents, self._index.head_bytes)
         self._extents, self._generation, self._is_changed, self._is_begun = extents, self._generation + 1, True, True
 
     def _show(self) -> None:
@@ -212,6 +209,10 @@ class ShardFile:
         self._force()
 
     def _publish(self) -> None:
+        for _ in self._publish_steps():
+            self._force()
+
+    def _publish_steps(self) -> Iterator[None]:
         with self._lock:
             self._check()
             if not self._is_changed or not self._is_begun:
@@ -224,24 +225,34 @@ class ShardFile:
             self._is_changed = False
         try:
             # Chunks first, without the lock: more may be stored meanwhile. Only then may anything speak of them.
-            self._force()
+            yield
             self._put_note(generation, extents)
             if self._visible:
                 with self._lock:
-                    self._write_index(extents)
-            self._force()
+                    head = self._append_tail(extents)
+                yield
+                self._write_head(head)
+            yield
         except BaseException:
             self._is_changed = True
             raise
 
     def _write_index(self, extents: Extents) -> None:
-        """Write the format's index. The tail is forced before the head, which may point to it."""
+        """Write the format's index."""
+        head = self._append_tail(extents)
+        if head:
+            self._force()
+            self._write_head(head)
+
+    def _append_tail(self, extents: Extents) -> bytes:
+        """Append the format's index. The head is written when the tail, which it may point to, is forced."""
         head, tail = self._index.encode(extents, self._store.size(self._object) or 0)
         if tail:
             self._store.append(self._object, [tail])
+        return head
+
+    def _write_head(self, head: bytes) -> None:
         if head:
-            if tail:
-                self._force()
             self._store.write(self._object, [(0, [head])], head=[], length=len(head))
 
     def _put_note(self, generation: int, extents: Extents) -> None:
@@ -252,40 +263,8 @@ class ShardFile:
         try:
             self._store.sync()
         except StorageError as error:
-            self._error = error  # a second try could succeed although the bytes are lost
+            self.fail(error)
             raise
 
     def _has_chunks(self) -> bool:
         return bool((self._extents[:, 0] != MISSING).any())
-
-
-class ShardReader:
-    """Reads the published chunks of a shard, also while another process fills it."""
-
-    def __init__(self, store: Store, key: str, index: ShardIndex) -> None:
-        self._store = store
-        self._key = key
-        self._index = index
-        self._note = find_published(store, key, index)
-
-    def refresh(self) -> None:
-        """Read again what is published."""
-        self._note = find_published(self._store, self._key, self._index)
-
-    def read(self, slot: int) -> bytes | None:
-        """The chunk as published when this reader last looked, or later; None if there is none."""
-        content = self._read(slot)
-        if content is None:
-            self.refresh()  # the object may have been finished or compacted: it has another key then
-            content = self._read(slot)
-        return content
-
-    def _read(self, slot: int) -> bytes | None:
-        if self._note is None:
-            return None
-        offset, length = self._note.extents[slot].tolist()
-        if offset == MISSING:
-            return None
-        content = self._store.get(object_key(self._key, self._note.generation), offset, length)
-        # A shorter one: the object has this key again, and is being copied.
-        return content if content is not None and len(content) == length else None

@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PURE = ("layout", "documents", "codec")
 FORMATS = sorted(path.parent for path in (ROOT / "acqstream" / "formats").glob("*/documents.py"))
 MODULES = {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "mmap"}
-STORES = {"acqstream.storage.store", "acqstream.storage.json_file"}  # a protocol, and parsing of JSON texts
+# A protocol, parsing of JSON texts, and the places of chunks in an object of a store.
+STORES = {"acqstream.storage.store", "acqstream.storage.json_file", "acqstream.storage.shard_note"}
+SHARDS = {"acqstream.storage.shard_reader"}  # they see a store alone
 CALLS = {
     "exists",
     "iterdir",
@@ -29,7 +31,7 @@ READERS = {  # modules of formats that may name a path, and why; the package of 
     "check_report": "reports files of the log's format, too, which are paths",
     "registry": "takes the path of a user, and hands it to the log's format",
 }
-PLACES = STORES | {"acqstream.storage.read_place", "acqstream.storage.boundary", "acqstream.storage.read_file"}
+PLACES = STORES | SHARDS | {"acqstream.storage.read_place", "acqstream.storage.boundary", "acqstream.storage.read_file"}
 LOG_FORMAT = "ndtiff"  # written by the daemon and read live by descriptors kept open: docs/decisions/035
 EDGES = {  # modules of mirrors that may name a path, and why
     "array_copy": "opens the source of a copy and its container, which a user names",
