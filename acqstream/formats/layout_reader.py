@@ -13,7 +13,7 @@ from acqstream.errors import CorruptDataset, DatasetError, UnsupportedFeature
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.chunk_layout import ChunkLayout
-from acqstream.formats.stored_chunks import stored_chunks
+from acqstream.formats.stored_chunks import Damage, stored_chunks
 from acqstream.storage.boundary import requested_links
 from acqstream.storage.read_place import ReadPlace
 from acqstream.storage.store import Store
@@ -75,14 +75,14 @@ class LayoutReader:
         return np.ascontiguousarray(chunk[crop])
 
     def stored(self) -> Iterator[Position]:
-        """See ChunkArrayReader."""
-        for position in self.stored_anywhere():
+        """See ChunkArrayReader. Raises CorruptDataset for a damaged index of a shard."""
+        for position in self.stored_anywhere(_raised):
             if _is_inside(position, self.spec):
                 yield position
 
-    def stored_anywhere(self) -> Iterator[Position]:
-        """As `stored`, with positions of chunks outside the grid."""
-        yield from self._chunks.positions()
+    def stored_anywhere(self, on_damage: Damage) -> Iterator[Position]:
+        """As `stored`, with positions of chunks outside the grid; on_damage gets what is wrong with an index."""
+        yield from self._chunks.positions(on_damage)
 
     def place(self, position: Position) -> str:
         """The object of a chunk, for messages."""
@@ -111,7 +111,7 @@ def check_container(path: ReadPlace, read_layout: ReadLayout, report: CheckRepor
     for reader in readers:
         arrays += 1
         count = 0
-        for position in reader.stored_anywhere():
+        for position in reader.stored_anywhere(report.add_error):
             report.on_progress("reading chunks", payload_bytes, 0)
             if not _is_inside(position, reader.spec):
                 report.add_note(f"{reader.place(position)} lies outside the array")
@@ -133,6 +133,10 @@ def check_container(path: ReadPlace, read_layout: ReadLayout, report: CheckRepor
 
 def _reader(path: ReadPlace, level: int, read_layout: ReadLayout, follows_links: bool) -> LayoutReader:
     return LayoutReader(path, level, read_layout, follows_links=follows_links)
+
+
+def _raised(error: CorruptDataset) -> None:
+    raise error
 
 
 def _is_inside(position: Position, spec: ArraySpec) -> bool:

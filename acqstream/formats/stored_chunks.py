@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
@@ -17,14 +17,17 @@ from acqstream.storage.store import Store
 _MAX_OPEN_SLOTS = 2**20  # of shards whose index is kept: 16 MiB
 
 
+Damage = Callable[[CorruptDataset], None]
+
+
 class StoredChunks(Protocol):
     """Encoded chunks of one level; from any thread. Methods raise StorageError, CorruptDataset."""
 
     def read(self, position: Position) -> bytes | None:
         """A chunk as stored; None if there is none. That is never remembered."""
 
-    def positions(self) -> Iterator[Position]:
-        """Positions of all stored chunks, also of those outside the grid."""
+    def positions(self, on_damage: Damage) -> Iterator[Position]:
+        """All stored chunks, also those outside the grid; on_damage gets what is wrong with an index."""
 
 
 def stored_chunks(layout: ChunkLayout, level: int, store: Store) -> StoredChunks:
@@ -48,8 +51,9 @@ class ObjectChunks:
             _check_length(data, limit, f"{self._store.url}/{key}")
         return data
 
-    def positions(self) -> Iterator[Position]:
+    def positions(self, on_damage: Damage) -> Iterator[Position]:
         """See StoredChunks."""
+        del on_damage
         for key in self._store.keys(""):
             found = self._layout.parse_key(key)
             if found is not None and found[0] == self._level:
@@ -75,15 +79,19 @@ class ShardChunks:
             _check_length(data, limit, f"{self._store.url}/{key}")
         return data
 
-    def positions(self) -> Iterator[Position]:
+    def positions(self, on_damage: Damage) -> Iterator[Position]:
         """See StoredChunks."""
         ending = note_key("")
         for key in {key.removesuffix(ending) for key in self._store.keys("")}:
-            if self._layout.shard_level(key) == self._level:
-                for slot in self._reader(key).stored():
-                    position = self._layout.slot_position(key, slot)
-                    if position is not None:
-                        yield position
+            if self._layout.shard_level(key) != self._level:
+                continue
+            try:
+                slots = list(self._reader(key).stored())
+            except CorruptDataset as error:
+                on_damage(error)
+                continue
+            positions = (self._layout.slot_position(key, slot) for slot in slots)
+            yield from (position for position in positions if position is not None)
 
     def _reader(self, key: str) -> ShardReader:
         with self._lock:

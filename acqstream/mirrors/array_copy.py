@@ -88,7 +88,8 @@ def copy_array(
             chunk_plan = plan_spec_chunks(target, options, array_of_copy(reader.spec), own)
             write_note(LocalDisk(), folder, note)
             planes = ArrayPlanes(reader, chunk_plan.plan.full, int(budget.memory_bytes * _SOURCE_SHARE))
-            writer = open_publisher(target, container, _announced(target, chunk_plan.plan), options, LocalDisk())
+            announced = _announced(target, chunk_plan.plan)
+            writer = open_publisher(target, container, chunk_plan.plan, options, LocalDisk(), announced=announced)
             stored = _store(writer, target, chunk_plan, planes, n_threads=own.threads, on_progress=on_progress)
             unknown = chunk_plan.plan.full.unknown_distances if target.needs_distances(options) else ()
             return CopiedArray(container, chunk_plan.plan.levels, stored, _warning(container, unknown))
@@ -124,11 +125,9 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
     return stored.ordered([*stored_axis_order(outer), *(name for name in PICTURE if name in stored.axes)])
 
 
-def _announced(target: ChunkFormat[Any], plan: Plan) -> Plan:
+def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:
     """What readers see of the copy before it is complete: nothing, where a shape may name stored chunks only."""
-    if not target.announces_indices:
-        return plan
-    return plan.with_levels(empty_levels(plan.levels, plan.full.axes.index("y")))
+    return empty_levels(plan.levels, plan.full.axes.index("y")) if target.announces_indices else plan.levels
 
 
 def _store(

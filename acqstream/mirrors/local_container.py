@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.watermark_layout import WatermarkLayout
@@ -15,13 +17,22 @@ from acqstream.storage.local_store import LocalStore
 
 
 def open_publisher(
-    found: ChunkFormat[Any], container: Path, plan: Plan, options: Any, disk: Disk, *, announces: bool = True
+    found: ChunkFormat[Any],
+    container: Path,
+    plan: Plan,
+    options: Any,
+    disk: Disk,
+    *,
+    announced: Sequence[ArraySpec] = (),
+    announces: bool = True,
 ) -> ChunkWriter:
     """Create or resume a container. plan is that of the format; announces is False for one of several processes.
 
+    announced are the levels that a new container states; empty: those of the plan.
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
     layout, store = found.layout(plan, options), LocalStore(container, disk)
+    layout = layout.with_levels(announced) if announced else layout
     publisher: Publisher | WatermarkPublisher
     if isinstance(layout, WatermarkLayout):
         publisher = WatermarkPublisher(layout, store, container.name, announces=announces)

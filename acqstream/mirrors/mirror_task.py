@@ -113,8 +113,16 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     spaced = MirrorSpace(reader, frames.places).look(chunk_plan.plan.levels)
     levels = tuple(replace(level, shown_axes=job.shown_axes, axis_values=job.axis_values) for level in spaced)
     axis = growing_axis(chunk_plan.grids[0]) if found.announces_indices else None
-    plan = chunk_plan.plan.with_levels(levels if axis is None else empty_levels(levels, axis))
-    writer = open_publisher(found, Path(job.container), plan, options, OwnNamesDisk(), announces=False)
+    announced = levels if axis is None else empty_levels(levels, axis)
+    writer = open_publisher(
+        found,
+        Path(job.container),
+        chunk_plan.plan.with_levels(levels),
+        options,
+        OwnNamesDisk(),
+        announced=announced,
+        announces=False,
+    )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
         assembly = Assembly(

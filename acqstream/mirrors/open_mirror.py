@@ -53,8 +53,8 @@ class OpenMirror:
         self.levels = self.space.look(chunk_plan.plan.levels)
         axis = growing_axis(chunk_plan.grids[0]) if chunk_format.announces_indices else None
         announced = self.levels if axis is None else empty_levels(self.levels, axis)
-        levels = chunk_plan.plan.with_levels(announced)
-        self._writer = open_publisher(chunk_format, container, levels, options, source.disk)
+        spaced = chunk_plan.plan.with_levels(self.levels)
+        self._writer = open_publisher(chunk_format, container, spaced, options, source.disk, announced=announced)
         self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
         sizes = [] if axis is None else [shape[axis] for shape in self._announced]
         self._synced_chunks = 0

@@ -47,6 +47,7 @@ CASES = {
     "npy": Case({"depth": 4}),
     "ome-zarr": Case({"chunks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
     "precomputed": Case({"chunks": [4, 16, 16], "levels": 2}),
+    "precomputed shards": Case({"chunks": [4, 16, 16], "levels": 2, "shards": {"data_encoding": "gzip"}}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
 
@@ -56,6 +57,7 @@ class Made:
     """A container under construction: the array in the order of the levels' axes, and who writes it."""
 
     format: ChunkFormat[Any]
+    case: Case
     folder: Path
     options: Any
     plan: Plan
@@ -105,10 +107,10 @@ def _plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.foreign_formats.cache_clear()
 
 
-@pytest.fixture(params=[*map(chunk_format, CHUNK_FORMATS), NPY], ids=lambda entry: entry.name)
+@pytest.fixture(params=CASES)
 def made(request, tmp_path) -> Made:
-    found: ChunkFormat[Any] = request.param
-    case = CASES[found.name]
+    case, name = CASES[request.param], request.param.partition(" ")[0]
+    found = NPY if name == NPY.name else chunk_format(name)
     array = np.random.default_rng(7).integers(1, 60_000, case.shape).astype("uint16")
     units = tuple("um" if axis in ("z", "y", "x") else "" for axis in case.axes)
     spec = ArraySpec(axes=case.axes, shape=case.shape, dtype=array.dtype, units=units)
@@ -117,7 +119,11 @@ def made(request, tmp_path) -> Made:
     folder = tmp_path / f"cells{found.suffix}"
     order = [case.axes.index(name) for name in plan.full.axes if name in case.axes]
     moved = array.transpose(order).reshape(plan.full.shape)
-    return Made(found, folder, options, plan, moved, open_publisher(found, folder, plan, options, UnforcedDisk()))
+    return Made(found, case, folder, options, plan, moved, open_publisher(found, folder, plan, options, UnforcedDisk()))
+
+
+def test_every_format_has_a_case() -> None:
+    assert {name.partition(" ")[0] for name in CASES} == {*CHUNK_FORMATS, NPY.name}
 
 
 def test_levels_cover_the_array(made: Made) -> None:
@@ -169,7 +175,7 @@ def test_every_step_may_be_done_again(made: Made) -> None:
 
 def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
     grid = made.levels[0].grid_shape
-    outer = made.levels[0].axes.index("y") if CASES[made.format.name].rows else len(grid)
+    outer = made.levels[0].axes.index("y") if made.case.rows else len(grid)
     last = tuple(size - 1 for size in grid)
     missing = [position for position in np.ndindex(*grid) if position[:outer] == last[:outer]]
     for position in np.ndindex(*grid):
@@ -191,7 +197,7 @@ def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
 
 
 def test_an_array_that_grows_is_read_as_far_as_it_was_announced(made: Made, tmp_path: Path) -> None:
-    case = CASES[made.format.name]
+    case = made.case
     assert made.format.grows == bool(case.growing)
     if not case.growing:
         pytest.skip("the format needs to know the shape beforehand")

@@ -33,6 +33,7 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "ome-zarr unsharded": {"format": "ome-zarr", "levels": 2, "chunks": [4, 16, 16], "shards": False},
     "precomputed": {"format": "precomputed", "levels": 2, "chunks": [1, 16, 16]},
     "precomputed deep": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16]},
+    "precomputed shards": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16], "shards": True},
     "wkw": {"format": "wkw", "levels": 2, "cube": 32},
 }
 

@@ -141,6 +141,60 @@ def test_a_volume_that_grows_is_right_at_every_moment(tmp_path, declared):
     assert files == {"0-4", "4-8", "8-11" if declared else "8-12"}  # none was left under another name
 
 
+@pytest.mark.parametrize("name", HASHES)
+@pytest.mark.parametrize("index", ["raw", "gzip"])
+@pytest.mark.parametrize("data", ["raw", "gzip"])
+@pytest.mark.parametrize(
+    "bits", [{}, {"preshift_bits": 2}, {"preshift_bits": 1, "minishard_bits": 3, "shard_bits": 30}]
+)
+def test_they_read_our_shards(tmp_path, name, index, data, bits):
+    for number, (shape, chunks) in enumerate(
+        [((9, 70, 41), [4, 16, 8]), ((1, 40, 40), [1, 8, 8]), ((20, 9, 9), [1, 9, 9])]
+    ):
+        array, folder = samples(shape, "uint16"), tmp_path / str(number)
+        shards = {"hash": name, "minishard_index_encoding": index, "data_encoding": data, **bits}
+        written = write_container(folder, array, ("z", "y", "x"), chunks=chunks, levels=2, shards=shards)
+        for scale, expected in enumerate(written):
+            found = read_theirs(folder, scale)[0]
+            assert np.array_equal(found[: len(expected)], expected)
+            assert found.shape[1:] == expected.shape[1:]
+            assert not found[len(expected) :].any()
+        with acqstream.open(folder) as ds:
+            assert np.array_equal(ds.levels[0].read(), array)
+        report = CheckReport()
+        check(place_of(folder), report)
+        assert not report.problems
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(*[st.integers(1, 20)] * 3),
+    chunk=st.tuples(*[st.integers(1, 6)] * 3),
+    preshift=st.none() | st.integers(0, 5),
+    minishard=st.none() | st.integers(0, 3),
+    name=st.sampled_from(HASHES),
+    declared=st.booleans(),
+)
+def test_they_read_shards_that_grew(shape, chunk, preshift, minishard, name, declared):
+    array = np.arange(1, 1 + math.prod(shape), dtype=np.uint16).reshape(shape)
+    bits = {"preshift_bits": preshift, "minishard_bits": minishard}
+    shards = {"hash": name, **{key: value for key, value in bits.items() if value is not None}}
+    size = shape[0] if declared or name == HASHES[1] else 0
+    spec = ArraySpec(axes=("z", "y", "x"), shape=(size, *shape[1:]), dtype=array.dtype)
+    with tempfile.TemporaryDirectory(prefix="acqstream-precomputed-") as folder:
+        writer, plan = create(Path(folder), spec, chunks=[*chunk], levels=1, shards=shards)
+        level = plan.full.chunk_shape[0]
+        for stop in range(level, shape[0] + level, level):
+            known = array[: min(stop, shape[0])]
+            store_level(writer, 0, replace(plan.full, shape=known.shape), known)
+            writer.grow(0, (max(len(known), size), *shape[1:]))
+            assert np.array_equal(read_theirs(Path(folder))[0][: len(known)], known)
+        writer.finish([replace(plan.full, shape=shape)])
+        found = read_theirs(Path(folder))[0]
+        assert np.array_equal(found[: shape[0]], array)
+        assert not found[shape[0] :].any()
+
+
 def check_ours(folder: Path, array: NDArray[Any]) -> None:
     with acqstream.open(folder) as ds:
         expected = array if array.shape[0] > 1 else array[0]

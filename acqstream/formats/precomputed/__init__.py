@@ -1,15 +1,16 @@
 """Neuroglancer precomputed volumes. Source: the public volume format, with its sharded format.
 
 Read: volumes with a file for each chunk, plain or gzip, or in shards; raw, png, jpeg and compressed segmentation; all
-data types. Written: a file for each chunk; raw, png or compressed segmentation.
-Publish point: `info` of each volume, then the shapes in `acqstream-volume.json`.
+data types. Written: a file for each chunk, or shards; raw, png or compressed segmentation.
+Publish point: `info` of each volume, then the shapes in `acqstream-volume.json`: all that these name is stored.
 """
 
 from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.precomputed.check import check
-from acqstream.formats.precomputed.layout import create_layout, max_encode_memory, plan
+from acqstream.formats.precomputed.layout import plan
+from acqstream.formats.precomputed.layout_choice import create_layout, max_encode_memory
 from acqstream.formats.precomputed.opening import detect, folder_of, open_readers
 from acqstream.formats.precomputed.options import PrecomputedOptions, parse_options
 
@@ -28,4 +29,5 @@ FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     max_encode_memory=max_encode_memory,
     check=check,
     needs_distances=lambda _options: True,  # info
+    announces_indices=True,
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.precomputed.info import Scale, Three, VolumeInfo
 from acqstream.formats.precomputed.members import COMPONENT, member_count
 from acqstream.formats.precomputed.options import Encoding
+from acqstream.formats.precomputed.shard_slots import ShardSlots
 
 NM_PER_UNIT = {"nm": 1.0, "um": 1e3, "µm": 1e3, "μm": 1e3, "mm": 1e6, "cm": 1e7, "m": 1e9, "angstrom": 0.1}
 NM_PER_UNIT |= {"nanometer": 1.0, "micrometer": 1e3, "micron": 1e3, "millimeter": 1e6, "meter": 1e9}
@@ -35,14 +37,20 @@ def announced_depth(size: int, step: int, depth: int) -> int:
     return min(full, depth) if size <= depth else full
 
 
-def volume_info(levels: Sequence[ArraySpec], encoding: Encoding, depth: int) -> VolumeInfo | None:
-    """The volume of each member; None while the full resolution has no items: no reader accepts a size of 0."""
+def volume_info(
+    levels: Sequence[ArraySpec], encoding: Encoding, depth: int, shards: Sequence[ShardSlots] = ()
+) -> VolumeInfo | None:
+    """The volume of each member; None while the full resolution has no items: no reader accepts a size of 0.
+
+    shards are those of each level; empty: a file for each chunk.
+    """
     full = levels[0]
     scales = []
     for number, level in enumerate(levels):
         if 0 in level.shape[member_count(level.axes) :]:
             break
-        scales.append(_scale(number, level, encoding, depth))
+        scale = _scale(number, level, encoding, depth)
+        scales.append(_in_shards(scale, shards[number], depth) if shards else scale)
     if not scales:
         return None
     channels = full.shape[-4] if full.axes[-4:-3] == (COMPONENT,) else 1
@@ -62,6 +70,13 @@ def _scale(number: int, level: ArraySpec, encoding: Encoding, depth: int) -> Sca
         encoding=encoding,
         block=_reversed(block_of(level)),
     )
+
+
+def _in_shards(scale: Scale, shards: ShardSlots, depth: int) -> Scale:
+    """The same scale; as deep as readers need it to find the ids of its chunks."""
+    x, y, z = scale.size
+    least = shards.min_depth * scale.chunk[2]
+    return replace(scale, size=(x, y, max(z, min(least, depth or least))), sharding=shards.sharding)
 
 
 def _resolution(level: ArraySpec) -> tuple[float, float, float]:

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from acqstream.errors import CorruptDataset
-from acqstream.formats.precomputed.sharding import Sharding, parse_sharding
+from acqstream.formats.precomputed.sharding import Sharding, encode_sharding, parse_sharding
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
 
@@ -94,7 +94,7 @@ def is_info(content: bytes) -> bool:
 
 
 def encode_info(info: VolumeInfo) -> bytes:
-    """The content of the file, for scales without sharding."""
+    """The content of the file."""
     value = {
         "@type": VOLUME_TYPE,
         "type": info.kind,
@@ -109,6 +109,7 @@ def encode_info(info: VolumeInfo) -> bytes:
                 "chunk_sizes": [scale.chunk],
                 "encoding": scale.encoding,
                 **({"compressed_segmentation_block_size": scale.block} if scale.encoding == _CSEG else {}),
+                **({} if scale.sharding is None else {"sharding": encode_sharding(scale.sharding)}),
             }
             for scale in info.scales
         ],

@@ -37,6 +37,7 @@ from acqstream.formats.precomputed.members import (
 )
 from acqstream.formats.precomputed.notes import NOTE_NAME, ContainerNote, encode_note, is_note, parse_note
 from acqstream.formats.precomputed.options import MAX_LEVELS, Encoding, PrecomputedOptions
+from acqstream.formats.precomputed.shard_slots import ShardSlots
 
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 _SPARE_BYTES = 65536
@@ -45,11 +46,12 @@ _VOXEL_MEMORY = 160  # bytes that encoding a voxel as compressed segmentation ta
 
 @dataclass(frozen=True)
 class PrecomputedLayout(ChunkLayout):
-    """`create_layout` makes that of a new container. encoding, depth and is_single are as in ContainerNote."""
+    """`create_layout` makes that of a new container. encoding, depth, is_single and shards are as in ContainerNote."""
 
     encoding: Encoding
     depth: int
     is_single: bool
+    shards: tuple[ShardSlots, ...] = ()
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout."""
@@ -122,7 +124,7 @@ class PrecomputedLayout(ChunkLayout):
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        note = ContainerNote(self.plan.levels, self.encoding, self.depth, self.is_single, complete)
+        note = ContainerNote(self.plan.levels, self.encoding, self.depth, self.is_single, complete, self.shards)
         return {NOTE_NAME: encode_note(note)}
 
     def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
@@ -132,9 +134,10 @@ class PrecomputedLayout(ChunkLayout):
             raise DatasetExists(f"{where} exists and is not a container of precomputed volumes of acqstream")
         found = parse_note(content, f"{where}/{NOTE_NAME}")
         ours, theirs = (_kind(one, self._leading) for one in (self.plan.levels, found.levels))
-        if (ours, self.encoding) != (theirs, found.encoding):
-            text = f"{found.encoding} chunks of {theirs}"
-            raise DatasetExists(f"{where} exists with {text}; expected {self.encoding} chunks of {ours}")
+        if (ours, self.encoding, self.shards) != (theirs, found.encoding, found.shards):
+            text = f"{found.encoding} chunks of {theirs} {_told(found.shards)}"
+            expected = f"{self.encoding} chunks of {ours} {_told(self.shards)}"
+            raise DatasetExists(f"{where} exists with {text}; expected {expected}")
         shapes = [level.shape for level in found.levels]
         if not found.complete:
             own = [level.shape for level in self.plan.levels]
@@ -171,20 +174,7 @@ class PrecomputedLayout(ChunkLayout):
         return math.prod(spec.chunk_shape[:-3]), depth, height, width
 
 
-def create_layout(plan: Plan, options: PrecomputedOptions) -> PrecomputedLayout:
-    """The layout of a new container; plan is that of `plan`."""
-    full = plan.full
-    return PrecomputedLayout(plan, options.encoding, full.shape[-3], is_single(full.axes, full.shape))
-
-
-def noted_layout(note: ContainerNote) -> PrecomputedLayout:
-    """The layout of an existing container."""
-    axes = note.levels[0].axes
-    plan = Plan(levels=note.levels, member_axes=axes[: member_count(axes)])
-    return PrecomputedLayout(plan, note.encoding, note.depth, note.is_single)
-
-
-def max_encode_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
+def encoding_memory(spec: ArraySpec, options: PrecomputedOptions) -> int:
     """Bytes that encoding a chunk takes at most: its part inside the scale, and what the encoding needs."""
     if options.encoding == "compressed_segmentation":
         return _VOXEL_MEMORY * math.prod(spec.chunk_shape) + _SPARE_BYTES
@@ -244,6 +234,10 @@ def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
             f"precomputed: compressed_segmentation takes uint32 or uint64 in chunks of at most {most} voxels, "
             f"not {name} in chunks of {chunk}"
         )
+
+
+def _told(shards: Sequence[ShardSlots]) -> str:
+    return f"in shards of {[one.sharding for one in shards]}" if shards else "in files of their own"
 
 
 def _kind(levels: Sequence[ArraySpec], leading: int) -> list[object]:

@@ -5,6 +5,7 @@ It lies at the top of the container. Other software ignores it. Everything insid
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -19,12 +20,14 @@ from acqstream.formats.place_note import read_places
 from acqstream.formats.precomputed.info import DTYPES, MAX_CHUNK_BYTES, WRITTEN_DTYPES
 from acqstream.formats.precomputed.members import COMPONENT, MAX_MEMBERS, member_count, member_total, stored_axes
 from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encoding
+from acqstream.formats.precomputed.shard_slots import MAX_SLOTS, MAX_Z_BITS, ShardSlots
+from acqstream.formats.precomputed.sharding import encode_sharding, parse_sharding
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
 
 NOTE_NAME = "acqstream-volume.json"
 NOTE_FORMAT = "acqstream-precomputed"
-_VERSION = 1
+_VERSION, _SHARDED_VERSION = 1, 2
 _MAX_AXES = 32
 _MAX_EXTENT = 2**62
 
@@ -32,7 +35,8 @@ _MAX_EXTENT = 2**62
 @dataclass(frozen=True, slots=True)
 class ContainerNote:
     """levels: the finest first, with their chunks. depth: the size along z, or time in its place, at which the last
-    chunks are cut; 0: none is cut. is_single: the container is one volume. complete: nothing more will come.
+    chunks are cut; 0: none is cut. is_single: the container is one volume. complete: nothing more will come. shards:
+    those of each level; empty: a file for each chunk.
     """
 
     levels: tuple[ArraySpec, ...]
@@ -40,6 +44,7 @@ class ContainerNote:
     depth: int
     is_single: bool
     complete: bool
+    shards: tuple[ShardSlots, ...] = ()
 
 
 def encode_note(note: ContainerNote) -> bytes:
@@ -48,7 +53,7 @@ def encode_note(note: ContainerNote) -> bytes:
     has_places = bool(first.stage_axes or first.places)
     value = {
         "format": NOTE_FORMAT,
-        "version": _VERSION,
+        "version": _SHARDED_VERSION if note.shards else _VERSION,
         "complete": note.complete,
         "axes": [*first.axes],
         "dtype": first.dtype.name,
@@ -68,8 +73,9 @@ def encode_note(note: ContainerNote) -> bytes:
                 "factors": [*level.factors],
                 "scale": [*level.scale],
                 "translation": [*level.translation],
+                **({"sharding": encode_sharding(shards.sharding), "max_cells_z": shards.cells[2]} if shards else {}),
             }
-            for level in note.levels
+            for level, shards in itertools.zip_longest(note.levels, note.shards)
         ],
     }
     return json.dumps(value, indent=1, ensure_ascii=False, default=_plain).encode()
@@ -83,8 +89,9 @@ def is_note(content: bytes) -> bool:
 def parse_note(content: bytes, path: str) -> ContainerNote:
     """The note in the file `path`. Raises CorruptDataset with the field and what was expected."""
     fields = parse_fields(content, path, max_integer=_MAX_EXTENT)
-    if (fields.text("format"), fields.integer("version")) != (NOTE_FORMAT, _VERSION):
-        raise fields.wrong("version", f"{_VERSION}, and format {NOTE_FORMAT}")
+    version = fields.integer("version")
+    if fields.text("format") != NOTE_FORMAT or version not in (_VERSION, _SHARDED_VERSION):
+        raise fields.wrong("version", f"{_VERSION} or {_SHARDED_VERSION}, and format {NOTE_FORMAT}")
     axes = fields.texts("axes")
     if not 3 <= len(axes) <= _MAX_AXES or len(set(axes)) < len(axes) or stored_axes(axes) != axes:
         raise fields.wrong("axes", "those of a container: members, maybe c, z or time, y, x")
@@ -113,7 +120,19 @@ def parse_note(content: bytes, path: str) -> ContainerNote:
         fields.integer("depth"),
         fields.flag("single"),
         fields.flag("complete"),
+        tuple(map(_shards, fields.children("levels"), levels, itertools.repeat(path)))
+        if version == _SHARDED_VERSION
+        else (),
     )
+
+
+def _shards(level: Fields, spec: ArraySpec, path: str) -> ShardSlots:
+    sharding = parse_sharding(level.child("sharding"), path)
+    y, x = (-(-size // step) for size, step in zip(spec.shape[-2:], spec.chunk_shape[-2:], strict=True))
+    shards = ShardSlots(sharding, (x, y, level.integer("max_cells_z", minimum=1, maximum=2**MAX_Z_BITS)))
+    if not shards.is_bounded:
+        raise level.wrong("sharding", f"shards of at most {MAX_SLOTS} chunks")
+    return shards
 
 
 def _level(level: Fields, common: ArraySpec) -> ArraySpec:

@@ -8,7 +8,8 @@ from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.layout_reader import open_readers as open_by_layout
 from acqstream.formats.precomputed.info import INFO_NAME, is_info
-from acqstream.formats.precomputed.layout import PrecomputedLayout, noted_layout
+from acqstream.formats.precomputed.layout import PrecomputedLayout
+from acqstream.formats.precomputed.layout_choice import noted_layout
 from acqstream.formats.precomputed.notes import NOTE_NAME, is_note, parse_note
 from acqstream.formats.precomputed.volume import open_volume
 from acqstream.storage.json_file import MAX_FILE_BYTES

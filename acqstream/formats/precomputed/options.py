@@ -5,26 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from acqstream.errors import ConfigError
+from acqstream.formats.precomputed.sharding import Hash, Packing
 
 Encoding = Literal["raw", "png", "compressed_segmentation"]
 
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+HASHES: tuple[Hash, ...] = get_args(Hash)
+PACKINGS: tuple[Packing, ...] = get_args(Packing)
 MAX_LEVELS = 16
 DEFAULT_CHUNKS = (1, 512, 512)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOptions:
+    """Parameters of shards, as in `Sharding`; None: chosen for each scale."""
+
+    preshift_bits: int | None = None
+    minishard_bits: int | None = None
+    shard_bits: int | None = None
+    hash: Hash = "identity"
+    minishard_index_encoding: Packing = "gzip"
+    data_encoding: Packing = "raw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrecomputedOptions:
     """chunks: extents (z, y, x) of a chunk. levels: how many resolution levels; None: until a plane fits into
-    512 x 512, and one only for compressed segmentation.
+    512 x 512, and one only for compressed segmentation. shards: None: a file for each chunk.
     """
 
     encoding: Encoding = "raw"
     chunks: tuple[int, int, int] = DEFAULT_CHUNKS
     levels: int | None = None
+    shards: ShardOptions | None = None
 
 
 def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
@@ -32,7 +48,7 @@ def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
 
     Raises ConfigError naming the option and what was expected.
     """
-    known = ("encoding", "chunks", "levels")
+    known = ("encoding", "chunks", "levels", "shards")
     for name in given:
         if name not in known:
             raise ConfigError(f"precomputed has no option {name!r}, only {', '.join(known)}")
@@ -43,6 +59,7 @@ def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
         encoding=encoding,
         chunks=_chunks(given.get("chunks", "auto")),
         levels=_levels(given.get("levels", "auto")),
+        shards=_shards(given.get("shards", False)),
     )
 
 
@@ -62,6 +79,30 @@ def _levels(given: object) -> int | None:
     if isinstance(given, int) and _is_count(given) and given <= MAX_LEVELS:
         return given
     raise ConfigError(f'precomputed levels are {given!r:.80}, expected "auto" or 1 to {MAX_LEVELS}')
+
+
+def _shards(given: object) -> ShardOptions | None:
+    if isinstance(given, bool):
+        return ShardOptions() if given else None
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"precomputed shards are {given!r:.80}, expected true, false or their parameters")
+    choices: dict[str, tuple[str, ...]] = {
+        "hash": HASHES,
+        "minishard_index_encoding": PACKINGS,
+        "data_encoding": PACKINGS,
+    }
+    most = {"preshift_bits": 63, "minishard_bits": 32, "shard_bits": 64}
+    for name, value in given.items():
+        if name in choices:
+            if value not in choices[name]:
+                text = f"precomputed shards: {name} is {value!r:.80}, expected one of {', '.join(choices[name])}"
+                raise ConfigError(text)
+        elif name not in most:
+            raise ConfigError(f"precomputed shards have no {name!r:.80}, only {', '.join((*most, *choices))}")
+        elif not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most[name]:
+            raise ConfigError(f"precomputed shards: {name} is {value!r:.80}, expected 0 to {most[name]}")
+    known: dict[str, Any] = dict(given)
+    return ShardOptions(**known)
 
 
 def _is_count(value: object) -> bool:

@@ -8,25 +8,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from acqstream.codecs import gzip
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_name
 from acqstream.formats.precomputed.info import Scale, Three
-from acqstream.formats.precomputed.sharding import (
-    ENTRY_BYTES,
-    MAX_INDEX_BYTES,
-    MinishardIndex,
-    Sharding,
-    cell_of,
-    chunk_id,
-    parse_entries,
-    parse_entry,
-    parse_minishard_index,
-)
+from acqstream.formats.precomputed.minishards import MinishardReader, unpacked
+from acqstream.formats.precomputed.sharding import MinishardIndex, Sharding, cell_of, chunk_id
 from acqstream.storage.store import Store
 
 _GZIP, _BROTLI = ".gz", ".br"
-_AT_ONCE = 65536  # entries of a shard index, which may have 2^32, and ids of a minishard index
+_AT_ONCE = 65536  # ids of a minishard index
 _SPARE_BYTES = 65536  # what gzip may add
 
 Damage = Callable[[CorruptDataset], None]
@@ -69,7 +59,7 @@ class ChunkFiles:
         packed = self._read(key + _GZIP, max_bytes + _SPARE_BYTES)
         if packed is not None:
             where = f"{self.store.url}/{key}{_GZIP}"
-            return Content(_unpacked(packed, max_bytes, where, 0), where)
+            return Content(unpacked(packed, max_bytes, where, 0), where)
         if self.store.size(key + _BROTLI) is not None:
             raise UnsupportedFeature(f"{self.store.url}/{key}{_BROTLI}: brotli is not read; gzip and plain files are")
         return None
@@ -135,12 +125,7 @@ class ShardFiles:
         shard, minishard = self.sharding.place(chunk)
         key = self.folder + self.sharding.shard_name(shard)
         where = f"{self.store.url}/{key}"
-        entry = self.store.get(key, minishard * ENTRY_BYTES, ENTRY_BYTES)
-        if entry is None:
-            return None
-        if len(entry) < ENTRY_BYTES:
-            raise self._short_index(where)
-        index = self._index(key, *parse_entry(entry))
+        index = self._minishards.find(key, minishard)
         found = None if index is None else index.find(chunk, where)
         return None if found is None else Content(self._payload(key, *found, max_bytes), where)
 
@@ -151,7 +136,7 @@ class ShardFiles:
             if shard is None:
                 continue
             try:
-                for minishard, index in self._indices(self.folder + name):
+                for minishard, index in self._minishards.all(self.folder + name):
                     yield from self._cells_in(index, (shard, minishard), f"{self.store.url}/{self.folder}{name}")
             except CorruptDataset as error:
                 on_damage(error)
@@ -161,23 +146,6 @@ class ShardFiles:
         for name in self.store.children(self.folder.removesuffix("/")):
             if not name.endswith("/") and self.sharding.parse_shard_name(name) is None:
                 yield f"{self.store.url}/{self.folder}{name}"
-
-    def _indices(self, key: str) -> Iterator[tuple[int, MinishardIndex]]:
-        """The indices of all minishards that have chunks. Raises CorruptDataset."""
-        count, step = 1 << self.sharding.minishard_bits, _AT_ONCE
-        for first in range(0, count, step):
-            length = ENTRY_BYTES * min(step, count - first)
-            data = self.store.get(key, first * ENTRY_BYTES, length)
-            if data is None:
-                return  # removed meanwhile
-            if len(data) < length:
-                raise self._short_index(f"{self.store.url}/{key}")
-            entries = parse_entries(data)
-            # An empty minishard starts where it ends.
-            for row in np.flatnonzero(entries[:, 0] != entries[:, 1]).tolist():
-                index = self._index(key, int(entries[row, 0]), int(entries[row, 1]))
-                if index is not None:
-                    yield first + row, index
 
     def _cells_in(self, index: MinishardIndex, place: tuple[int, int], where: str) -> Iterator[Three]:
         if len(np.unique(index.ids)) < len(index.ids):  # each would be read, and refused by `find`
@@ -191,42 +159,15 @@ class ShardFiles:
             x, y, z = cell
             yield x, y, z
 
-    def _index(self, key: str, start: int, end: int) -> MinishardIndex | None:
-        where, offset = f"{self.store.url}/{key}", self.sharding.index_bytes + start
-        if start == end:
-            return None
-        # Checked before the read, which takes so much memory.
-        if not 0 < end - start <= MAX_INDEX_BYTES:
-            text = f"a minishard index from {start} to {end}, expected 1 to {MAX_INDEX_BYTES} bytes"
-            raise CorruptDataset(text, path=where)
-        data = self._read(key, offset, end - start, "a minishard index")
-        if self.sharding.index_encoding == "gzip":
-            data = _unpacked(data, MAX_INDEX_BYTES, where, offset)
-        return parse_minishard_index(data, where)
-
     def _payload(self, key: str, start: int, size: int, max_bytes: int) -> bytes:
         where, offset = f"{self.store.url}/{key}", self.sharding.index_bytes + start
         # The size in the index is bounded by what a chunk of this shape can take.
         is_packed = self.sharding.data_encoding == "gzip"
         if size > max_bytes + (_SPARE_BYTES if is_packed else 0):
             raise CorruptDataset(f"a chunk of {size} bytes, expected at most {max_bytes}", path=where, offset=offset)
-        data = self._read(key, offset, size, "a chunk")
-        return _unpacked(data, max_bytes, where, offset) if is_packed else data
+        data = self._minishards.payload(key, start, size)
+        return unpacked(data, max_bytes, where, offset) if is_packed else data
 
-    def _read(self, key: str, offset: int, size: int, what: str) -> bytes:
-        data = self.store.get(key, offset, size) if offset < 2**63 else b""  # no file is longer
-        if data is None or len(data) < size:
-            text = f"{what} of {size} bytes reaches beyond the end of the file"
-            raise CorruptDataset(text, path=f"{self.store.url}/{key}", offset=offset)
-        return data
-
-    def _short_index(self, where: str) -> CorruptDataset:
-        return CorruptDataset(f"is shorter than its shard index of {self.sharding.index_bytes} bytes", path=where)
-
-
-def _unpacked(data: bytes, max_bytes: int, where: str, offset: int) -> bytes:
-    """The content of gzip data. Raises CorruptDataset."""
-    try:
-        return gzip.decode_at_most(data, max_bytes)
-    except CorruptDataset as error:
-        raise CorruptDataset(str(error), path=where, offset=offset) from error
+    @property
+    def _minishards(self) -> MinishardReader:
+        return MinishardReader(self.store, self.sharding)

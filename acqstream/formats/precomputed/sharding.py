@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,11 @@ MAX_INDEX_BYTES = 64 * 2**20  # of a minishard index, decoded or stored
 _KIND = "neuroglancer_uint64_sharded_v1"
 _MASK64, _MASK32 = 2**64 - 1, 2**32 - 1
 _ENTRY = struct.Struct("<QQ")
-_Encoding = Literal["raw", "gzip"]
-_ENCODINGS: tuple[_Encoding, ...] = ("raw", "gzip")
+Hash = Literal["identity", "murmurhash3_x86_128"]
+Packing = Literal["raw", "gzip"]
+
+_PACKINGS: tuple[Packing, ...] = ("raw", "gzip")
+_Number = TypeVar("_Number", int, NDArray[np.uint64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,11 @@ class Sharding:
     """Parameters of a scale's shards."""
 
     preshift_bits: int
-    hash: Literal["identity", "murmurhash3_x86_128"]
+    hash: Hash
     minishard_bits: int
     shard_bits: int
-    index_encoding: _Encoding
-    data_encoding: _Encoding
+    index_encoding: Packing
+    data_encoding: Packing
 
     @property
     def index_bytes(self) -> int:
@@ -58,6 +61,20 @@ class Sharding:
         # The lowest bits number the minishard, the next ones the shard; higher ones have no meaning.
         minishard = value & ((1 << self.minishard_bits) - 1)
         return (value >> self.minishard_bits) & ((1 << self.shard_bits) - 1), minishard
+
+    def minishards(self, chunks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The minishard of each chunk id."""
+        return self._hashed(chunks) & np.uint64((1 << self.minishard_bits) - 1)
+
+    def shards(self, chunks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The shard of each chunk id."""
+        if not self.shard_bits:
+            return np.zeros(len(chunks), np.uint64)
+        return (self._hashed(chunks) >> np.uint64(self.minishard_bits)) & np.uint64((1 << self.shard_bits) - 1)
+
+    def _hashed(self, chunks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        values = chunks >> np.uint64(self.preshift_bits)
+        return values if self.hash == "identity" else murmur_hash(values)
 
     def shard_name(self, shard: int) -> str:
         """The file of a shard: lowercase hexadecimal of a fixed length."""
@@ -88,6 +105,19 @@ class MinishardIndex:
         return (int(self.starts[rows[0]]), int(self.sizes[rows[0]])) if len(rows) else None
 
 
+def encode_sharding(sharding: Sharding) -> dict[str, Any]:
+    """The inverse of `parse_sharding`."""
+    return {
+        "@type": _KIND,
+        "preshift_bits": sharding.preshift_bits,
+        "hash": sharding.hash,
+        "minishard_bits": sharding.minishard_bits,
+        "shard_bits": sharding.shard_bits,
+        "minishard_index_encoding": sharding.index_encoding,
+        "data_encoding": sharding.data_encoding,
+    }
+
+
 def parse_sharding(fields: Fields, path: str) -> Sharding:
     """The `sharding` of a scale. Raises CorruptDataset, and UnsupportedFeature for another kind of it."""
     kind, hashed = fields.text("@type"), fields.text("hash")
@@ -108,37 +138,49 @@ def parse_sharding(fields: Fields, path: str) -> Sharding:
     )
 
 
-def _encoding(fields: Fields, name: str) -> _Encoding:
-    return fields.choice(name, _ENCODINGS) if name in fields else "raw"
+def _encoding(fields: Fields, name: str) -> Packing:
+    return fields.choice(name, _PACKINGS) if name in fields else "raw"
 
 
 def chunk_id(cell: Sequence[int], grid: Sequence[int]) -> int:
     """The compressed Morton code of a cell (x, y, z) in a grid: bits in turn, x lowest; axes that end drop out."""
+    counts = _bits(grid)
     found = place = 0
-    for bit in range(max(_bits(grid))):
-        for at, count in zip(cell, _bits(grid), strict=True):
-            if bit < count:
-                found |= (at >> bit & 1) << place
-                place += 1
+    for bit in range(max(counts)):
+        going = [axis for axis, count in enumerate(counts) if bit < count]
+        if len(going) == 1:  # all its further bits follow
+            return found | cell[going[0]] >> bit << place
+        for axis in going:
+            found |= (cell[axis] >> bit & 1) << place
+            place += 1
     return found
 
 
 def cell_of(chunk: int, grid: Sequence[int]) -> tuple[int, ...] | None:
     """The inverse of `chunk_id`; None for an id without a cell in the grid."""
-    cell = [0, 0, 0]
+    cell, counts = [0, 0, 0], _bits(grid)
     # The same walk through the bits as in `chunk_id`.
-    for bit in range(max(_bits(grid))):
-        for axis, count in enumerate(_bits(grid)):
-            if bit < count:
-                cell[axis] |= (chunk & 1) << bit
-                chunk >>= 1
+    for bit in range(max(counts)):
+        going = [axis for axis, count in enumerate(counts) if bit < count]
+        if len(going) == 1:
+            cell[going[0]] |= chunk << bit
+            chunk = 0
+            break
+        for axis in going:
+            cell[axis] |= (chunk & 1) << bit
+            chunk >>= 1
     is_inside = not chunk and all(at < size for at, size in zip(cell, grid, strict=True))
     return tuple(cell) if is_inside else None
 
 
 def has_long_ids(grid: Sequence[int]) -> bool:
     """Return True if ids of this grid take more than 64 bits."""
-    return sum(_bits(grid)) > 64
+    return id_bits(grid) > 64
+
+
+def id_bits(grid: Sequence[int]) -> int:
+    """Number of bits of the largest id of this grid."""
+    return sum(_bits(grid))
 
 
 def _bits(grid: Sequence[int]) -> list[int]:
@@ -165,11 +207,24 @@ def parse_minishard_index(data: bytes, where: str) -> MinishardIndex:
     return MinishardIndex(np.cumsum(ids, dtype=np.uint64), ends - sizes, sizes)
 
 
-def murmur_hash(value: int) -> int:
-    """The low 64 bits of MurmurHash3_x86_128, seed 0, of the 8 bytes of a number in little-endian. Public domain."""
+def encode_minishard_index(ids: NDArray[np.uint64], starts: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> bytes:
+    """The inverse of `parse_minishard_index`, before any compression; ids ascend."""
+    rows = np.zeros((3, len(ids)), np.uint64)
+    rows[0], rows[1], rows[2] = ids, starts, sizes
+    rows[0, 1:] -= ids[:-1]
+    rows[1, 1:] -= starts[:-1] + sizes[:-1]  # modulo 2^64: chunks may lie in any order
+    return rows.astype("<u8").tobytes()
+
+
+def murmur_hash(value: _Number) -> _Number:
+    """The low 64 bits of MurmurHash3_x86_128, seed 0, of the 8 bytes of a number in little-endian. Public domain.
+
+    Of an array of uint64 those of each number: no product or sum in here is larger.
+    """
     c1, c2, c3 = 0x239B961B, 0xAB0E9789, 0x38B34AE5
     # Eight bytes are a tail: the first four go into the first lane, the others into the second one.
-    k1, k2 = value & _MASK32, value >> 32 & _MASK32
+    number: Any = value
+    k1, k2 = number & _MASK32, number >> 32 & _MASK32
     h2 = _rotated(k2 * c2, 16) * c3 & _MASK32
     h1 = _rotated(k1 * c1, 15) * c2 & _MASK32
     h1, h2, h3, h4 = h1 ^ 8, h2 ^ 8, 8, 8
@@ -179,15 +234,16 @@ def murmur_hash(value: int) -> int:
         h2, h3, h4 = ((one + h1) & _MASK32 for one in (h2, h3, h4))
         if _ == 0:
             h1, h2, h3, h4 = map(_mixed, (h1, h2, h3, h4))
-    return (h2 << 32 | h1) & _MASK64
+    hashed: _Number = (h2 << 32 | h1) & _MASK64
+    return hashed
 
 
-def _rotated(value: int, bits: int) -> int:
-    value &= _MASK32
+def _rotated(value: Any, bits: int) -> Any:
+    value = value & _MASK32
     return (value << bits | value >> (32 - bits)) & _MASK32
 
 
-def _mixed(value: int) -> int:
+def _mixed(value: Any) -> Any:
     value = (value ^ value >> 16) * 0x85EBCA6B & _MASK32
     value = (value ^ value >> 13) * 0xC2B2AE35 & _MASK32
     return value ^ value >> 16

@@ -16,7 +16,8 @@ from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.precomputed import FORMAT
 from acqstream.formats.precomputed.documents import announced_depth
-from acqstream.formats.precomputed.layout import PrecomputedLayout, create_layout
+from acqstream.formats.precomputed.layout import PrecomputedLayout
+from acqstream.formats.precomputed.layout_choice import create_layout
 from acqstream.formats.precomputed.members import stored_axes
 from acqstream.formats.precomputed.notes import NOTE_NAME
 from acqstream.storage.read_place import place_of
@@ -43,13 +44,19 @@ def info_at(folder) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"blocks": [1, 2, 3]}, "no option 'blocks', only encoding, chunks, levels"),
+        ({"blocks": [1, 2, 3]}, "no option 'blocks', only encoding, chunks, levels, shards"),
         ({"encoding": "jpeg"}, "encoding is 'jpeg', expected one of raw, png, compressed_segmentation"),
         ({"chunks": [1, 2]}, "three positive integers"),
         ({"chunks": [1, 2, 0]}, "three positive integers"),
         ({"chunks": [2**11, 2**10, 2**10]}, "three positive integers"),
         ({"levels": 17}, "1 to 16"),
         ({"levels": True}, "1 to 16"),
+        ({"shards": 7}, "shards are 7, expected true, false or their parameters"),
+        ({"shards": {"bits": 7}}, "shards have no 'bits', only preshift_bits"),
+        ({"shards": {"preshift_bits": 64}}, "preshift_bits is 64, expected 0 to 63"),
+        ({"shards": {"minishard_bits": True}}, "minishard_bits is True, expected 0 to 32"),
+        ({"shards": {"hash": "md5"}}, "hash is 'md5', expected one of identity, murmurhash3_x86_128"),
+        ({"shards": {"data_encoding": "zstd"}}, "data_encoding is 'zstd', expected one of raw, gzip"),
     ],
 )
 def test_wrong_options_are_told(given, text):
@@ -312,3 +319,68 @@ def test_a_chunk_that_is_too_long_is_not_read(tmp_path):
 def test_folders_of_these_names_are_no_volumes(tmp_path, name):
     (tmp_path / name).mkdir()
     assert not FORMAT.detect(place_of(tmp_path))
+
+
+def sharded(folder: Path, **options: Any) -> Any:
+    return create(folder, ArraySpec(axes=("z", "y", "x"), shape=(0, 40, 40), dtype=np.dtype("u2")), **options)
+
+
+def test_shards_are_resumed_with_their_parameters_alone(tmp_path):
+    options = {"chunks": [1, 8, 8], "levels": 1}
+    sharded(tmp_path, shards=True, **options)
+    sharded(tmp_path, shards=True, **options)
+    for shards in (False, {"preshift_bits": 3}, {"data_encoding": "gzip"}):
+        with pytest.raises(DatasetExists, match="exists with raw chunks"):
+            sharded(tmp_path, shards=shards, **options)
+
+
+def test_info_states_planes_ahead_and_the_end_cuts_what_ids_allow(tmp_path):
+    """40 pixels in chunks of 8 have 3 bits a side, so z needs 2: three planes."""
+    for planes, stated in ((1, 3), (3, 3), (5, 5)):
+        folder = tmp_path / str(planes)
+        array = array_of(planes, 40, 40)
+        spec = ArraySpec(axes=("z", "y", "x"), shape=(0, 40, 40), dtype=array.dtype)
+        writer, plan = create(folder, spec, chunks=[1, 8, 8], levels=1, shards=True)
+        level = replace(plan.full, shape=array.shape)
+        store_level(writer, 0, level, array)
+        writer.grow(0, array.shape)
+        writer.finish([level])
+        assert info_at(folder)["scales"][0]["size"] == [40, 40, stated]
+        with acqstream.open(folder) as ds:
+            assert ds.levels[0].shape == array.shape
+
+
+def test_a_declared_volume_with_few_planes_gets_no_longer(tmp_path):
+    spec = ArraySpec(axes=("z", "y", "x"), shape=(1, 80, 80), dtype=np.dtype("u2"))
+    writer, plan = create(tmp_path, spec, chunks=[1, 8, 8], levels=1, shards=True)
+    store_level(writer, 0, plan.full, array_of(1, 80, 80))
+    with pytest.raises(ConfigError, match="cannot get longer than 1 along 'z'"):
+        writer.grow(0, (2, 80, 80))
+    writer.finish(plan.levels)
+    assert info_at(tmp_path)["scales"][0]["size"] == [80, 80, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("sharding", None, "sharding"),
+        ("sharding", {"@type": "x", "hash": "identity"}, "sharding of @type"),
+        ("max_cells_z", 0, "max_cells_z"),
+        ("max_cells_z", 2**33, "max_cells_z"),
+        ("bits", {"preshift_bits": 40}, "shards of at most 65536 chunks"),
+        ("bits", {"shard_bits": 0}, "shards of at most 65536 chunks"),
+        ("bits", {"hash": "murmurhash3_x86_128"}, "shards of at most 65536 chunks"),
+    ],
+)
+def test_a_damaged_note_of_shards_takes_no_memory(tmp_path, name, value, text):
+    sharded(tmp_path, shards=True, chunks=[1, 8, 8], levels=1)
+    path = tmp_path / NOTE_NAME
+    note = json.loads(path.read_text())
+    level = note["levels"][0]
+    if name == "bits":
+        level["sharding"].update(value)
+    else:
+        level[name] = value
+    path.write_text(json.dumps(note))
+    with pytest.raises((CorruptDataset, acqstream.errors.UnsupportedFeature), match=text):
+        acqstream.open(tmp_path)
