@@ -159,6 +159,12 @@ ALONE_ROWS = (
     _ome_zarr(" 64 deep", _UNBOUND, chunks=(64, 128, 128)),
     _ome_zarr(" all levels", _UNBOUND, levels="auto"),
     AloneRow("precomputed raw", {"format": "precomputed", "levels": 1}, {COPY: None, TENSORSTORE_VOLUMES: None}, True),
+    AloneRow(
+        "precomputed raw shards",
+        {"format": "precomputed", "levels": 1, "shards": True},
+        {COPY: None, TENSORSTORE_VOLUMES: 1.0},
+        True,
+    ),
 )
 
 

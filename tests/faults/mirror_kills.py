@@ -36,6 +36,13 @@ MIRRORS: Mapping[str, Mapping[str, Any]] = {  # by the end of the folder's name
     "ome.zarr": {"format": "ome-zarr", "chunks": [1, 64, 40], "levels": 2},
     "raw.ome.zarr": {"format": "ome-zarr", "name": "raw", "chunks": [2, 64, 40], "levels": 2, "compression": "none"},
     "precomputed": {"format": "precomputed", "levels": 2},
+    "shards.precomputed": {
+        "format": "precomputed",
+        "name": "shards",
+        "chunks": [1, 64, 40],
+        "levels": 2,
+        "shards": True,
+    },
 }
 
 
