@@ -93,7 +93,8 @@ def _print_chunks(result: ChunkVerification) -> None:
     verdict = count_text(result.problem_count, "problem") if result.problem_count else "all is well"
     read = f"{count_text(result.chunks, 'chunk')} in {count_text(result.arrays, 'array')}, {result.missing:,} missing"
     print(f"{result.path}: {verdict}; {read}, {size_text(result.payload_bytes)}")
-    _print_list("not proved", ["that this is what was sent: the format keeps no checksums of it"])
+    _print_list("proved", result.proved)
+    _print_list("not proved", result.not_proved)
     _print_list("notes", result.notes, result.note_count)
     _print_problems(result)
 

@@ -55,10 +55,13 @@ class OpenShards:
                 if key.endswith(_NOTE_ENDING):
                     self._unfinished.add(key.removesuffix(_NOTE_ENDING))
 
-    def store(self, key: str, chunks: Sequence[tuple[int, Content]]) -> None:
-        """Append chunks, by slot, to their shard in one write; readers see them after the next `sync`."""
+    def store(self, key: str, chunks: Sequence[tuple[int, Content]]) -> int:
+        """Append chunks, by slot, to their shard in one write; readers see them after the next `sync`.
+
+        The result is the offset of the first one; the others follow.
+        """
         with self._used(key) as file:
-            file.store_together(chunks)
+            return file.store_together(chunks)
 
     def sync(self) -> None:
         """Publish the chunks stored before. They survive a power cut when this returns."""

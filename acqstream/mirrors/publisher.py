@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import BESIDE, ChunkLayout, Encoded
+from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.existing_container import existing_members, resume_layout
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES, OpenShards
 from acqstream.storage.store import Store, require
@@ -47,6 +48,7 @@ class Publisher:
         self._listed: ArraySpec | None = None  # the full resolution in the listings
         self._is_settled = False  # the container was complete, and nothing was stored since
         self._shards: OpenShards | None = None
+        self._sums = ChecksumWriter(store)
 
     def begin(self) -> None:
         """Create the container, or resume the existing one.
@@ -70,6 +72,7 @@ class Publisher:
         with self._lock:
             self._layout = self._layout.with_members(self._members)
             self._put_documents(self._layout.documents(complete=False))
+        self._sums.announce(self._layout, is_new=found is None)
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout; from any thread."""
@@ -94,23 +97,39 @@ class Publisher:
         layout = self._layout
         for position, _ in chunks:
             self._ensure_member(layout.plan.member(position))
+        self._sums.begin(layout)
         for key, group in itertools.groupby(chunks, lambda chunk: layout.key(level, chunk[0])):
-            if self._shards is not None:
-                self._shards.store(key, [(layout.slot(level, position), encoded) for position, encoded in group])
-            elif layout.needs == "in_place":
-                parts = [layout.in_place(level, position, encoded) for position, encoded in group]
-                _, head, length, tail = parts[0]
-                runs = itertools.chain.from_iterable(part[0] for part in parts)
-                self._store.write(key, runs, head=head, length=length, tail=tail)
-            else:
-                for _, encoded in group:
-                    self._store.put(key, encoded)
+            self._store_in(key, level, list(group))
+
+    def _store_in(self, key: str, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        """Store chunks in one object, and note their checksums."""
+        layout = self._layout
+        stored: list[tuple[Position, int, Encoded]] = []  # chunk, offset in the object, bytes
+        if self._shards is not None:
+            offset = self._shards.store(key, [(layout.slot(level, position), encoded) for position, encoded in chunks])
+            for position, encoded in chunks:
+                stored.append((position, offset, encoded))
+                offset += sum(map(len, encoded))
+        elif layout.needs == "in_place":
+            parts = [layout.in_place(level, position, encoded) for position, encoded in chunks]
+            _, head, length, tail = parts[0]
+            for (position, _), part in zip(chunks, parts, strict=True):
+                stored += [(position, offset, content) for offset, content in part.runs]
+            runs = [(offset, content) for _, offset, content in stored]
+            self._store.write(key, runs, head=head, length=length, tail=tail)
+        else:
+            for position, encoded in chunks:
+                self._store.put(key, encoded)
+                stored.append((position, 0, encoded))
+        for position, offset, content in stored:
+            self._sums.add(level, position, (key, offset), content)
 
     def grow(self, level: int, shape: Sequence[int]) -> None:
         """Announce the shape of a level; its chunks are stored. A level never shrinks here.
 
         Raises ConfigError for an axis that cannot grow.
         """
+        self._sums.flush()
         if self._shards is not None:
             self._shards.sync()
         elif self._layout.needs == "in_place":
@@ -136,6 +155,7 @@ class Publisher:
 
     def sync(self) -> None:
         """When this returns, everything that was stored before survives a power cut; listings are up to date."""
+        self._sums.flush()
         if self._shards is not None:
             self._shards.sync()
         self._store.sync()
@@ -152,7 +172,8 @@ class Publisher:
                 replace(own.with_space(last), shape=last.shape, labels=last.labels, attributes=last.attributes)
                 for own, last in zip(self._layout.plan.levels, levels, strict=True)
             ]
-            self._announce(final, complete=self._is_settled)
+            was_settled = self._is_settled
+            self._announce(final, complete=was_settled)
         for member in self._layout.plan.members():
             self._ensure_member(member)
         if self._shards is not None:
@@ -160,6 +181,10 @@ class Publisher:
         self._store.sync()
         with self._lock:
             self._announce(final, complete=True)
+            if not was_settled:
+                self._sums.begin(self._layout)
+                self._sums.add_documents({**self._written, **self._announced})
+        self._sums.flush(is_closed=not was_settled)
         self.sync()
 
     def _ensure_member(self, member: Position) -> None:

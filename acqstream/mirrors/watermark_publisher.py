@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.watermark_layout import Rows, WatermarkLayout
+from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.existing_container import read_document, resume_layout
 from acqstream.mirrors.watermarks import Watermarks
 from acqstream.storage.store import Store, require
@@ -40,6 +41,7 @@ class WatermarkPublisher:
         self._lock = threading.RLock()  # for `_layout`, `_is_complete` and `_listed`
         self._is_complete = False
         self._listed: dict[Position, tuple[int, ...]] = {}  # depths in the listing of each member
+        self._sums = ChecksumWriter(store)
         self._parts_lock = threading.Lock()
         self._parts: set[tuple[int, Position, int]] = set()  # level, member and part of documents that exist
         self._marks = Watermarks([layout.row_chunks(level) for level in range(len(layout.plan.levels))], self._rows_of)
@@ -52,6 +54,7 @@ class WatermarkPublisher:
             self._layout, self._is_complete = found
         if not self._is_complete:  # else it stays so until it grows: the same chunks may be stored again
             self._put_note(self._layout, is_complete=False)
+        self._sums.announce(self._layout, is_new=found is None)
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
         """See ChunkLayout; from any thread."""
@@ -73,11 +76,16 @@ class WatermarkPublisher:
         place, key = layout.place(position), layout.key(level, position)
         self._ensure_part(layout, level, place.member, place.part)
         self._marks.begin(level, place)
+        self._sums.begin(layout)
+        stored = [(0, encoded)]
         if layout.needs == "in_place":
             runs, head, length, tail = layout.in_place(level, position, encoded)
-            self._store.write(key, runs, head=head, length=length, tail=tail)
+            stored = list(runs)
+            self._store.write(key, stored, head=head, length=length, tail=tail)
         else:
             self._store.put(key, encoded)
+        for offset, content in stored:
+            self._sums.add(level, position, (key, offset), content)
         self._marks.end(level, place)
 
     def grow(self, level: int, shape: Sequence[int]) -> None:
@@ -117,18 +125,20 @@ class WatermarkPublisher:
             if self._announces:
                 self._sync(self._layout)
             else:
+                self._sums.flush()
                 self._store.sync()
 
     def finish(self, levels: Sequence[ArraySpec]) -> None:
         """See Publisher."""
         with self._lock:
-            before = self._layout
+            before, was_complete = self._layout, self._is_complete
             final = [
                 replace(own.with_space(last), shape=last.shape, labels=last.labels, attributes=last.attributes)
                 for own, last in zip(before.plan.levels, levels, strict=True)
             ]
             layout = before.with_levels(final)
             self._listed.clear()  # they may state another voxel size
+            self._sums.flush()
             self._store.sync()
             visible = set(layout.visible_members())
             for member in visible:
@@ -140,6 +150,10 @@ class WatermarkPublisher:
             self._put_note(layout, is_complete=True)
             for member in before.plan.members():
                 self._store.delete(layout.progress_key(member))
+            if not was_complete:
+                self._sums.begin(layout)
+                self._sums.add_documents(layout.documents(complete=True))
+            self._sums.flush(is_closed=not was_complete)
             self._store.sync()
 
     def _rows_of(self, member: Position) -> Rows:
@@ -153,6 +167,7 @@ class WatermarkPublisher:
     def _sync(self, layout: WatermarkLayout) -> None:
         raised = self._marks.take_raised()  # before: more may be stored meanwhile
         try:
+            self._sums.flush()
             self._store.sync()
             for member, rows in raised.items():
                 self._put_progress(member, rows)

@@ -103,12 +103,11 @@ class LocalStore:
             fd = self._open_or_create(folder, path)
             try:
                 offset = self._append(fd, content)
-            finally:
+            finally:  # a part may have arrived
+                self._unforced.add(path, sum(map(len, content)))
                 self._disk.close(fd)
         except OSError as error:
             raise StorageError.wrap(error, path, "cannot append") from error
-        finally:  # a part may have arrived
-            self._unforced.add(path, sum(map(len, content)))
         self._unforced.relieve()
         return offset
 

@@ -62,17 +62,18 @@ class ShardFile:
         """Append a chunk; readers see it after the next `sync`."""
         self.store_together([(slot, content)])
 
-    def store_together(self, chunks: Sequence[tuple[int, Content]]) -> None:
-        """As `store` of each, in one write."""
+    def store_together(self, chunks: Sequence[tuple[int, Content]]) -> int:
+        """As `store` of each, in one write; the offset of the first one, where the others follow."""
         with self._lock:
             self._check()
             self._begin()
-            offset = self._store.append(self._object, [part for _, content in chunks for part in content])
+            first = offset = self._store.append(self._object, [part for _, content in chunks for part in content])
             for slot, content in chunks:
                 length = sum(map(len, content))
                 self._extents[slot] = offset, length
                 offset += length
             self._is_changed = True
+            return first
 
     def read(self, slot: int) -> bytes | None:
         """The chunk as stored last, published or not; None if there is none."""

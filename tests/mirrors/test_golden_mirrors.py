@@ -12,6 +12,7 @@ import pytest
 import acqstream
 from acqstream.mirrors.comparison import compare
 from acqstream.views.view_progress import ViewState
+from tests.checksum_files import other_files
 from tests.mirrors.golden_mirrors import FRAMES, SAVED, SETTINGS
 from tests.mirrors.mirror_cases import finish, run_of
 
@@ -37,7 +38,7 @@ def files_of(container: Path) -> dict[str, bytes]:
     note = values.get("acqstream", values)
     for key in ("shown_axes", "axis_values"):
         note.pop(key, None)
-    return {**files, name: json.dumps(values).encode()}
+    return {**other_files(files), name: json.dumps(values).encode()}
 
 
 @pytest.mark.parametrize("suffix", SETTINGS)

@@ -23,6 +23,7 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.views import view as views
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
+from tests.checksum_files import other_files
 from tests.host_system import allocated_bytes
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, halved, places_of, run_of, shuffled
@@ -74,9 +75,8 @@ def check_announced(container: Path, frames: list[Frame], *, has_holes: bool = F
 
 
 def files_of(container: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(container).as_posix(): path.read_bytes() for path in container.rglob("*") if path.is_file()
-    }
+    paths = (path for path in container.rglob("*") if path.is_file())
+    return other_files({path.relative_to(container).as_posix(): path.read_bytes() for path in paths})
 
 
 def test_raw_shards_take_the_space_of_their_frames(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
+from acqstream.formats.checksum_note import NOTE_KEY
 from acqstream.formats.chunk_layout import ChunkLayout, Plan
 from acqstream.formats.n5 import FORMAT as N5
 from acqstream.formats.ome_zarr import FORMAT as OME_ZARR
@@ -68,7 +69,7 @@ def test_documents_come_after_what_they_speak_of(stores: tuple[Recorder, Recorde
     publisher = Publisher(n5_layout(), store, beside, "cells.n5")
     publisher.begin()
     member = ["setup0/attributes.json", "setup0/timepoint0/attributes.json", "setup0/timepoint0/s0/attributes.json"]
-    assert store.taken() == [*member, "attributes.json"]
+    assert store.taken() == [*member, "attributes.json", NOTE_KEY]
     assert beside.taken() == ["cells.xml"]
     store_at(publisher, (1, 0, 0, 0))
     later = [key.replace("timepoint0", "timepoint1") for key in member[1:]]
@@ -85,7 +86,7 @@ def test_chunks_written_in_place_are_forced_before_their_shape_is_announced(stor
     spec = ArraySpec(axes=AXES, shape=(0, 4, 8, 8), dtype=np.dtype("u1"))
     publisher = Publisher(OME_ZARR.layout(OME_ZARR.plan(spec, options), options), store, beside, "cells.ome.zarr")
     publisher.begin()
-    assert store.taken() == ["0/zarr.json", "zarr.json"]
+    assert store.taken() == ["0/zarr.json", "zarr.json", NOTE_KEY]
     publisher.store(0, (0, 0, 0, 0), publisher.encode(0, (0, 0, 0, 0), np.full((1, 1, 1, 1, 1, 1, 8, 8), 7, "u1")))
     assert store.taken() == ["0/c/0/0/0/0"]
     publisher.grow(0, (1, 4, 8, 8))
@@ -192,7 +193,7 @@ def test_a_container_of_one_document(stores: tuple[Recorder, Recorder]) -> None:
     publisher.begin()
     store_at(publisher, (0, 0, 0, 0))
     publisher.grow(0, (1, 4, 8, 8))
-    assert store.taken() == ["npy-array.json", "0.0.0.0.npy", "npy-array.json"]
+    assert store.taken() == ["npy-array.json", NOTE_KEY, "0.0.0.0.npy", "npy-array.json"]
     spaced = replace(plan.full, scale=(1.0, 2.0, 1.0, 1.0))
     publisher.set_space(Plan(levels=(spaced,)).levels)
     publisher.finish(plan.with_shapes([(1, 4, 8, 8)]).levels)
@@ -249,7 +250,8 @@ def test_only_members_that_are_listed_are_asked_for() -> None:
     store, layout = MortalStore(), n5_layout((500, 4, 8, 8))
     publisher = Publisher(layout, store, None, "cells.n5")
     publisher.begin()
-    assert store.asked == [], "a new container has no members"
+    assert store.asked == [NOTE_KEY], "a new container has no members"
     store_at(publisher, (7, 0, 0, 0))
     Publisher(layout, store, None, "cells.n5").begin()
-    assert store.asked == [f"setup0/timepoint{time}/s0/attributes.json" for time in (0, 7)]
+    members = [key for key in store.asked if key != NOTE_KEY]
+    assert members == [f"setup0/timepoint{time}/s0/attributes.json" for time in (0, 7)]

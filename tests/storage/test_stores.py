@@ -211,6 +211,14 @@ class TestLocalStore:
         assert store.get("a") == b"first"
         assert store.append("a", [b"third"]) == 5
 
+    def test_an_append_that_makes_no_file_leaves_nothing_to_force(self, store: LocalStore, disk: ScriptedDisk) -> None:
+        disk.fail("open", 1, errno.ENOSPC, part="a")
+        with pytest.raises(DiskFull, match="root/a"):
+            store.append("a", [b"first"])
+        store.sync()
+        assert store.append("a", [b"second"]) == 0
+        store.sync()
+
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
     def test_every_failing_call_leaves_the_old_object_or_the_new(self, tmp_path: Path, code: int) -> None:
         for nth in range(1, 100):

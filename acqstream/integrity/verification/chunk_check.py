@@ -1,7 +1,4 @@
-"""Proves a dataset in a chunk format by reading and checking every stored chunk.
-
-The format has no checksums to compare with, so nothing is proved about the frames as sent.
-"""
+"""Proves a dataset in a chunk format by reading every stored chunk, and by the checksums that our writer kept."""
 
 from __future__ import annotations
 
@@ -12,13 +9,15 @@ from typing import Any
 
 from acqstream.formats.check_report import CheckReport, Problem
 from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.integrity.verification.checksum_check import ChecksumCounts, verify_checksums
 from acqstream.storage.read_place import place_of
 
 
 @dataclass(slots=True, kw_only=True)
 class ChunkVerification:
     """Counts of what was read. arrays counts all levels; missing counts absent chunks, which is not a problem: such
-    formats are sparse. payload_bytes are those of the items. problems are the first ones of problem_count.
+    formats are sparse. payload_bytes are those of the items. problems are the first ones of problem_count. proved and
+    not_proved say what the checksums of the container show.
     """
 
     path: str
@@ -27,6 +26,8 @@ class ChunkVerification:
     chunks: int
     missing: int
     payload_bytes: int
+    proved: list[str] = field(default_factory=list)
+    not_proved: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     note_count: int = 0
     problem_count: int = 0
@@ -45,6 +46,9 @@ def verify_chunks(
     report = CheckReport() if on_progress is None else CheckReport(on_progress)
     container = found.folder(place_of(path))
     counts = found.check(container, report)
+    before = report.problem_count
+    sums = verify_checksums(container, report)
+    proved, not_proved = _told(sums, is_sound=report.problem_count == before)
     return ChunkVerification(
         path=str(container),
         format=found.name,
@@ -52,8 +56,21 @@ def verify_chunks(
         chunks=counts.chunks,
         missing=counts.missing,
         payload_bytes=counts.payload_bytes,
+        proved=proved,
+        not_proved=not_proved,
         notes=report.notes,
         note_count=report.note_count,
         problem_count=report.problem_count,
         problems=report.problems,
     )
+
+
+def _told(sums: ChecksumCounts | None, *, is_sound: bool) -> tuple[list[str], list[str]]:
+    """What is proved by the checksums, and what is not."""
+    if sums is None:
+        return [], ["that this is what was stored: there is no list of checksums"]
+    text = f"{sums.chunks:,} chunks and {sums.documents:,} documents are as they were stored (XXH3-64)"
+    proved = [text] if is_sound and sums.chunks + sums.documents else []
+    if not sums.covers_all:
+        return proved, ["that every chunk is as it was stored: the lists of checksums are not complete"]
+    return proved, []

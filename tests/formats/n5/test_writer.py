@@ -15,6 +15,7 @@ import acqstream
 from acqstream.errors import ConfigError, DatasetExists, DiskFull, StorageError
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.compression import TYPES
+from tests.checksum_files import is_list
 from tests.formats.n5.n5_samples import (
     attributes_of,
     chunk_of,
@@ -209,6 +210,7 @@ def test_going_on_gives_the_same(tmp_path):
     write_pyramid(tmp_path / "b.n5", array, AXES_5D[1:], levels=2, blocks=[4, 8, 16])
     first = {path.relative_to(tmp_path / "a.n5"): path for path in (tmp_path / "a.n5").rglob("*") if path.is_file()}
     second = {path.relative_to(tmp_path / "b.n5"): path for path in (tmp_path / "b.n5").rglob("*") if path.is_file()}
+    first, second = ({key: path for key, path in found.items() if not is_list(key)} for found in (first, second))
     assert first.keys() == second.keys()
     assert all(path.read_bytes() == second[name].read_bytes() for name, path in first.items())
     assert (tmp_path / "a.xml").read_text().replace("a.n5", "b.n5") == (tmp_path / "b.xml").read_text()

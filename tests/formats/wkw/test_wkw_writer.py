@@ -19,6 +19,7 @@ from acqstream.formats.wkw.options import parse_options
 from acqstream.formats.wkw.reader import open_readers
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.read_place import place_of
+from tests.checksum_files import other_files, other_keys
 from tests.formats.blocks import in_blocks
 from tests.formats.wkw.wkw_data import begin, create_writer, noise, planned, read_all, store, write_array
 from tests.host_system import allocated_bytes
@@ -45,7 +46,8 @@ def check(path):
 
 
 def tree(path):
-    return {file.relative_to(path).as_posix(): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    files = {file.relative_to(path).as_posix(): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    return other_files(files)
 
 
 @pytest.mark.parametrize("options", KINDS, ids=lambda options: options["compression"])
@@ -118,7 +120,7 @@ def test_a_layer_per_channel_and_a_dataset_per_time_and_position(tmp_path):
     assert (reader.spec.axes, reader.spec.shape) == (spec.axes, spec.shape)
     assert reader.spec.labels == {"channel": ("DAPI", "a b/ü", ""), "position": ("left", "right")}
     assert reader.spec.attributes == {"who": "me", "list": [1, 2]}
-    datasets = sorted(path.name for path in (tmp_path / "a.wkw").iterdir() if path.is_dir())
+    datasets = sorted(other_keys(path.name for path in (tmp_path / "a.wkw").iterdir() if path.is_dir()))
     assert datasets == [f"position000{p}_time000{t}" for p in range(2) for t in range(2)]
     one = tmp_path / "a.wkw" / "position0001_time0000"
     assert [layer["name"] for layer in properties(one)["dataLayers"]] == ["DAPI", "a_b__", "C2"]
@@ -340,6 +342,7 @@ def test_nothing_is_announced_before_it_is_forced(tmp_path, options):
     announced = [(name, unforced) for name, unforced in disk.named if name.endswith(".json")]
     assert [name.rpartition("/")[2] for name, _ in announced] == [
         "acqstream-array.json",
+        "lists.json",
         "acqstream-stored.json",
         "datasource-properties.json",
         "acqstream-array.json",

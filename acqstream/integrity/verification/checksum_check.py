@@ -1,0 +1,173 @@
+"""Compares a container with the checksums that its writer kept: docs/decisions/040-checksum-lists.md.
+
+The lists lie in the container, so a copy is proved on any machine, without the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.errors import CorruptDataset
+from acqstream.formats.check_report import CheckReport
+from acqstream.formats.checksum_list import DOCUMENT, ChecksumPage, ListEnd, read_pages
+from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_number, parse_note
+from acqstream.storage.boundary import requested_links
+from acqstream.storage.json_file import MAX_FILE_BYTES
+from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.store import Store
+
+MAX_LIST_BYTES = 2**31  # some 30 million chunks
+_PIECE_BYTES = 2**23  # of an object, at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumCounts:
+    """Chunks and documents that were compared. covers_all: every chunk of the container has a checksum, and no writer
+    is at work.
+    """
+
+    chunks: int
+    documents: int
+    covers_all: bool
+
+
+class _Records:
+    """The records of all lists in the order in which they were written, as columns."""
+
+    def __init__(self, axes: int) -> None:
+        self.keys: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._parts: list[NDArray[np.uint64]] = []
+        self._axes = axes
+
+    def add(self, page: ChecksumPage) -> None:
+        """Append a page. Raises ValueError if it is about another array."""
+        records = page.records
+        if records["position"].shape[1] != self._axes:
+            raise ValueError(f"records with {records['position'].shape[1]} axes, expected {self._axes}")
+        columns = np.zeros((len(records), 5 + self._axes), np.uint64)
+        places = np.stack([records["key_offset"], records["key_length"]], axis=1)
+        own, which = np.unique(places, axis=0, return_inverse=True)
+        numbers = [self._number(page.text[first : first + size]) for first, size in own.tolist()]
+        columns[:, 0] = np.array(numbers, np.uint64)[which.reshape(-1)] if len(records) else 0
+        for column, name in enumerate(("offset", "length", "checksum", "level"), 1):
+            columns[:, column] = records[name]
+        columns[:, 5:] = records["position"]
+        self._parts.append(columns)
+
+    def latest(self, *, has_fixed_places: bool) -> NDArray[np.uint64]:
+        """Rows (key, offset, length, checksum, level, position...) that no later one supersedes, by key and offset."""
+        rows = np.concatenate(self._parts) if self._parts else np.zeros((0, 5 + self._axes), np.uint64)
+        rows = rows[::-1]  # the first of equal ones is found
+        is_document = rows[:, 4] == DOCUMENT
+        same = rows[:, 4:].copy()
+        # A document is known by its key, a chunk by its position; it has several places only if these are fixed.
+        place = np.where(is_document, rows[:, 0], rows[:, 1] if has_fixed_places else np.uint64(0))
+        _, first = np.unique(np.column_stack([same, place]), axis=0, return_index=True)
+        kept = rows[first]
+        return kept[np.lexsort((kept[:, 1], kept[:, 0]))]
+
+    def _number(self, key: bytes) -> int:
+        text = key.decode(errors="replace")  # no object has such a key
+        if text not in self._numbers:
+            self._numbers[text] = len(self.keys)
+            self.keys.append(text)
+        return self._numbers[text]
+
+
+def verify_checksums(container: ReadPlace, report: CheckReport) -> ChecksumCounts | None:
+    """Compare every object with its checksum; what differs goes to `report`. None: the container has no lists.
+
+    Raises StorageError.
+    """
+    store = container.store(follows_links=requested_links() is True)
+    try:
+        note = _read_note(store)
+    except CorruptDataset as error:
+        report.add_error(error)
+        return ChecksumCounts(0, 0, covers_all=False)
+    if note is None:
+        return None
+    records, is_closed = _Records(len(note.axes)), False
+    for key in _list_keys(store):
+        is_closed = _load(store, key, records, report)
+    rows = records.latest(has_fixed_places=note.has_fixed_places)
+    hint = "" if is_closed else "; its writer has not finished: `acqstream mirror` stores it again"
+    read, total = 0, int(rows[:, 2].sum())
+    for row in rows:
+        key = records.keys[int(row[0])]
+        report.on_progress("comparing checksums", read, total)
+        wrong = _difference(store, key, row.tolist())
+        if wrong:
+            report.add_problem(f"{store.url}/{key}", f"{_name(note, row.tolist())} {wrong}{hint}", offset=int(row[1]))
+        read += int(row[2])
+    documents = int((rows[:, 4] == DOCUMENT).sum())
+    return ChecksumCounts(len(rows) - documents, documents, covers_all=note.covers_all and is_closed)
+
+
+def _read_note(store: Store) -> ChecksumNote | None:
+    content = store.get(NOTE_KEY, 0, MAX_FILE_BYTES + 1)
+    if content is None:
+        return None
+    where = f"{store.url}/{NOTE_KEY}"
+    if len(content) > MAX_FILE_BYTES:
+        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
+    return parse_note(content, where)
+
+
+def _list_keys(store: Store) -> Iterator[str]:
+    found = [(list_number(name), name) for name in store.children(FOLDER)]
+    yield from (f"{FOLDER}/{name}" for number, name in sorted(pair for pair in found if pair[0] is not None))
+
+
+def _load(store: Store, key: str, records: _Records, report: CheckReport) -> bool:
+    """Add the records of a list; True if it is closed."""
+    where = f"{store.url}/{key}"
+    content = store.get(key, 0, MAX_LIST_BYTES + 1) or b""
+    if len(content) > MAX_LIST_BYTES:
+        report.add_problem(where, f"has more than {MAX_LIST_BYTES} bytes: its checksums are not compared")
+        return False
+    for found in read_pages(content):
+        if isinstance(found, ListEnd):
+            if found.state == "damaged":
+                report.add_problem(where, "is damaged: its checksums from here on are not compared", offset=found.end)
+            return found.state == "closed"
+        try:
+            records.add(found)
+        except ValueError as error:
+            report.add_problem(where, str(error))
+            return False
+    return False
+
+
+def _difference(store: Store, key: str, row: list[int]) -> str:
+    """What is wrong with the bytes of a record; "" if nothing is."""
+    _, offset, length, checksum, level, *_ = row
+    try:
+        size = store.size(key)
+    except ValueError:  # a key that no store accepts
+        return "is listed under a name that no file has"
+    if size is None:
+        return "is missing"
+    if offset + length > size:
+        return f"has been cut: the file has {size} bytes, expected at least {offset + length}"
+    if level == DOCUMENT and size != length:
+        return f"is not as it was stored: the file has {size} bytes, expected {length}"
+    # In pieces: a hostile list may claim that one chunk is as large as the largest file of the container.
+    digest, end = xxhash.xxh3_64(), offset + length
+    for at in range(offset, end, _PIECE_BYTES):
+        digest.update(store.get(key, at, min(_PIECE_BYTES, end - at)) or b"")
+    return "" if digest.intdigest() == checksum else "is not as it was stored: its checksum differs"
+
+
+def _name(note: ChecksumNote, row: list[int]) -> str:
+    _, _, _, _, level, *position = row
+    if level == DOCUMENT:
+        return "this document"
+    frames = note.frames_text(level, position)
+    return f"chunk {', '.join(map(str, position))} of level {level} ({frames})"
