@@ -126,13 +126,14 @@ class LocalStore:
     def rename(self, source: str, target: str) -> None:
         old_folder, old_name = self._make_folder(source)
         folder, name = self._make_folder(target)
+        old_path, path = f"{old_folder}/{old_name}", f"{folder}/{name}"
         try:
-            self._disk.replace(f"{old_folder}/{old_name}", f"{folder}/{name}")
+            with self._unforced.renaming(old_path, path):
+                self._disk.replace(old_path, path)
         except OSError as error:
-            raise StorageError.wrap(error, f"{folder}/{name}", f"cannot rename {old_name} to it") from error
+            raise StorageError.wrap(error, path, f"cannot rename {old_name} to it") from error
         with self._lock:
-            self._fixed.discard(f"{old_folder}/{old_name}")
-        self._unforced.rename(f"{old_folder}/{old_name}", f"{folder}/{name}")
+            self._fixed.discard(old_path)
         self._tree.mark_unsynced(old_folder)
         self._tree.mark_unsynced(folder)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from acqstream.errors import DiskFullAtSync, StorageError
@@ -14,9 +16,10 @@ MAX_BYTES = 64 * 2**20  # likewise: the disk writes while chunks are encoded, an
 
 
 class _Written(NamedTuple):
-    """The number of the last write, counted over all files, and the bytes written to this one."""
+    """The numbers of the first and last unforced write to a file, counted over all files, and the bytes of them all."""
 
-    number: int
+    first: int
+    last: int
     length: int
 
 
@@ -25,6 +28,7 @@ class UnforcedFiles:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._names = threading.Lock()  # a file keeps its path while this is held; taken before `_lock`
         self._lock = threading.Lock()  # for all that follows
         self._numbers = itertools.count()
         self._files: dict[str, _Written] = {}
@@ -34,8 +38,11 @@ class UnforcedFiles:
     def add(self, path: str, length: int) -> None:
         """Note that `length` bytes of a file were written, also by a write that failed."""
         with self._lock:
-            before = self._files.get(path, _Written(0, 0))
-            self._files[path] = _Written(next(self._numbers), before.length + length)
+            number, before = next(self._numbers), self._files.get(path)
+            if before is None:
+                self._files[path] = _Written(number, number, length)
+            else:
+                self._files[path] = before._replace(last=number, length=before.length + length)
 
     def relieve(self) -> None:
         """Force a file if too much is not forced. The next `force_all` raises its error.
@@ -62,33 +69,42 @@ class UnforcedFiles:
     def force_all(self) -> None:
         """When this returns, the content of every file added before survives a power cut; names may not."""
         with self._lock:
-            paths, failure, self._failure = sorted(self._files), self._failure, None
+            end, failure, self._failure = next(self._numbers), self._failure, None
         if failure is not None:
             raise failure
-        for path in paths:
-            self._force(path)
+        while paths := self._written_before(end):  # again, for a file that got another path meanwhile
+            for path in paths:
+                self._force(path)
 
     def discard(self, path: str) -> None:
-        """Forget a file that was removed."""
-        with self._lock:
+        """Forget a file that is removed after this."""
+        with self._names, self._lock:
             self._files.pop(path, None)
 
-    def rename(self, source: str, target: str) -> None:
-        """Note that a file has another path."""
+    @contextmanager
+    def renaming(self, source: str, target: str) -> Iterator[None]:
+        """The caller gives a file another path within this; no thread looks for the file meanwhile."""
+        with self._names:
+            yield
+            with self._lock:
+                written = self._files.pop(source, None)
+                self._files.pop(target, None)
+                if written is not None:
+                    self._files[target] = written
+
+    def _written_before(self, end: int) -> list[str]:
         with self._lock:
-            written = self._files.pop(source, None)
-            self._files.pop(target, None)
-            if written is not None:
-                self._files[target] = written
+            return sorted(path for path, written in self._files.items() if written.first < end)
 
     def _force(self, path: str) -> None:
         """The file counts as unforced until the return, so a caller that comes meanwhile waits for the disk too."""
-        with self._lock:
-            seen = self._files.get(path)
-        if seen is None:
-            return
         try:
-            fd = self._disk.open(path, create=False)
+            with self._names:
+                with self._lock:
+                    seen, start = self._files.get(path), next(self._numbers)
+                if seen is None:
+                    return
+                fd = self._disk.open(path, create=False)
             try:
                 self._disk.fdatasync(fd)
             finally:
@@ -100,4 +116,4 @@ class UnforcedFiles:
             if now == seen:
                 del self._files[path]
             elif now is not None:  # written to meanwhile
-                self._files[path] = now._replace(length=max(0, now.length - seen.length))
+                self._files[path] = _Written(start, now.last, max(0, now.length - seen.length))

@@ -212,7 +212,7 @@ class TestLocalStore:
         assert store.append("a", [b"third"]) == 5
 
     def test_an_append_that_makes_no_file_leaves_nothing_to_force(self, store: LocalStore, disk: ScriptedDisk) -> None:
-        disk.fail("open", 1, errno.ENOSPC, part="a")
+        disk.fail("create", 1, errno.ENOSPC, part="a")
         with pytest.raises(DiskFull, match="root/a"):
             store.append("a", [b"first"])
         store.sync()

@@ -10,6 +10,7 @@ import pytest
 
 from acqstream.errors import StorageError
 from acqstream.storage import unforced_files
+from acqstream.storage.disk import LocalDisk
 from acqstream.storage.local_store import LocalStore
 from tests.storage.scripted_disk import ScriptedDisk
 
@@ -112,3 +113,36 @@ def test_the_name_of_a_file_from_before_a_restart_is_forced(tmp_path: Path, disk
     write(store, "a", 16)
     store.sync()
     assert tmp_path.name in [call.name for call in disk.of("sync_directory")]
+
+
+class SyncingDisk(LocalDisk):
+    """Another thread forces the store as soon as a file has another name, before the caller knows."""
+
+    def __init__(self) -> None:
+        self.store: LocalStore | None = None
+        self.failures: list[StorageError] = []
+        self.thread = threading.Thread(target=self._sync)
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        if self.store is not None:
+            self.thread.start()
+            self.thread.join(0.3)  # it waits for the rename, or ends and shows that it did not
+
+    def _sync(self) -> None:
+        assert self.store is not None
+        try:
+            self.store.sync()
+        except StorageError as error:
+            self.failures.append(error)
+
+
+def test_a_file_that_is_renamed_meanwhile_is_forced(tmp_path: Path) -> None:
+    inner = SyncingDisk()
+    disk = ScriptedDisk(inner)
+    store = LocalStore(tmp_path, disk)
+    store.append("a.part", [DATA])
+    inner.store = store
+    store.rename("a.part", "a")
+    inner.thread.join()
+    assert (inner.failures, forced(disk)) == ([], ["a"])
