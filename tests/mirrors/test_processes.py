@@ -158,13 +158,14 @@ def is_alive(process: psutil.Process) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no interrupt for a group of processes")
 def test_an_interrupt_saves_and_ends_all_of_them(cells: Path) -> None:
-    held = hold(cells)
-    with started(mirror_command(cells, "--processes", "2"), start_new_session=True) as first:
+    held, output = hold(cells), cells.with_name("output.txt")
+    command = mirror_command(cells, "--processes", "2")
+    with output.open("wb") as out, started(command, start_new_session=True, stdout=out, stderr=out) as first:
         helpers = until(lambda: workers_of(psutil.Process(first.pid)), "there are other processes")
         wait_for_parts(cells, first)
         os.killpg(first.pid, signal.SIGINT)
         held.unlink()
-        assert first.wait(30) != 0
+        assert first.wait(30) != 0, output.read_text()
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     assert subprocess.run(mirror_command(cells), capture_output=True, check=False).returncode == 0
     check(cells)
