@@ -82,6 +82,7 @@ class ChunkFormat(Generic[OptionsT]):
     without the chunk. check reads all chunks and reports what breaks the format. needs_distances: the files state a
     distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
     names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
+    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole.
     """
 
     name: str
@@ -99,6 +100,7 @@ class ChunkFormat(Generic[OptionsT]):
     check: Callable[[ReadPlace, CheckReport], ChunkCounts]
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
     announces_indices: bool = False
+    names_picture: bool = False
 
 
 @dataclass(frozen=True, slots=True)

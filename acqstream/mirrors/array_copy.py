@@ -127,7 +127,8 @@ def array_of_copy(stored: ArraySpec) -> ArraySpec:
 
 def _announced(target: ChunkFormat[Any], plan: Plan) -> Sequence[ArraySpec]:
     """What readers see of the copy before it is complete: nothing, where a shape may name stored chunks only."""
-    return empty_levels(plan.levels, plan.full.axes.index("y")) if target.announces_indices else plan.levels
+    hidden = 0 if target.names_picture else plan.full.axes.index("y")
+    return empty_levels(plan.levels, hidden) if target.announces_indices else plan.levels
 
 
 def _store(

@@ -73,6 +73,16 @@ def facts(path: Path) -> list[dict[str, Any]]:
         ]
 
 
+@pytest.mark.parametrize("options", [(), ("--option", "shards={}")])
+def test_a_copy_into_precomputed_has_the_pixels(frames: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Names of its files contain the size of y and x: it must be known before the first one is stored."""
+    made, copied = mirror(frames, "n5"), tmp_path / "copied.precomputed"
+    assert run("mirror", made, copied, "--to", "precomputed", *options) == 0
+    with acqstream.open(made) as source, acqstream.open(copied) as copy:
+        assert np.array_equal(copy.levels[0].read(), source.levels[0].read())
+    assert run("verify", copied) == 0
+
+
 @pytest.mark.parametrize(("first", "second"), [("n5", "wkw"), ("wkw", "n5")])
 def test_a_copy_equals_a_mirror_of_the_frames(frames: Path, tmp_path: Path, first: str, second: str) -> None:
     made = mirror(frames, first)

@@ -30,4 +30,5 @@ FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     check=check,
     needs_distances=lambda _options: True,  # info
     announces_indices=True,
+    names_picture=True,
 )
