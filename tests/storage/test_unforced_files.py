@@ -119,6 +119,7 @@ class SyncingDisk(LocalDisk):
     """Another thread forces the store as soon as a file has another name, before the caller knows."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.store: LocalStore | None = None
         self.failures: list[StorageError] = []
         self.thread = threading.Thread(target=self._sync)
