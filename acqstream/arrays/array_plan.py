@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import PICTURE_AXES, TILE_AXES, TIME, Z, axis_order, stored_axis_order
+from acqstream.arrays.axis_order import COLUMN, PICTURE_AXES, ROW, TILE_AXES, TIME, Z, axis_order, stored_axis_order
 from acqstream.arrays.axis_values import AxisPlan, axis_plans
 from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
+from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
 from acqstream.arrays.stored_places import PlannedAxis, plan_places
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
@@ -26,7 +27,7 @@ class ArrayPlan:
 
     frame_shape is (Y, X) or (Y, X, 3), dtype a numpy type string. order is None in mirrors that earlier versions
     began: they are shown as they are stored. The distances are those known before any frame, from hints and summary:
-    levels are chosen by them (decision 025).
+    levels are chosen by them (decision 025). mosaic: the picture of tiles of frame_shape; None without tiles.
     """
 
     axes: tuple[PlannedAxis, ...]
@@ -36,6 +37,7 @@ class ArrayPlan:
     z_step_um: float | None = None
     interval_s: float | None = None
     order: tuple[str, ...] | None = None
+    mosaic: Canvas | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as it stands in mirror.json."""
@@ -48,6 +50,8 @@ class ArrayPlan:
         fields["axes"] = tuple(map(_axis_of_json, fields["axes"]))
         fields["frame_shape"] = tuple(fields["frame_shape"])
         fields["order"] = None if fields.get("order") is None else tuple(fields["order"])
+        mosaic = fields.get("mosaic")
+        fields["mosaic"] = None if mosaic is None else Canvas(Side(**mosaic["y"]), Side(**mosaic["x"]))
         return ArrayPlan(**fields)
 
     def labels(self) -> dict[str, list[str]]:
@@ -58,6 +62,8 @@ class ArrayPlan:
         """Return the array, which a format has yet to cut into chunks."""
         names = tuple(axis.name for axis in self.axes)
         height, width, *samples = self.frame_shape
+        if self.mosaic is not None:
+            height, width = self.mosaic.shape
         pixel_um, unit = self.pixel_size_um or 1.0, "um" if self.pixel_size_um else ""
         steps = {TIME: (self.interval_s, "s"), Z: (self.z_step_um, "um")}
         known = [steps.get(name, (None, "")) for name in names]
@@ -106,7 +112,7 @@ def plan_array(
     names = [*dict.fromkeys([*first, *arrived, *plans])]
     if TILE_AXES & set(names):
         raise DatasetError(
-            "tiles make up larger images, by row and column: a mirror is made of frames that stand alone"
+            "frames have a row and a column, and the summary has no overlap: tiles of a picture have one, if only 0"
         )
     reserved = sorted(set(PICTURE_AXES) & set(names))
     if reserved:
@@ -134,6 +140,41 @@ def plan_array(
         interval_s=_distance(space, TIME, SECOND),
         order=axis_order(names, order),
     )
+
+
+def plan_mosaic(
+    overlap: Sequence[int],
+    first: Axes,
+    frame_shape: Sequence[int],
+    dtype: str,
+    *,
+    declared: Sequence[Mapping[str, Any]] = (),
+    seen: Mapping[str, Sequence[AxisValue]] | None = None,
+    is_final: bool = False,
+    expect: int | None = None,
+    **more: Any,
+) -> ArrayPlan | None:
+    """As `plan_array`, for tiles that make up pictures; None while the size of a picture is not known.
+
+    overlap: of neighbours, (y, x) in pixels. more: see `plan_array`.
+    """
+    arrived = {name: [value] for name, value in first.items()} | dict(seen or {})
+    plans = axis_plans(declared)
+    sides = [(plans.get(name, AxisPlan()).size, arrived.get(name, ())) for name in (ROW, COLUMN)]
+    mosaic = planned_canvas(sides, frame_shape, overlap, is_final=is_final)
+    if mosaic is None:
+        return None
+    plan = plan_array(
+        {name: value for name, value in first.items() if name not in TILE_AXES},
+        frame_shape,
+        dtype,
+        declared=[axis for axis in declared if axis.get("name") not in TILE_AXES],
+        seen={name: values for name, values in arrived.items() if name not in TILE_AXES},
+        is_final=is_final,
+        expect=None if expect is None else -(-expect // (mosaic.y.count * mosaic.x.count)),
+        **more,
+    )
+    return replace(plan, mosaic=mosaic)
 
 
 def _plan_axis(

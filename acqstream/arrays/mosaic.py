@@ -7,11 +7,13 @@ canvas may begin at negative coordinates. A frame that is not a tile is a canvas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from acqstream.arrays.selection import as_slice
+from acqstream.errors import DatasetError
+from acqstream.model.axes import AxisValue
 
 
 class TileRun(NamedTuple):
@@ -52,6 +54,11 @@ class Side:
         """Canvas coordinate of position 0."""
         return self.step * self.first
 
+    @property
+    def shown(self) -> slice:
+        """The part of a stored tile that is shown."""
+        return slice(self.crop, self.crop + self.step)
+
     def runs(self, selected: range) -> Iterator[TileRun]:
         """The tiles that hold the selected positions, in the order of these; as many steps as tiles are hit."""
         at = 0
@@ -77,3 +84,31 @@ class Canvas:
     @property
     def shape(self) -> tuple[int, int]:
         return self.y.size, self.x.size
+
+
+def planned_canvas(
+    sides: Sequence[tuple[int, Sequence[AxisValue]]],
+    frame_shape: Sequence[int],
+    overlap: Sequence[int],
+    *,
+    is_final: bool,
+) -> Canvas | None:
+    """Return the picture of all tiles to come; None while it is not known.
+
+    sides: of y and x the declared number of rows or columns, 0 for none, and those seen so far. overlap: that of tiles,
+    (y, x) in pixels. is_final: no other tile will come. Raises DatasetError for tiles that make up no picture.
+    """
+    found = []
+    for (size, seen), shared, length in zip(sides, overlap, frame_shape, strict=False):
+        numbers = [value for value in seen if isinstance(value, int)]
+        if len(numbers) != len(seen) or not 0 <= shared < length:
+            raise DatasetError(
+                f"tiles of {length} pixels with rows or columns {[*seen][:5]} and an overlap of {shared} make up no "
+                "picture: rows and columns are integers, and the overlap is less than a tile"
+            )
+        if not (size or (is_final and numbers)):
+            return None
+        declared = [0, size - 1] if size else []
+        first, last = min([*declared, *numbers]), max([*declared, *numbers])
+        found.append(Side(length - shared, shared // 2, first, last - first + 1))
+    return Canvas(*found)

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from acqstream.arrays.axis_order import TILE_AXES
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.acquisition_views import AcquisitionViews, LeftOut
 from acqstream.daemon.config import DaemonConfig
@@ -31,7 +32,7 @@ from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget
 from acqstream.mirrors.view_kinds import check_request, check_view
-from acqstream.model.acquisition_spec import AcquisitionSpec, TileSpec
+from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
@@ -45,12 +46,15 @@ TAKEOVER_EPOCHS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OpenPlan:
-    """What `start` opens: a new folder, or the dataset whose state `resume` is. Nothing of it exists in memory yet."""
+    """What `start` opens: a new folder, or the dataset whose state `resume` is. Nothing of it exists in memory yet.
+
+    warnings: the code and text of each.
+    """
 
     folder: Path
     spec: AcquisitionSpec
     resume: DatasetState | None = None
-    warnings: Sequence[str] = ()
+    warnings: Sequence[tuple[str, str]] = ()
     left_out: LeftOut = ()
 
 
@@ -82,7 +86,7 @@ class OpenRequests:
             receipt = read_receipt(str(stored[0])) if stored[1].state is not AcquisitionState.INTERRUPTED else None
             if receipt is not None:
                 return receipt
-        spec, left_out = self._with_mirrors(spec, spec.tiles if stored is None else stored[1].tiles)
+        spec, left_out = self._with_mirrors(spec)
         why_no_views = self._resources.views.unavailable_reason
         if why_no_views and spec.views and not _is_default_pyramid(spec):
             raise AcquisitionRefused(f"this daemon makes no mirrors: {why_no_views}", code="unsupported")
@@ -126,8 +130,8 @@ class OpenRequests:
             undo.pop_all()  # the log uses the memory from here on
         if spec.views and why_no_views:
             log.notes.warn("no_levels", f"lower resolution levels of the tiles are not made: {why_no_views}")
-        for text in plan.warnings:
-            log.notes.warn("no_mirror", text)
+        for code, text in plan.warnings:
+            log.notes.warn(code, text)
         for view, why in left_out:
             log.notes.warn("mirror_left_out", f"mirror {view.name!r} of the daemon's configuration is not made: {why}")
         session = Session(grace_s=self._config.grace_s)
@@ -136,21 +140,21 @@ class OpenRequests:
             session, log, share, views, peer, plan.folder.name, epoch=spec.epoch, is_resumed=is_resumed
         )
 
-    def _with_mirrors(self, spec: AcquisitionSpec, tiles: TileSpec | None) -> tuple[AcquisitionSpec, LeftOut]:
+    def _with_mirrors(self, spec: AcquisitionSpec) -> tuple[AcquisitionSpec, LeftOut]:
         """Add the mirrors of the configuration to a request that names none. Also returns the mirrors left out.
 
-        tiles are those of the dataset; a request to resume need not repeat them. Raises AcquisitionRefused.
+        Raises AcquisitionRefused.
         """
         left_out: LeftOut = ()
         if spec.default_mirrors and all(view.is_pyramid for view in spec.views):
             configured = parse_views(self._config.mirrors)
+            mirrors = tuple(view for view in configured if not view.is_pyramid)
             why = self._resources.views.unavailable_reason
-            if tiles is not None and not why:
-                why = "tiles cannot be mirrored yet"
             if why:
-                left_out = tuple((view, why) for view in configured if not view.is_pyramid)
-            elif tiles is None:
-                spec = replace(spec, views=configured)
+                left_out = tuple((view, why) for view in mirrors)
+            else:
+                # levels of tiles are made as the request says, whatever is configured
+                spec = replace(spec, views=configured if spec.tiles is None else (*spec.views, *mirrors))
         for view in spec.views:
             try:
                 check_view(view)
@@ -158,13 +162,14 @@ class OpenRequests:
                 raise AcquisitionRefused(str(error), code="unsupported") from error
         return spec, left_out
 
-    def _check_mirrors(self, spec: AcquisitionSpec) -> list[str]:
-        """Check the mirrors against the request and the max memory of one mirror; return warnings.
+    def _check_mirrors(self, spec: AcquisitionSpec) -> list[tuple[str, str]]:
+        """Check the mirrors against the request and the max memory of one mirror; return warnings with their codes.
 
         Raises AcquisitionRefused for an impossible mirror of the request. One of the configuration gets a warning only:
         it fails later, and the frames are stored all the same.
         """
-        reasons = []
+        warnings = []
+        planned = {axis.name for axis in spec.axes if axis.size is not None}
         request, budget = spec.as_request(), Budget.of(self._config.mirror_memory_mb)
         for view in spec.views:
             try:
@@ -173,8 +178,12 @@ class OpenRequests:
                 code = error.code if error.code == "no_memory" else "unsupported"
                 if not spec.default_mirrors:
                     raise AcquisitionRefused(f"mirror {view.name!r}: {error}", code=code) from error
-                reasons.append(f"mirror {view.name!r} will not be made: {error}")
-        return reasons
+                warnings.append(("no_mirror", f"mirror {view.name!r} will not be made: {error}"))
+                continue
+            if view.is_mirror and spec.tiles is not None and not planned >= TILE_AXES:
+                text = f"mirror {view.name!r} is made when the run has ended: sizes of row and column are not declared"
+                warnings.append(("mirror_waits", text))
+        return warnings
 
     def _find(self, spec: AcquisitionSpec) -> tuple[Path, DatasetState] | None:
         """Return folder and state of a dataset: by id for a producer that returns, by name for a restarted one."""

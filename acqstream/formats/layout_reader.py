@@ -58,6 +58,8 @@ class LayoutReader:
     def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
         """See ChunkArrayReader."""
         spec = self.spec
+        if 0 in spec.grid_shape:
+            raise DatasetError(f"{self.path}: is growing, and nothing of it is announced yet")
         if not _is_inside(position, spec):
             raise IndexError(f"{self.path}: no chunk {position} in a grid of {spec.grid_shape}")
         data = self._chunks.read(position)

@@ -17,9 +17,11 @@ from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.growth import Growth
 from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
+from acqstream.mirrors.mosaic_growth import MosaicGrowth
+from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer, SlabKey
-from acqstream.mirrors.slab_grid import SlabGrid
+from acqstream.mirrors.slab_grid import Piece, SlabGrid
 from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
 from acqstream.mirrors.workers import Workers
 
@@ -28,7 +30,10 @@ class PlaneSource(Protocol):
     """Reads the planes of level 0."""
 
     def read(self, place: Sequence[int]) -> NDArray[Any] | None:
-        """Return the latest frame taken so far at this place, axes in the level's order. None if it has none."""
+        """Return the latest frame taken so far at this place, axes in the level's order. None if it has none.
+
+        In a mosaic the place ends with row and column, and the frame is the shown part of a tile.
+        """
 
 
 class Assembly:
@@ -47,15 +52,14 @@ class Assembly:
         *,
         slabs: int,
         byte_order: ByteOrder,
-        growth: Growth | None = None,
+        growth: Growth | MosaicGrowth | None = None,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
         self.seen: list[set[Position]] = [set() for _ in grids]  # slabs that were started, by level
         self.pending: set[SlabKey] = set()  # slabs to rebuild: they were in the memory of an earlier process
         self.peak_slabs = 0
-        # Depths at which slabs were reduced, where these ended within an item of the next level.
-        self._provisional: dict[SlabKey, tuple[int, ...]] = {}
+        self._provisional = ProvisionalSlabs(self.extents)
         self._frames = frames
         self._workers = workers
         self._reduction = LevelReduction(self.extents)
@@ -80,30 +84,35 @@ class Assembly:
     def add_earlier(self, place: Sequence[int]) -> None:
         """Note a frame that an earlier process has taken to this place."""
         self.extents.add_frame(place)
-        key, _ = self.grids[0].locate(place)
-        for level in range(len(self.grids)):
-            if key in self.seen[level]:
-                return  # so are the slabs that it is reduced into
-            self.seen[level].add(key)
-            if level + 1 < len(self.grids):
-                key = self._reduction.target(level, key)
+        for piece in self.grids[0].pieces_of(place):
+            self._note_seen(piece.key)
 
-    def find(self, place: Sequence[int]) -> tuple[Slab, int] | None:
-        """Return the slab that a frame goes to, and its plane; None while it is not in memory, or is leaving."""
-        key, plane = self.grids[0].locate(place)
-        slab = self._slabs[0].get(key)
-        return None if slab is None or slab.is_leaving else (slab, plane)
+    def find(self, place: Sequence[int]) -> list[tuple[Slab, Piece]] | None:
+        """Return the slabs that a frame goes to, and its pieces; None while one is not in memory, or is leaving."""
+        found = []
+        for piece in self.grids[0].pieces_of(place):
+            slab = self._slabs[0].get(piece.key)
+            if slab is None or slab.is_leaving:
+                return None
+            found.append((slab, piece))
+        return found
 
     def prepare(self, place: Sequence[int]) -> bool:
-        """Have the slab in memory that a frame goes to."""
-        return self._prepare(0, self.grids[0].locate(place)[0])
+        """Have the slabs in memory that a frame goes to."""
+        pieces = self.grids[0].pieces_of(place)
+        for piece in pieces:
+            if piece.key in self._slabs[0]:
+                self._slabs[0][piece.key].last_use = next(self._uses)  # none leaves to make room for another one
+        ready = [self._prepare(0, piece.key) for piece in pieces]  # each is begun, also behind one that must wait
+        return all(ready)
 
-    def mark(self, slab: Slab, plane: int, *, is_filled: bool) -> None:
-        """Note whether a plane of level 0 has its pixels."""
+    def mark(self, slab: Slab, piece: Piece, *, is_filled: bool) -> None:
+        """Note whether a plane of level 0, or a piece of it, has its pixels."""
         slab.last_use = next(self._uses)
         self._touched.add((slab.level, slab.key))
-        # one bit per plane; only the workers' tasks change `filled` of lower levels, so no lock is needed here
-        slab.filled = slab.filled | 1 << plane if is_filled else slab.filled & ~(1 << plane)
+        # one bit per piece; only the workers' tasks change `filled` of lower levels, so no lock is needed here
+        slab.filled = slab.filled | 1 << piece.bit if is_filled else slab.filled & ~(1 << piece.bit)
+        self.extents.add_unstored(slab.level, slab.key)
 
     def advance(self) -> None:
         """Free stored slabs, store complete ones, and rebuild one pending slab."""
@@ -120,7 +129,10 @@ class Assembly:
         self.advance()
         if self.pending:
             return False
-        self._redo_provisional()
+        for level, key in self._provisional.moved():
+            if key not in self._slabs[level]:
+                self._provisional.forget((level, key))
+                self.pending.add((level, key))
         for level in range(len(self.grids)):
             slabs = list(self._slabs[level].values())
             for slab in slabs:
@@ -139,21 +151,22 @@ class Assembly:
         """Return slabs in memory that are not all in the files, and the provisional ones, as JSON: for `restore`."""
         self._collect()
         keys = {*self.pending, *((level, key) for level, slabs in enumerate(self._slabs) for key in slabs)}
-        provisional = [[level, list(key), list(depths)] for (level, key), depths in self._provisional.items()]
-        return [[[level, list(key)] for level, key in sorted(keys)], provisional]
+        return [[[level, list(key)] for level, key in sorted(keys)], self._provisional.to_json()]
 
     def restore(self, saved: SavedMirror) -> None:
         """Continue with slabs that an earlier process left incomplete. Call it after `add_earlier` of all frames."""
         for level, key in saved.unstored:
             self.seen[level].add(key)
             self.pending.add((level, key))
-        self._provisional = {(level, key): depths for level, key, depths in saved.cut}
+            self.extents.add_unstored(level, key)
+        self._provisional.restore(saved.cut)
 
     def note_earlier_stored(self, places: Iterable[Sequence[int]]) -> None:
         """Note which frames of an earlier process are in the files. Call it after `restore`."""
         for place in places:
             for level, grid in enumerate(self.grids):
-                if (level, grid.locate(place)[0]) not in self.pending:
+                key = grid.locate(place)[0]
+                if not grid.cuts and (level, key) not in self.pending:
                     self.extents.add_earlier_stored(level, place)
 
     def mark_stored(self, chunks: int, provisional: Sequence[Sequence[Any]]) -> None:
@@ -161,7 +174,18 @@ class Assembly:
         self.pending.clear()
         self._tasks.stored_chunks += chunks
         self.extents.mark_all_stored()
-        self._provisional = {(level, tuple(key)): tuple(depths) for level, key, depths in provisional}
+        self._provisional.restore(provisional)
+
+    def _note_seen(self, key: Position) -> None:
+        for level in range(len(self.grids)):
+            if key in self.seen[level]:
+                return  # so are the slabs that it is reduced into
+            self.seen[level].add(key)
+            if level + 1 < len(self.grids):
+                below = self._reduction.target(level, key)
+                if below is None:
+                    return
+                key = below
 
     def _is_complete(self, slab: Slab) -> bool:
         if slab.is_leaving or slab.arriving:
@@ -206,17 +230,18 @@ class Assembly:
     def _leave(self, slab: Slab) -> bool:
         """Give a slab to the workers."""
         target = None
-        planes = list(self._reduction.planes(slab.level, slab.key))
-        if planes:
-            key = self._reduction.target(slab.level, slab.key)
+        parts = list(self._reduction.parts(slab.level, slab.key))
+        if parts:
+            key = parts[0].piece.key
             if not self._prepare(slab.level + 1, key):
                 return False
             target = self._slabs[slab.level + 1][key]
         slab.is_leaving = True
         slab.clear_unfilled()
-        self._tasks.submit(slab, planes, target)
+        self._tasks.submit(slab, parts, target)
         if target is not None:
-            self._note_provisional(slab)
+            self.extents.add_unstored(target.level, target.key)
+            self._provisional.note((slab.level, slab.key))
         return True
 
     def _collect(self) -> None:
@@ -228,29 +253,15 @@ class Assembly:
             self._free[slab.level].append(slab.buffer)
             self.extents.add_stored(slab)
 
-    def _note_provisional(self, slab: Slab) -> None:
-        """Remember a slab that was reduced where an axis ended for now: it is reduced again if the end moves."""
-        depths = self.extents.inside(slab.level, slab.key)
-        if self.extents.is_provisional(slab.level, depths):
-            self._provisional[slab.level, slab.key] = depths
-        else:
-            self._provisional.pop((slab.level, slab.key), None)  # an earlier end of this slab may be noted
-
-    def _redo_provisional(self) -> None:
-        for (level, key), depths in list(self._provisional.items()):
-            if self.extents.inside(level, key) != depths and key not in self._slabs[level]:
-                del self._provisional[level, key]
-                self.pending.add((level, key))
-
     def _rebuild(self, slab: Slab) -> None:
         """Fill a slab from the frames taken so far, whatever the files hold."""
         grid = self.grids[slab.level]
         if not slab.level:
-            for plane in range(grid.planes):
-                pixels = self._frames.read(grid.place(slab.key, plane))
+            for piece in grid.pieces_in(slab.key):
+                pixels = self._frames.read(piece.place)
                 if pixels is not None:
-                    slab.buffer.put(plane, pixels)
-                    slab.filled |= 1 << plane
+                    slab.put(piece, pixels)
+                    slab.filled |= 1 << piece.bit
             return
         above = slab.level - 1
         spare = Slab(above, (), self._take_buffer(above))  # one for all sources that are not in memory
@@ -264,7 +275,7 @@ class Assembly:
                 source, spare.key, spare.filled = spare, key, 0  # its old pixels are cleared or overwritten
                 self._rebuild(spare)
                 spare.clear_unfilled()
-            for plane, planes in self._reduction.planes(above, key):
-                self._reduction.reduce(source.buffer, slab.buffer, plane, planes)
-                slab.filled |= 1 << plane
+            for part in self._reduction.parts(above, key):
+                self._reduction.reduce(source.buffer, slab.buffer, part)
+                slab.filled |= 1 << part.piece.bit
         self._free[above].append(spare.buffer)

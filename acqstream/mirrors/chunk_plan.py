@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from acqstream.arrays.array_plan import ArrayPlan, plan_array
+from acqstream.arrays.array_plan import ArrayPlan, plan_array, plan_mosaic
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.position_names import position_names
@@ -74,13 +75,19 @@ def plan_chunks(
     positions = position_names(summary)
     if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
         labels[POSITION] = positions
-    return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget)
+    tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
+    return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget, tile)
 
 
-def plan_spec_chunks(found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget) -> ChunkPlan:
-    """Cut an array that has no chunks yet. Raises ConfigError with the numbers if the memory does not suffice."""
+def plan_spec_chunks(
+    found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget, tile: Sequence[int] = ()
+) -> ChunkPlan:
+    """Cut an array that has no chunks yet. tile: (y, x) in items, of the tiles that make up its picture.
+
+    Raises ConfigError with the numbers if the memory does not suffice.
+    """
     chunked = found.plan(spec, options)
-    grids = slab_grids(chunked.levels)
+    grids = slab_grids(chunked.levels, tile)
     fills_shards = found.layout(chunked, options).needs == "append"
     need = memory_need(
         grids,
@@ -93,7 +100,7 @@ def plan_spec_chunks(found: ChunkFormat[Any], options: Any, spec: ArraySpec, bud
 
 
 def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
-    """Plan the array of an acquisition without frames from its request; None if the kind of its frames is unknown.
+    """Plan the array of an acquisition without frames from its request; None if their kind or picture is unknown.
 
     request is as in acqstream.json. Undeclared axes have no size here, so memory computed from it is a minimum. Raises
     DatasetError for frames that make up no array.
@@ -101,10 +108,10 @@ def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
     frame, declared, expect = request.get("frame"), request.get("axes"), request.get("expect")
     if not isinstance(frame, Mapping):
         return None
-    tiles = {"row": 0, "column": 0} if request.get("tiles") is not None else {}
-    summary = request.get("summary")
-    return plan_array(
-        tiles,
+    tiles, summary = request.get("tiles"), request.get("summary")
+    make = partial(plan_mosaic, tiles["overlap"]) if isinstance(tiles, Mapping) else plan_array
+    return make(
+        {},
         frame["shape"],
         frame["dtype"],
         declared=declared if isinstance(declared, list | tuple) else (),

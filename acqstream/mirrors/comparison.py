@@ -14,6 +14,7 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.container import MirrorNote, read_note
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_task import find_format, open_dataset
+from acqstream.mirrors.mosaic_comparison import compared_tiles
 from acqstream.mirrors.slab_comparison import compared_rows
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
@@ -73,6 +74,8 @@ def compare(
     note = read_note(folder)
     if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
+    if note.plan.mosaic is not None:
+        return _compare_tiles(dataset, note, count, on_progress)
     whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
     total, result = sum(map(len, whole.rows.values())), Comparison()
     if runner is None:
@@ -94,6 +97,16 @@ def compare_rows(part: ComparisonTask, on_progress: Callable[[int], None] = lamb
             if not is_equal:
                 result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
             on_progress(result.frames)
+    return result
+
+
+def _compare_tiles(dataset: Path, note: MirrorNote, count: int, on_progress: Callable[[int, int], None]) -> Comparison:
+    result = Comparison()
+    with _opened(str(dataset), note) as (reader, array, frames):
+        rows = {frames.place(row): row for row in range(count)}
+        for row, is_equal in compared_tiles(reader, array, frames, rows):
+            result.add(Comparison(1, 0 if is_equal else 1, () if is_equal else (f"frame {row} ({reader.key(row)})",)))
+            on_progress(result.frames, len(rows))
     return result
 
 

@@ -7,7 +7,7 @@ no other frame of it will come. That is so when it has all planned frames, or wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec, Position
@@ -56,6 +56,15 @@ class Growth:
         self._last = max(self._last, index)
         if index >= min(self._sizes):
             self._came.setdefault(index, set()).add(tuple(place))
+
+    def add_unstored(self, level: int, key: Position) -> None:
+        """Note that a slab got pixels: nothing is to be done, each plane is noted when it is stored."""
+
+    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None:
+        """Note that the planes of a slab at these places are in the files of a level."""
+        del key
+        for place in places:
+            self.add_stored(level, place)
 
     def add_stored(self, level: int, place: Sequence[int]) -> None:
         """Note that a plane is in the files of a level."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.growth import Growth
+from acqstream.mirrors.mosaic_growth import MosaicGrowth
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
 
@@ -17,7 +18,7 @@ class LevelExtents:
     files. growth: the rule by which the growing axis is announced; None: as far as slabs are stored.
     """
 
-    def __init__(self, grids: Sequence[SlabGrid], growth: Growth | None = None) -> None:
+    def __init__(self, grids: Sequence[SlabGrid], growth: Growth | MosaicGrowth | None = None) -> None:
         self.grids = grids
         self._growth = growth
         self.frame_extent = [0] * len(grids[0].outer)
@@ -32,13 +33,12 @@ class LevelExtents:
         ]
         return level_sizes(self.grids, level, sizes)
 
-    def announceable(self, level: int) -> tuple[int, ...]:
-        """Return the sizes along the outer axes that other software may see now."""
-        extent, growth = self.stored_extents[level], self._growth
-        if growth is None:
-            return tuple(extent)
-        size = growth.size(level)
-        return tuple(size if axis == growth.axis else at for axis, at in zip(self.grids[0].outer, extent, strict=True))
+    def announceable(self, level: int) -> Mapping[int, int]:
+        """Return the sizes that other software may see now, by axis of the level, where they may have changed."""
+        found = dict(zip(self.grids[0].outer, self.stored_extents[level], strict=True))
+        if self._growth is not None:
+            found[self._growth.axis] = self._growth.size(level)
+        return found
 
     def planned_sizes(self, level: int) -> tuple[int, ...]:
         """Return the sizes of a level; 0 for axes that grow."""
@@ -48,7 +48,8 @@ class LevelExtents:
 
     def inside(self, level: int, key: Position) -> tuple[int, ...]:
         """Return the depths of a slab that lie inside the array as it is now."""
-        sizes = zip(key, self.grids[level].step, self.shape(level), strict=True)
+        grid = self.grids[level]
+        sizes = zip(grid.outer_key(key), grid.step, self.shape(level), strict=True)
         return tuple(max(0, min(step, size - at * step)) for at, step, size in sizes)
 
     def is_provisional(self, level: int, depths: Sequence[int]) -> bool:
@@ -62,25 +63,31 @@ class LevelExtents:
         if self._growth is not None:
             self._growth.add_frame(place)
         extent = self.frame_extent
-        for axis, at in enumerate(place):
-            if at >= extent[axis]:
-                extent[axis] = at + 1
+        for axis in range(len(extent)):
+            if place[axis] >= extent[axis]:
+                extent[axis] = place[axis] + 1
 
     def add_stored(self, slab: Slab) -> None:
         """Note that the planes of a slab are in the files."""
         grid, extent = self.grids[slab.level], self.stored_extents[slab.level]
-        for plane in range(grid.planes):
-            if slab.filled >> plane & 1:  # one bit per plane
-                place = grid.place(slab.key, plane)
-                if self._growth is not None:
-                    self._growth.add_stored(slab.level, place)
-                for axis, at in enumerate(place):
-                    extent[axis] = max(extent[axis], at + 1)
+        mask = (1 << grid.pieces) - 1
+        filled = [plane for plane in range(grid.planes) if slab.filled >> plane * grid.pieces & mask]
+        places = [grid.place(slab.key, plane) for plane in filled]
+        if self._growth is not None:
+            self._growth.add_stored_slab(slab.level, slab.key, places)
+        for place in places:
+            for axis, at in enumerate(place):
+                extent[axis] = max(extent[axis], at + 1)
+
+    def add_unstored(self, level: int, key: Position) -> None:
+        """Note that a slab got pixels that are not in the files."""
+        if self._growth is not None:
+            self._growth.add_unstored(level, key)
 
     def add_earlier_stored(self, level: int, place: Sequence[int]) -> None:
         """Note a frame that an earlier process has stored in a level."""
         if self._growth is not None:
-            self._growth.add_stored(level, place)
+            self._growth.add_stored_slab(level, self.grids[level].locate(place)[0], [place])
 
     def mark_all_stored(self) -> None:
         """Note that every level is in the files up to its shape."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from acqstream.arrays.array_spec import Position
 from acqstream.grid.block_mean import BAND_BYTES, BlockMean
 from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.slab import SlabBuffer
+from acqstream.mirrors.slab_grid import Piece
+
+
+class ReducedPart(NamedTuple):
+    """planes of a slab are averaged into this piece of the next level."""
+
+    piece: Piece
+    planes: Sequence[int]
 
 
 class LevelReduction:
@@ -20,28 +29,33 @@ class LevelReduction:
         self._grids = extents.grids
         self._means = BlockMean()
 
-    def target(self, level: int, key: Position) -> Position:
-        """Return the slab of the next level that a slab is reduced into."""
+    def target(self, level: int, key: Position) -> Position | None:
+        """Return the slab of the next level that a slab is reduced into; None for a last strip of less than a block."""
         grid = self._grids[level]
-        first = [at * step // ratio for at, step, ratio in zip(key, grid.step, grid.outer_ratios, strict=True)]
-        return self._grids[level + 1].locate(first)[0]
+        first = [at * step // ratio for at, step, ratio in zip(key, grid.step, grid.outer_ratios, strict=False)]
+        pieces = self._grids[level + 1].pieces_of((*first, *key[len(grid.outer) :]))
+        return pieces[0].key if pieces else None
 
     def sources(self, level: int, key: Position) -> Iterator[Position]:
         """Yield the slabs of the level above that are reduced into this slab, in order."""
-        above = self._grids[level - 1]
+        above, grid = self._grids[level - 1], self._grids[level]
         sides = [
             range(at * size * ratio // depth, -(-(at + 1) * size * ratio // depth))
-            for at, size, ratio, depth in zip(key, self._grids[level].step, above.outer_ratios, above.step, strict=True)
+            for at, size, ratio, depth in zip(
+                grid.outer_key(key), grid.step, above.outer_ratios, above.step, strict=True
+            )
         ]
-        return itertools.product(*sides)
+        places = key[len(grid.outer) :]
+        pieces = [[span.tile for span in cut.in_slab(at)] for cut, at in zip(grid.cuts, places, strict=True)]
+        return itertools.product(*sides, *pieces)
 
-    def planes(self, level: int, key: Position) -> Iterator[tuple[int, list[int]]]:
-        """Yield the planes of the target slab that this slab contributes, each with the planes here to average."""
+    def parts(self, level: int, key: Position) -> Iterator[ReducedPart]:
+        """Yield what this slab contributes to the next level, plane by plane of the target slab."""
         if level + 1 == len(self._grids):
             return
         grid, below = self._grids[level], self._grids[level + 1]
         sizes, limits = self._extents.shape(level), self._extents.shape(level + 1)
-        starts = [at * step for at, step in zip(key, grid.step, strict=True)]
+        starts = [at * step for at, step in zip(grid.outer_key(key), grid.step, strict=True)]
         sides = [
             range(start // ratio, min((start + step) // ratio, limit))
             for start, step, ratio, limit in zip(starts, grid.step, grid.outer_ratios, limits, strict=True)
@@ -51,18 +65,30 @@ class LevelReduction:
                 range(at * ratio, min((at + 1) * ratio, size))
                 for at, ratio, size in zip(place, grid.outer_ratios, sizes, strict=True)
             ]
-            yield below.locate(place)[1], [grid.locate(source)[1] for source in itertools.product(*above)]
+            for piece in below.pieces_of((*place, *key[len(grid.outer) :])):  # one; none beyond the picture
+                yield ReducedPart(piece, [grid.locate(source)[1] for source in itertools.product(*above)])
 
-    def reduce(self, source: SlabBuffer, target: SlabBuffer, plane: int, sources: Sequence[int]) -> None:
-        """Write the mean of source planes into a plane of the target.
+    def reduce(self, source: SlabBuffer, target: SlabBuffer, part: ReducedPart) -> None:
+        """Write the mean of source planes into a plane of the target, or into a piece of it.
 
         It goes in bands, so that each band stays in the processor's cache from block to block.
         """
-        ratios, (height, *others) = source.grid.picture_ratios, target.grid.plane_shape
-        row_bytes = math.prod(source.grid.plane_shape[1:]) * source.grid.spec.dtype.itemsize
+        grid, (_, _, plane, place, spans) = source.grid, part.piece
+        ratios, limits, target_box = grid.picture_ratios, list(grid.plane_shape), [*map(slice, target.grid.plane_shape)]
+        if spans:
+            y, x = (slice(span.first, span.stop) for span in spans)
+            target_box = list(target.grid.box(y, x))
+            inside = [slice(cut.inside(at)) for cut, at in zip(grid.cuts, place[-2:], strict=True)]
+            limits = [part.stop for part in grid.box(*inside)]
+        begin, *others = (part.start or 0 for part in target_box)
+        height, *sizes = (part.stop - (part.start or 0) for part in target_box)
+        wholes = [
+            slice(0, min(size * ratio, end)) for size, ratio, end in zip(sizes, ratios[1:], limits[1:], strict=True)
+        ]
+        row_bytes = math.prod(grid.plane_shape[1:]) * grid.spec.dtype.itemsize
         step = max(1, BAND_BYTES // max(1, row_bytes * ratios[0]))
         for first in range(0, height, step):
             count = min(step, height - first)
-            rows = slice(first * ratios[0], (first + count) * ratios[0])
-            band = self._means.mean([source.get(number, rows) for number in sources], ratios, (count, *others))
-            target.put(plane, band, first)
+            rows = slice(first * ratios[0], min((first + count) * ratios[0], limits[0]))
+            means = [source.get(number, (rows, *wholes)) for number in part.planes]
+            target.put(plane, self._means.mean(means, ratios, (count, *sizes)), (begin + first, *others))

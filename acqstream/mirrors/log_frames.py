@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
 from acqstream.arrays.frame_places import FramePlaces
+from acqstream.arrays.mosaic import Canvas
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.slab_grid import PICTURE
@@ -33,11 +35,17 @@ class LogFrames:
         self._to_level = [names.index(name) if name in names else None for name in outer]
         self._to_plan = [outer.index(name) for name in names]
         self._order = tuple(PICTURE.index(name) for name in spec.axes if name in PICTURE)
+        self._mosaic = plan.mosaic
 
     def place(self, row: int) -> tuple[int, ...]:
-        """Return the place of a frame along the outer axes of the levels. Raises DatasetError if it has none."""
-        found = self.places.take(self._reader.key(row))
-        return tuple(0 if at is None else found[at] for at in self._to_level)
+        """Return the place of a frame along the outer axes of the levels, and of a tile its row and column.
+
+        These are counted from the first ones of the picture. Raises DatasetError for a frame that has no place.
+        """
+        key = self._reader.key(row)
+        found = self.places.take({name: value for name, value in key.items() if name not in TILE_AXES})
+        outer = tuple(0 if at is None else found[at] for at in self._to_level)
+        return outer if self._mosaic is None else (*outer, *self._tile(row, key, self._mosaic))
 
     def place_first(self, count: int) -> None:
         """Place the first `count` frames, at least one, so that our note has the values of their places."""
@@ -45,7 +53,9 @@ class LogFrames:
             self.place(row)
 
     def plane(self, pixels: NDArray[Any]) -> NDArray[Any]:
-        """Return a frame with its axes in the level's order, without a copy."""
+        """Return a frame, or the shown part of a tile, with its axes in the level's order, without a copy."""
+        if self._mosaic is not None:
+            pixels = pixels[self._mosaic.y.shown, self._mosaic.x.shown]
         return pixels.transpose(self._order)
 
     def check(self, row: int) -> None:
@@ -59,11 +69,31 @@ class LogFrames:
 
     def read(self, place: Sequence[int]) -> NDArray[Any] | None:
         """See assembly.PlaneSource."""
-        row = self.row([place[at] for at in self._to_plan])
+        row = self.row([place[at] for at in self._to_plan], place[-2:])
         return None if row is None else self.plane(self._reader.read_pixels(row))
 
-    def row(self, position: Sequence[int]) -> int | None:
-        """Return the row of the latest frame taken at this position along the axes of the plan."""
+    def row(self, position: Sequence[int], tile: Sequence[int] = ()) -> int | None:
+        """Return the row of the latest frame taken at this position along the axes of the plan.
+
+        tile: row and column from the first ones of the picture, where there are tiles.
+        """
         keys: list[Axes] = list(self.places.keys_at(position))
+        if self._mosaic is not None:
+            here = {ROW: self._mosaic.y.first + tile[0], COLUMN: self._mosaic.x.first + tile[1]}
+            keys = [{**key, **here} for key in keys]
         rows = [row for key in keys if (row := self._reader.find(key)) is not None and row < self.taken]
         return max(rows, default=None)
+
+    @staticmethod
+    def _tile(row: int, key: Axes, mosaic: Canvas) -> tuple[int, int]:
+        found = []
+        for name, side in ((ROW, mosaic.y), (COLUMN, mosaic.x)):
+            value = key.get(name)
+            if not isinstance(value, int) or not side.first <= value < side.first + side.count:
+                planned = f"{side.first} to {side.first + side.count - 1}"
+                raise DatasetError(
+                    f"frame {row} ({key}) is no tile of the picture: {name} is {value!r}, planned were {planned}. Make "
+                    "the mirror again after the run"
+                )
+            found.append(value - side.first)
+        return found[0], found[1]

@@ -10,7 +10,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.mirrors.slab_grid import SlabGrid
 
-MIN_SLABS = 1  # of each level; with two or more, one is filled while another is written
+# One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
 _MEAN_FRAMES = 4  # for reducing, in planes of the level, as numbers of 32 bits
 MIB = 2**20
 
@@ -54,14 +54,16 @@ def memory_need(
     worker_bytes = threads * worker_need
     slabs = (budget_bytes - spare_bytes - worker_bytes - shard_bytes) // slab_bytes
     slab_count = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
+    slab_count *= math.prod(cut.slabs for cut in full.cuts)
     max_slabs = min(slabs, slab_count) if slab_count else slabs  # 0: an axis grows
-    need = MemoryNeed(max(MIN_SLABS, max_slabs), slab_bytes, spare_bytes, worker_bytes, shard_bytes)
-    if slabs < MIN_SLABS:
+    min_slabs = full.slabs_of_frame
+    need = MemoryNeed(max(min_slabs, max_slabs), slab_bytes, spare_bytes, worker_bytes, shard_bytes)
+    if slabs < min_slabs:
         min_bytes, chunk = need.max_bytes, "x".join(map(str, full.spec.chunk_shape))
         raise ConfigError(
             f"chunks of {chunk} {full.spec.dtype} ({', '.join(full.spec.axes)}) "
             f"need at least {min_bytes / MIB:.0f} MiB: "
-            f"{slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "
+            f"{min_slabs * slab_bytes / MIB:.0f} for the chunks that one frame goes to, in all levels, "
             f"{spare_bytes / MIB:.0f} for rebuilding them, {worker_bytes / MIB:.0f} for {threads} threads"
             f"{f', {shard_bytes / MIB:.0f} for the indices of shards' if shard_bytes else ''}; "
             f"mirror_memory_mb allows {budget_bytes / MIB:.0f}. Take smaller blocks, or allow more",

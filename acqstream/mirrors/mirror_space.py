@@ -10,6 +10,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import Z
 from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.frame_space import UM, Distance, FrameSpace, Place, frame_space
+from acqstream.arrays.mosaic import Canvas
 from acqstream.arrays.space_evidence import MAX_POSITIONS, POSITION, SpaceWitnesses
 from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
@@ -20,10 +21,15 @@ _MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writi
 class MirrorSpace:
     """Levels with the space of the frames of `reader`, which is a function of the dataset alone.
 
-    container is the mirror's name in warnings; "" for a format that needs no distances.
+    container is the mirror's name in warnings; "" for a format that needs no distances. mosaic: the picture of tiles,
+    whose pixels count from (0, 0) of its canvas.
     """
 
-    def __init__(self, reader: NDTiffReader, places: FramePlaces, container: str = "") -> None:
+    def __init__(
+        self, reader: NDTiffReader, places: FramePlaces, container: str = "", mosaic: Canvas | None = None
+    ) -> None:
+        self._origin = {} if mosaic is None else {"y": mosaic.y.origin, "x": mosaic.x.origin}
+        self._is_stitched = mosaic is not None
         self.warning = ""
         self._container = container
         self._next_s = 0.0
@@ -78,13 +84,15 @@ class MirrorSpace:
         distances = [self._distance(axis, space) for axis in full.axes]
         units = tuple(unit for _, unit in distances)
         has_positions = POSITION in self._names
-        own = {} if has_positions else dict(zip(("z", "y", "x"), space.places.get(None, (0.0,) * 3), strict=True))
+        has_many_places = has_positions or self._is_stitched
+        first = (0.0,) * 3 if has_many_places else space.places.get(None, (0.0,) * 3)
+        own = dict(zip(("z", "y", "x"), first, strict=True))
         return replace(
             full,
             scale=tuple(distance for distance, _ in distances),
             units=units,
             translation=tuple(
-                (own.get(axis, 0.0) if unit == UM else 0.0) + self._places.first_integer(axis) * distance
+                (own.get(axis, 0.0) if unit == UM else 0.0) + self._first(axis) * distance
                 for axis, (distance, unit) in zip(full.axes, distances, strict=True)
             ),
             places=self._place_list(space) if has_positions else (),
@@ -92,6 +100,10 @@ class MirrorSpace:
             shown_axes=self._places.shown_axes(),
             axis_values=self._places.axis_values(),
         )
+
+    def _first(self, axis: str) -> int:
+        """The number of item 0 along an axis."""
+        return self._origin[axis] if axis in self._origin else self._places.first_integer(axis)
 
     def _distance(self, axis: str, space: FrameSpace) -> Distance:
         if axis in ("y", "x"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acqstream.arrays.array_plan import ArrayPlan, plan_array
+from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, options_of, plan_chunks
@@ -16,8 +16,10 @@ from acqstream.mirrors.memory_need import MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
 from acqstream.mirrors.open_mirror import OpenMirror
+from acqstream.mirrors.run_plan import plan_run
 from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
+from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.own_names_disk import remove_temporaries
@@ -32,10 +34,9 @@ KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and fr
 
 
 class _PlacedFrame(NamedTuple):
-    """A frame that is in its slab already."""
+    """A frame that is in its slabs already."""
 
-    slab: Slab
-    plane: int
+    targets: list[tuple[Slab, Piece]]
     place: tuple[int, ...]
 
 
@@ -121,7 +122,7 @@ class MirrorView(RangeView):
         if self._runner is None or cursor == count:
             return None if self._runner is None else count
         mirror = self._mirror or self._create(cursor)
-        if mirror.fills_shards:
+        if mirror is None or mirror.fills_shards or mirror.plan.mosaic is not None:
             return None  # in this process
         if self._tasks is None:
             self._tasks = begin_tasks(
@@ -160,6 +161,8 @@ class MirrorView(RangeView):
 
     def make_ready(self, row: int) -> bool:
         mirror = self._mirror or self._create(row)
+        if mirror is None:
+            return False
         mirror.workers.check()
         mirror.frames.check(row)
         return mirror.assembly.prepare(mirror.frames.place(row))
@@ -169,19 +172,21 @@ class MirrorView(RangeView):
         mirror = self._mirror
         assert mirror is not None
         place = mirror.frames.place(lease.row)
-        target = mirror.assembly.find(place)
-        assert target is not None
-        slab, plane = target
-        mirror.assembly.mark(slab, plane, is_filled=False)
-        slab.buffer.put(plane, mirror.frames.plane(lease.pixels))
+        targets = mirror.assembly.find(place)
+        assert targets is not None
+        pixels = mirror.frames.plane(lease.pixels)
+        for slab, piece in targets:
+            mirror.assembly.mark(slab, piece, is_filled=False)
+            slab.put(piece, pixels)
         mirror.frames.taken = lease.row
-        return _PlacedFrame(slab, plane, place)
+        return _PlacedFrame(targets, place)
 
     def keep(self, taken: _PlacedFrame) -> None:
         mirror = self._mirror
         assert mirror is not None
         mirror.assembly.extents.add_frame(taken.place)
-        mirror.assembly.mark(taken.slab, taken.plane, is_filled=True)
+        for slab, piece in taken.targets:
+            mirror.assembly.mark(slab, piece, is_filled=True)
         mirror.frames.taken += 1
 
     def work(self, now_s: float, *, is_idle: bool) -> None:
@@ -246,25 +251,17 @@ class MirrorView(RangeView):
         assert self.container is not None
         return self.container
 
-    def _create(self, row: int) -> OpenMirror:
-        """Plan the array from the request, this frame and everything published, then create the container.
+    def _create(self, row: int) -> OpenMirror | None:
+        """Plan the array, then create the container.
 
-        Nothing is created if the frames cannot be mirrored. Raises ConfigError, DatasetError, StorageError.
+        Nothing is created if the frames cannot be mirrored, or before the size of their picture is known: then None.
+        Raises ConfigError, DatasetError, StorageError.
         """
-        source, request, reader = self._source, self._source.request, self._source.reader
-        declared, expect = request.get("axes"), request.get("expect")
-        plan = plan_array(
-            reader.key(row),
-            reader.frame_shape(row),
-            reader.frame_dtype(row).str,
-            declared=declared if isinstance(declared, list) else (),
-            seen=reader.axis_values(),
-            kinds=reader.key_kinds(),
-            order=reader.declared_order,
-            is_final=not reader.writing,
-            expect=expect if isinstance(expect, int) else None,
-            summary=reader.summary_metadata,
-        )
+        source = self._source
+        plan = plan_run(source, row)
+        if plan is None:
+            source.reader.refresh()  # nobody else does while no frame is taken
+            return None
         chunk_plan = self._plan_chunks(plan)
         self._note = MirrorNote(source.dataset_id, str(self.container), self._settings, plan)
         write_note(source.disk, source.folder, self._note)

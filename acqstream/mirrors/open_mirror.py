@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
+from acqstream.arrays.mosaic import Canvas
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
@@ -15,6 +17,7 @@ from acqstream.mirrors.growth import Growth, empty_levels, growing_axis
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
+from acqstream.mirrors.mosaic_growth import MosaicGrowth
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.workers import Workers
@@ -49,9 +52,12 @@ class OpenMirror:
         warned_name = container.name if chunk_format.needs_distances(options) else ""
         self.frames = LogFrames(source.reader, plan, chunk_plan.plan.full)
         self.frames.place_first(count)
-        self.space = MirrorSpace(source.reader, self.frames.places, warned_name)
+        self.space = MirrorSpace(source.reader, self.frames.places, warned_name, plan.mosaic)
         self.levels = self.space.look(chunk_plan.plan.levels)
-        axis = growing_axis(chunk_plan.grids[0]) if chunk_format.announces_indices else None
+        full, mosaic = chunk_plan.grids[0], plan.mosaic
+        axis = growing_axis(full) if chunk_format.announces_indices else None
+        if axis is None and mosaic is not None and chunk_format.announces_indices:
+            axis = full.outer[0] if chunk_format.names_picture else full.cut_axes[0]
         announced = self.levels if axis is None else empty_levels(self.levels, axis)
         spaced = chunk_plan.plan.with_levels(self.levels)
         self._writer = open_publisher(chunk_format, container, spaced, options, source.disk, announced=announced)
@@ -70,7 +76,7 @@ class OpenMirror:
             self.workers,
             slabs=chunk_plan.need.slabs,
             byte_order=chunk_format.byte_order,
-            growth=None if axis is None else Growth(chunk_plan.grids, axis, sizes),
+            growth=None if axis is None else _growth(chunk_plan, axis, sizes, mosaic),
         )
 
     def renew_space(self, *, is_final: bool = False) -> None:
@@ -81,8 +87,8 @@ class OpenMirror:
         """Announce chunks that were stored along axes that grow."""
         assembly = self.assembly
         for level, announced in enumerate(self._announced):
-            shape, extent = list(announced), assembly.extents.announceable(level)
-            for axis, size in zip(assembly.grids[level].outer, extent, strict=True):
+            shape = list(announced)
+            for axis, size in assembly.extents.announceable(level).items():
                 shape[axis] = max(shape[axis], size)
             if tuple(shape) != announced:
                 self.levels = self.space.note_values(self.levels, self._writer)
@@ -138,3 +144,9 @@ class OpenMirror:
             "memory_bytes": self._max_bytes * self.n_processes,
             "peak_slabs": assembly.peak_slabs,
         }
+
+
+def _growth(chunk_plan: ChunkPlan, axis: int, sizes: Sequence[int], mosaic: Canvas | None) -> Growth | MosaicGrowth:
+    if mosaic is None:
+        return Growth(chunk_plan.grids, axis, sizes)
+    return MosaicGrowth(chunk_plan.grids, axis, sizes, (mosaic.y.count, mosaic.x.count))

@@ -6,7 +6,7 @@ Frames are scattered to the places of their items in the blocks of the files, so
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
-from acqstream.mirrors.slab_grid import SlabGrid
+from acqstream.mirrors.slab_grid import Piece, SlabGrid
 from acqstream.storage.memory import PageMemory
 
 ByteOrder = Literal["<", ">"]
@@ -32,10 +32,7 @@ class _Part(NamedTuple):
 
 
 class SlabBuffer:
-    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
-
-    Rows are along the first axis of a plane.
-    """
+    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros."""
 
     def __init__(self, grid: SlabGrid, byte_order: ByteOrder) -> None:
         self.grid = grid
@@ -46,33 +43,56 @@ class SlabBuffer:
         items = memory.view(spec.dtype.newbyteorder(byte_order))
         # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
         self._items: NDArray[Any] = items.reshape((*grid.counts, *blocks, *self._block_shape))
-        self._columns = [list(self._parts(axis, 0, spec.shape[axis])) for axis in grid.picture[1:]]
+        self._whole = [
+            list(self._parts(axis, 0, size)) for axis, size in zip(grid.picture, grid.plane_shape, strict=True)
+        ]
 
     def chunk(self, local: Position) -> NDArray[Any]:
         """Return a chunk by its position in the slab, of shape `memory_shape`, without a copy."""
         found: NDArray[Any] = self._items[local].reshape(self.grid.spec.memory_shape)
         return found
 
-    def put(self, plane: int, pixels: NDArray[Any], row: int = 0) -> None:
-        """Write rows of a plane, from `row` on; pixels has its axes in the order of the level's, and may have any byte
-        order.
+    def put(self, plane: int, pixels: NDArray[Any], begin: Sequence[int] = ()) -> None:
+        """Write a part of a plane that begins at these items, by default at its first ones.
+
+        pixels has its axes in the order of the level's, and may have any byte order.
         """
-        for ours, theirs in self._regions(plane, pixels, row):
+        for ours, theirs in self._regions(plane, pixels, begin):
             ours[...] = theirs
 
-    def get(self, plane: int, rows: slice | None = None) -> NDArray[Any]:
-        """Return rows of a plane, or all, as a new array in the byte order of this machine."""
-        height, *others = self.grid.plane_shape
-        row, end, _ = (rows or slice(None)).indices(height)
-        pixels = np.empty((end - row, *others), self.grid.spec.dtype)
-        for ours, theirs in self._regions(plane, pixels, row):
+    def get(self, plane: int, box: Sequence[slice] = ()) -> NDArray[Any]:
+        """Return a part of a plane, or all of it, as a new array in the byte order of this machine."""
+        parts = zip((*box, *[slice(None)] * len(self.grid.plane_shape)), self.grid.plane_shape, strict=False)
+        ranges = [range(*part.indices(size)) for part, size in parts]
+        pixels = np.empty([len(part) for part in ranges], self.grid.spec.dtype)
+        for ours, theirs in self._regions(plane, pixels, [part.start for part in ranges]):
             theirs[...] = ours
         return pixels
 
-    def clear(self, planes: int) -> None:
-        """Zero these planes, given as bits."""
-        for plane in _bits(planes):
-            self._plane(plane)[...] = 0
+    def clear(self, key: Position, filled: int) -> None:
+        """Zero what these planes and pieces, given as bits, do not fill: the memory may be that of another slab."""
+        grid = self.grid
+        for plane in range(grid.planes):
+            bits = filled >> plane * grid.pieces & (1 << grid.pieces) - 1
+            if not bits:
+                self._plane(plane)[...] = 0
+            elif grid.cuts:
+                self._clear_around(key, plane, bits)
+
+    def _clear_around(self, key: Position, plane: int, bits: int) -> None:
+        """Zero the pieces of a plane that are not in `bits`, and what lies beyond the picture."""
+        (y, x), (at_y, at_x) = self.grid.cuts, key[-2:]
+        blank = [
+            (in_y.first, in_y.stop, in_x.first, in_x.stop)
+            for in_y, in_x in itertools.product(y.in_slab(at_y), x.in_slab(at_x))
+            if not bits >> in_y.piece * x.most + in_x.piece & 1
+        ]
+        blank += [(y.inside(at_y), y.side, 0, x.side), (0, y.side, x.inside(at_x), x.side)]
+        for top, bottom, left, right in blank:
+            if bottom > top and right > left:
+                box = self.grid.box(slice(top, bottom), slice(left, right))
+                shape = [part.stop - part.start for part in box]
+                self.put(plane, np.zeros(shape, self.grid.spec.dtype), [part.start for part in box])
 
     def _plane(self, plane: int) -> NDArray[Any]:
         """Return a plane without a copy. Its axes are chunks, blocks in them and items, each along all picture axes."""
@@ -85,12 +105,20 @@ class SlabBuffer:
         found: NDArray[Any] = self._items[(*chunks, *blocks, *inside)]
         return found
 
-    def _regions(self, plane: int, pixels: NDArray[Any], row: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield pairs of arrays of one shape: items in the blocks, and the same items in rows of a plane."""
-        place, ndim = self._plane(plane), pixels.ndim
+    def _regions(
+        self, plane: int, pixels: NDArray[Any], begin: Sequence[int]
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield pairs of arrays of one shape: items in the blocks, and the same items in a part of a plane."""
+        grid, place, ndim = self.grid, self._plane(plane), pixels.ndim
         order = [at for first in range(3) for at in range(first, 3 * ndim, 3)]
-        rows = self._parts(self.grid.picture[0], row, row + len(pixels))
-        for parts in itertools.product(rows, *self._columns):
+        begins = [*begin, *[0] * (ndim - len(begin))]
+        sides = [
+            whole if not first and size == all_items else list(self._parts(axis, first, first + size))
+            for axis, whole, first, size, all_items in zip(
+                grid.picture, self._whole, begins, pixels.shape, grid.plane_shape, strict=True
+            )
+        ]
+        for parts in itertools.product(*sides):
             ours = place[tuple(part.within[kind] for kind in range(3) for part in parts)]
             split = [size for part in parts for size in part.split]
             yield ours, pixels[tuple(part.items for part in parts)].reshape(split).transpose(order)
@@ -119,8 +147,8 @@ class SlabBuffer:
 
 @dataclass(slots=True, eq=False)
 class Slab:
-    """A slab in memory. filled: its planes with pixels, as bits. waiting: the number of tasks that read it; arriving:
-    the number of tasks that write it. It does not change once it is leaving."""
+    """A slab in memory. filled: its planes, or pieces of them, with pixels, as bits. waiting: the number of tasks that
+    read it; arriving: the number of tasks that write it. It does not change once it is leaving."""
 
     level: int
     key: Position
@@ -131,13 +159,17 @@ class Slab:
     waiting: int = 0
     arriving: int = 0
 
+    def put(self, piece: Piece, pixels: NDArray[Any]) -> None:
+        """Write what a frame has of this slab. pixels: the frame, or the shown part of a tile, in the level's order."""
+        if not piece.spans:
+            self.buffer.put(piece.plane, pixels)
+            return
+        y, x = piece.spans
+        grid = self.buffer.grid
+        theirs = grid.box(*(slice(side.inside, side.inside + side.stop - side.first) for side in (y, x)))
+        ours = grid.box(slice(y.first, y.stop), slice(x.first, x.stop))
+        self.buffer.put(piece.plane, pixels[theirs], [part.start for part in ours])
+
     def clear_unfilled(self) -> None:
         """Zero the planes without pixels: the buffer may come from another slab."""
-        self.buffer.clear((1 << self.buffer.grid.planes) - 1 & ~self.filled)
-
-
-def _bits(planes: int) -> Iterator[int]:
-    while planes:
-        low = planes & -planes
-        yield low.bit_length() - 1
-        planes ^= low
+        self.buffer.clear(self.key, self.filled)

@@ -2,6 +2,10 @@
 
 A slab has all of y, x and c, and is as deep along the other axes as a chunk; deeper if the next level averages more
 positions than a chunk has. So it can be reduced by itself. A plane is the part of a slab that one frame fills.
+
+The picture of a mosaic is cut along y and x too (`mirrors.cut`). There several tiles fill the pieces of one plane, and
+a tile fills pieces of several slabs. A key then ends with the slab's place along y and x, and a place with the row and
+column of the tile.
 """
 
 from __future__ import annotations
@@ -10,20 +14,36 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.grid.block_mean import reduced_size
+from acqstream.mirrors.cut import Cut, TileSpan
 
 PICTURE = ("y", "x", "c")
 _TRIMMED = frozenset({"time", "z"})  # a run that ended early has less of these; the others keep what was declared
+
+
+class Piece(NamedTuple):
+    """What a frame, or a slab of the level above, fills of one plane of a slab.
+
+    bit is its number in `Slab.filled`; place is that of the frame; spans are along y and x, () for all of the plane.
+    """
+
+    key: Position
+    bit: int
+    plane: int
+    place: Position
+    spans: tuple[TileSpan, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlabGrid:
     """The slabs of one level. outer and picture are indices of its axes; step is the depth of a slab along the outer
     axes; ratios are the numbers of items that are averaged into one of the next level, per axis (1 on the last level).
+    cuts are those along y and x, () where a slab has all of both.
     """
 
     spec: ArraySpec
@@ -31,6 +51,7 @@ class SlabGrid:
     picture: tuple[int, ...]
     step: tuple[int, ...]
     ratios: tuple[int, ...]
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -38,7 +59,14 @@ class SlabGrid:
         found = list(self.spec.grid_shape)
         for axis, step in zip(self.outer, self.step, strict=True):
             found[axis] = step // self.spec.chunk_shape[axis]
+        for axis, cut in zip(self.cut_axes, self.cuts, strict=True):
+            found[axis] = cut.side // self.spec.chunk_shape[axis]
         return tuple(found)
+
+    @property
+    def cut_axes(self) -> tuple[int, ...]:
+        """Indices of y and x among the level's axes; () where a slab has all of both."""
+        return _sides(self.spec) if self.cuts else ()
 
     @property
     def slab_bytes(self) -> int:
@@ -50,9 +78,20 @@ class SlabGrid:
         return math.prod(self.step)
 
     @property
+    def pieces(self) -> int:
+        """Number of pieces of a plane, at most; piece `n` of plane `p` has the bit `p * pieces + n`."""
+        return math.prod(cut.most for cut in self.cuts)
+
+    @property
+    def slabs_of_frame(self) -> int:
+        """Number of slabs that one frame goes to, at most."""
+        return math.prod(cut.most_slabs for cut in self.cuts)
+
+    @property
     def plane_shape(self) -> tuple[int, ...]:
         """Shape of a plane, its axes in the level's order."""
-        return tuple(self.spec.shape[axis] for axis in self.picture)
+        cut = dict(zip(self.cut_axes, self.cuts, strict=True))
+        return tuple(cut[axis].side if axis in cut else self.spec.shape[axis] for axis in self.picture)
 
     @property
     def outer_ratios(self) -> tuple[int, ...]:
@@ -62,18 +101,53 @@ class SlabGrid:
     def picture_ratios(self) -> tuple[int, ...]:
         return tuple(self.ratios[axis] for axis in self.picture)
 
+    def box(self, y: slice, x: slice) -> tuple[slice, ...]:
+        """The part of a mosaic's plane with these rows and columns, along its axes in the level's order."""
+        sides = dict(zip(self.cut_axes, (y, x), strict=True))
+        return tuple(sides.get(axis, slice(0, self.spec.shape[axis])) for axis in self.picture)
+
+    def outer_key(self, key: Position) -> Position:
+        """The part of a key along the outer axes."""
+        return key[: len(self.outer)]
+
     def locate(self, place: Sequence[int]) -> tuple[Position, int]:
-        """The slab, and the number of the plane in it, at a place along the outer axes."""
-        key = tuple(at // step for at, step in zip(place, self.step, strict=True))
+        """The part of the slab's key along the outer axes, and the number of the plane in it."""
+        key = tuple(at // step for at, step in zip(place, self.step, strict=False))
         number = 0
-        for at, step in zip(place, self.step, strict=True):
+        for at, step in zip(place, self.step, strict=False):
             number = number * step + at % step
         return key, number
+
+    def pieces_of(self, place: Sequence[int]) -> list[Piece]:
+        """The pieces that a frame, or at a lower level a slab of the level above, fills. Its place ends with (y, x)."""
+        key, plane = self.locate(place)
+        if not self.cuts:
+            return [Piece(key, plane, plane, tuple(place), ())]
+        number = plane * self.pieces
+        # the last two of a place are row and column, whatever the order of the axes of the frames
+        sides = [list(cut.of_piece(at)) for cut, at in zip(self.cuts, place[-len(self.cuts) :], strict=True)]
+        return [
+            Piece((*key, y.slab, x.slab), number + y.piece * self.cuts[1].most + x.piece, plane, tuple(place), (y, x))
+            for y, x in itertools.product(*sides)
+        ]
+
+    def pieces_in(self, key: Position) -> Iterator[Piece]:
+        """The pieces that make up a slab inside y and x."""
+        outer = self.outer_key(key)
+        sides = [list(cut.in_slab(at)) for cut, at in zip(self.cuts, key[len(self.outer) :], strict=True)]
+        for plane in range(self.planes):
+            place = self.place(outer, plane)
+            if not self.cuts:
+                yield Piece(key, plane, plane, place, ())
+                continue
+            for y, x in itertools.product(*sides):
+                bit = plane * self.pieces + y.piece * self.cuts[1].most + x.piece
+                yield Piece(key, bit, plane, (*place, y.tile, x.tile), (y, x))
 
     def place(self, key: Position, plane: int) -> tuple[int, ...]:
         """The place along the outer axes: the inverse of `locate`."""
         local = self.local(plane)
-        return tuple(at * step + more for at, step, more in zip(key, self.step, local, strict=True))
+        return tuple(at * step + more for at, step, more in zip(key, self.step, local, strict=False))
 
     def local(self, plane: int) -> tuple[int, ...]:
         """The place of a plane in its slab."""
@@ -83,23 +157,42 @@ class SlabGrid:
         """The planes, as bits, that lie inside `shape`: sizes along the outer axes, 0 for one that is not known."""
         sides = [
             range(step if not size else max(0, min(step, size - at * step)))
-            for at, step, size in zip(key, self.step, shape, strict=True)
+            for at, step, size in zip(self.outer_key(key), self.step, shape, strict=True)
         ]
+        if self.cuts:  # slabs at the edges of the picture have fewer pieces than others
+            inside = {self._number(local) for local in itertools.product(*sides)}
+            return sum(1 << piece.bit for piece in self.pieces_in(key) if piece.plane in inside)
+        # by far the most frequent case, and asked for each frame
         if all(len(side) == step for side, step in zip(sides, self.step, strict=True)):
             return (1 << self.planes) - 1
         return sum(1 << self._number(local) for local in itertools.product(*sides))
 
     def chunks(self, key: Position) -> Iterator[tuple[Position, Position, int]]:
         """The chunks of a slab: position in the level's grid, position in the slab, and its planes as bits."""
+        cut_axes, spec = self.cut_axes, self.spec
         for local in itertools.product(*map(range, self.counts)):
             position = list(local)
             sides = []
-            for axis, at, step in zip(self.outer, key, self.step, strict=True):
-                depth = self.spec.chunk_shape[axis]
+            for axis, at, step in zip(self.outer, self.outer_key(key), self.step, strict=True):
+                depth = spec.chunk_shape[axis]
                 position[axis] += at * (step // depth)
                 sides.append(range(local[axis] * depth, (local[axis] + 1) * depth))
-            planes = sum(1 << self._number(places) for places in itertools.product(*sides))
-            yield tuple(position), local, planes
+            # the bits of one plane times those of the pieces in it: both count the same way
+            planes = sum(1 << self._number(places) * self.pieces for places in itertools.product(*sides))
+            for axis, cut, at in zip(cut_axes, self.cuts, key[len(self.outer) :], strict=True):
+                position[axis] += at * (cut.side // spec.chunk_shape[axis])
+            if any(position[axis] >= spec.grid_shape[axis] for axis in cut_axes):
+                continue  # beyond the picture
+            yield tuple(position), local, planes * self._pieces_of_chunk(key, local) if self.cuts else planes
+
+    def _pieces_of_chunk(self, key: Position, local: Position) -> int:
+        """The pieces of one plane, as bits, that a chunk of a mosaic has parts of."""
+        sides = []
+        for axis, cut, at in zip(self.cut_axes, self.cuts, key[len(self.outer) :], strict=True):
+            first = local[axis] * self.spec.chunk_shape[axis]
+            end = first + self.spec.chunk_shape[axis]
+            sides.append([span.piece for span in cut.in_slab(at) if span.first < end and first < span.stop])
+        return sum(1 << y * self.cuts[1].most + x for y, x in itertools.product(*sides))
 
     def _number(self, local: Sequence[int]) -> int:
         number = 0
@@ -108,8 +201,8 @@ class SlabGrid:
         return number
 
 
-def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
-    """Cut all levels of an array, level 0 first."""
+def slab_grids(levels: Sequence[ArraySpec], tile: Sequence[int] = ()) -> tuple[SlabGrid, ...]:
+    """Cut all levels of an array, level 0 first. tile: (y, x) in items, of the tiles that make up its picture."""
     axes = levels[0].axes
     outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE)
     picture = tuple(n for n, name in enumerate(axes) if name in PICTURE)
@@ -122,9 +215,31 @@ def slab_grids(levels: Sequence[ArraySpec]) -> tuple[SlabGrid, ...]:
         step = tuple(
             math.lcm(level.chunk_shape[axis], ratios[axis], depth) for axis, depth in zip(outer, before, strict=True)
         )
-        grids.append(SlabGrid(level, outer, picture, step, ratios))
+        above = grids[-1] if grids else None
+        cuts = _cuts(level, ratios, tile, above) if tile else ()
+        # a slab is made of complete slabs of the level above, so each is reduced once and into one place
+        grids.append(SlabGrid(level, outer, picture, step, ratios, cuts))
         before = tuple(depth // ratios[axis] for axis, depth in zip(outer, step, strict=True))
     return tuple(grids)
+
+
+def _cuts(level: ArraySpec, ratios: Sequence[int], tile: Sequence[int], above: SlabGrid | None) -> tuple[Cut, ...]:
+    """The cuts along y and x. In lower levels a slab of the level above becomes a complete piece."""
+    found = []
+    for number, axis in enumerate(_sides(level)):
+        least, size = math.lcm(level.chunk_shape[axis], ratios[axis]), level.shape[axis]
+        if above is None:
+            # not much larger than a tile: a slab that waits for more tiles stays in memory for longer
+            found.append(Cut(size, least * (1 << max(0, (tile[number] // least).bit_length() - 1)), tile[number]))
+        else:
+            piece = above.cuts[number].side // above.ratios[axis]
+            found.append(Cut(size, math.lcm(least, piece), piece))
+    return tuple(found)
+
+
+def _sides(spec: ArraySpec) -> tuple[int, int]:
+    # formats differ in whether samples come before y and x or after them
+    return spec.axes.index("y"), spec.axes.index("x")
 
 
 def level_sizes(grids: Sequence[SlabGrid], level: int, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import Position
 from acqstream.errors import DiskFull
 from acqstream.formats.chunk_layout import Encoded
-from acqstream.mirrors.level_reduction import LevelReduction
+from acqstream.mirrors.level_reduction import LevelReduction, ReducedPart
 from acqstream.mirrors.slab import Slab, SlabKey
 from acqstream.mirrors.workers import Workers
 
@@ -53,8 +53,8 @@ class SlabTasks:
         self._runs: deque[list[_Chunk]] = deque()  # to be stored by one call each, and by a task each
         self._open: dict[int, list[_Chunk]] = {}  # of these the last one by level, which may get more chunks
 
-    def submit(self, slab: Slab, planes: Sequence[tuple[int, Sequence[int]]], target: Slab | None) -> None:
-        """Have the chunks of a slab stored, and its planes reduced into the target (`LevelReduction.planes`).
+    def submit(self, slab: Slab, parts: Sequence[ReducedPart], target: Slab | None) -> None:
+        """Have the chunks of a slab stored, and its parts reduced into the target (`LevelReduction.parts`).
 
         The slab must not change from here on.
         """
@@ -66,8 +66,8 @@ class SlabTasks:
         tasks: list[Callable[[], None]] = []
         if target is not None:
             with self._lock:  # tasks of other slabs may be decreasing it
-                target.arriving += len(planes)
-            tasks += [self._reducing(slab, target, plane, sources) for plane, sources in planes]
+                target.arriving += len(parts)
+            tasks += [self._reducing(slab, target, part) for part in parts]
         slab.waiting = len(due) + len(tasks)  # before the first task can end
         with self._lock:
             if not slab.waiting:
@@ -116,11 +116,11 @@ class SlabTasks:
         for chunk in run:
             self._end_task(chunk.slab)
 
-    def _reducing(self, slab: Slab, target: Slab, plane: int, sources: Sequence[int]) -> Callable[[], None]:
+    def _reducing(self, slab: Slab, target: Slab, part: ReducedPart) -> Callable[[], None]:
         def reduce() -> None:
-            self._reduction.reduce(slab.buffer, target.buffer, plane, sources)
+            self._reduction.reduce(slab.buffer, target.buffer, part)
             with self._lock:  # several slabs are reduced into one target
-                target.filled |= 1 << plane
+                target.filled |= 1 << part.piece.bit
                 target.arriving -= 1
                 self._fed.add((target.level, target.key))
             self._end_task(slab)

@@ -20,7 +20,7 @@ class FrameRun:
 
     values are the expected values by axis, slowest axis first. homes are values that frames without an axis count as.
     units are the expected ones of axes with a distance, centres those of the places on an axis, or of the first pixels.
-    refused: what the error of each mirror says; refused_live: of one that is made while the run goes on.
+    refused_live: what the error says of each mirror that is made while the run goes on.
     """
 
     name: str
@@ -34,7 +34,6 @@ class FrameRun:
     dtype: str = "<u2"
     spec: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    refused: str = ""
     refused_live: str = ""
 
     @property
@@ -134,8 +133,7 @@ RUNS = (
         name="tiles",
         keys=grid(row=[0, 1], column=[0, 1], channel=["a"]),
         values={"channel": ["a"]},
-        spec={"tiles": TileSpec((0, 0), levels=0)},
-        refused="tiles make up larger images",
+        spec={"tiles": TileSpec((0, 0), levels=0), "axes": (AxisSpec("row", 2), AxisSpec("column", 2))},
     ),
     FrameRun(
         name="stage places",

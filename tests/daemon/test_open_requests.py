@@ -259,35 +259,39 @@ def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Pa
     desk.close()
 
 
-def test_chunks_of_tiles_are_refused(desk: Desk) -> None:
-    frame = FrameHint("<u2", (64, 64))
-    code, text = desk.refusal(frame=frame, tiles=TileSpec((4, 4)), views=(ViewSpec("n5"),), default_mirrors=False)
-    assert (code, "tiles make up larger images" in text) == ("unsupported", True)
+def test_a_mirror_of_tiles_that_are_not_planned_is_told_to_wait(desk: Desk) -> None:
+    more: dict[str, Any] = {"tiles": TileSpec((4, 4), 0), "views": (ViewSpec("n5"),), "default_mirrors": False}
+    one = desk.open("scan", **more, axes=(AxisSpec("row", 2), AxisSpec("column")))
+    ((code, text, _),) = unstalled(one.log.warnings)
+    assert (code, "sizes of row and column are not declared" in text) == ("mirror_waits", True)
+    desk.end("completed")
+    planned = desk.open("planned", OTHER, **more, axes=(AxisSpec("row", 2), AxisSpec("column", 3)))
+    assert unstalled(planned.log.warnings) == []
 
 
-def test_mirrors_of_the_configuration_are_left_out_of_tiles_and_where_none_can_be_made(
+def test_mirrors_of_the_configuration_are_made_of_tiles_and_left_out_where_none_can_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {"format": "wkw", "name": "small"}
     desk = Desk(tmp_path / "data", mirrors=["n5", named, "pyramid"])
-    one = desk.open("scan", tiles=TileSpec((4, 4), 0))
-    assert [code for code, _, _ in unstalled(one.log.warnings)] == ["mirror_left_out"] * 2
-    desk.open("levels", "levels", tiles=TileSpec((4, 4)), views=(ViewSpec("pyramid"),))
+    tiles: dict[str, Any] = {"tiles": TileSpec((4, 4)), "axes": (AxisSpec("row", 1), AxisSpec("column", 1))}
+    one = desk.open("scan", **tiles, views=(ViewSpec("pyramid"),))
+    assert unstalled(one.log.warnings) == []
+    assert [view.name for view in one.log.spec.views] == ["pyramid", "n5", "small"]
     desk.end("completed")
-    assert (desk.data / "levels.pyramid" / "view.json").exists()
+    assert (desk.data / "scan.pyramid" / "view.json").exists()
     monkeypatch.setattr(ViewProcess, "unavailable_reason", "no sockets")
     flat = desk.open("flat", OTHER)
     assert [text.partition(": ")[2] for _, text, _ in unstalled(flat.log.warnings)] == ["no sockets"] * 2
     desk.end("completed")
-    for name, why in (("scan", "tiles cannot be mirrored yet"), ("flat", "no sockets")):
-        found = read_records(desk.data / name)
-        assert {key: (result.state, result.reason) for key, result in found.items()} == {
-            "n5": ("left_out", why),
-            "small.wkw": ("left_out", why),
-        }
-        receipt = read_receipt(str(desk.data / name))
-        assert receipt is not None
-        assert receipt.mirrors == dict.fromkeys(("n5", "small"), f"left out: {why}")
+    found = read_records(desk.data / "flat")
+    assert {key: (result.state, result.reason) for key, result in found.items()} == {
+        "n5": ("left_out", "no sockets"),
+        "small.wkw": ("left_out", "no sockets"),
+    }
+    receipt = read_receipt(str(desk.data / "flat"))
+    assert receipt is not None
+    assert receipt.mirrors == dict.fromkeys(("n5", "small"), "left out: no sockets")
     desk.close()
 
 

@@ -270,34 +270,40 @@ def test_a_dataset_that_is_gone(daemon: DaemonProcess) -> None:
     assert caught.value.code == "unknown_ds"
 
 
-@pytest.mark.parametrize("tiles", [{"overlap": (4, 4)}, {"overlap": (4, 4), "levels": 0}])
-def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run(tmp_path: Path, tiles: dict[str, Any]) -> None:
-    levels = tiles.pop("levels", "auto")
+@pytest.mark.parametrize("levels", ["auto", 0])
+def test_mirrors_of_the_configuration_are_made_of_a_tiled_run(tmp_path: Path, levels: Any) -> None:
+    """Beside levels of the tiles: the picture of four planned tiles, and that of one without a plan at the end."""
+    tiles: dict[str, Any] = {"tiles": {"overlap": (4, 4)}, "levels": levels}
+    right = np.concatenate([image_of(column, SHAPE)[2:-2, 2:-2] for column in range(4)], axis=1)
     with DaemonProcess(tmp_path / "data", mirrors=["n5", "wkw"]) as daemon:
-        with acqstream.create("scan", endpoint=daemon.endpoint, tiles=tiles, levels=levels) as run:
+        planned = [{"name": "row", "size": 1}, {"name": "column", "size": 4}]
+        with acqstream.create("scan", endpoint=daemon.endpoint, axes=planned, **tiles) as run:
             for column in range(4):
                 run.put(image_of(column, SHAPE), row=0, column=column)
-        with acqstream.create("plain", endpoint=daemon.endpoint, tiles=tiles, levels=levels, mirrors=[]) as plain:
+        with acqstream.create("free", endpoint=daemon.endpoint, **tiles) as free:
+            for column in range(4):
+                free.put(image_of(column, SHAPE), row=0, column=column)
+        names = ["n5", "wkw"] if levels == 0 else ["n5", "pyramid", "wkw"]
+        for one in (run, free):
+            results = one.wait_for_mirrors(WAIT_S)
+            assert sorted((result.name, result.state) for result in results) == [(name, "complete") for name in names]
+        with acqstream.create("plain", endpoint=daemon.endpoint, mirrors=[], **tiles) as plain:
             plain.put(image_of(0, SHAPE), row=0, column=0)
-        results = {one.name: one for one in run.wait_for_mirrors(WAIT_S)}
-        assert plain.wait_for_mirrors(WAIT_S) == tuple(one for one in plain.mirrors if one.name == "pyramid")
-        assert unstalled(plain.warnings) == []
-    warnings = unstalled(run.warnings)
-    assert [one.code for one in warnings] == ["mirror_left_out"] * 2
-    assert "mirror 'n5' of the daemon's configuration is not made: tiles cannot be mirrored yet" in warnings[0].text
-    assert "mirror_left_out: mirror 'wkw'" in daemon.output()
-    assert run.receipt is not None
-    assert run.receipt.mirrors["n5"] == run.receipt.mirrors["wkw"] == "left out: tiles cannot be mirrored yet"
-    assert [results.pop(name).state for name in ("n5", "wkw")] == ["left_out", "left_out"]
-    assert [(one.name, one.state) for one in results.values()] == ([] if levels == 0 else [("pyramid", "complete")])
-    assert record_of(daemon.data / "scan")["state"] == "left_out"
-    assert verb("wait", str(daemon.data / "scan")) == ExitCode.INCOMPLETE
-    assert verb("wait", str(daemon.data / "plain")) == ExitCode.OK
+        assert {one.name for one in plain.wait_for_mirrors(WAIT_S)} == {*names} - {"n5", "wkw"}
+        assert unstalled(run.warnings) == unstalled(plain.warnings) == []
+        assert [one.code for one in unstalled(free.warnings)] == ["mirror_waits"] * 2
+        assert "mirror_waits: mirror 'wkw' is made when the run has ended" in daemon.output()
+    for name in ("scan", "free"):
+        assert verb("wait", str(daemon.data / name)) == ExitCode.OK
+        for suffix in ("n5", "wkw"):
+            with acqstream.open(daemon.data / f"{name}.{suffix}") as mirror:
+                assert np.array_equal(mirror.levels[0].read().reshape(right.shape), right)
 
 
-def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run_that_is_resumed(tmp_path: Path) -> None:
+def test_a_tiled_run_with_a_mirror_goes_on(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", mirrors=["n5"], grace_s=0.0) as daemon:
-        run = acqstream.create("scan", endpoint=daemon.endpoint, tiles={"overlap": (4, 4)}, levels=0)
+        planned = [{"name": "row", "size": 1}, {"name": "column", "size": 2}]
+        run = acqstream.create("scan", endpoint=daemon.endpoint, tiles={"overlap": (4, 4)}, levels=0, axes=planned)
         run.put(image_of(0, SHAPE), row=0, column=0)
         until(lambda: run.progress.durable == 1, "the tile is durable")
         run._connection.stop()
@@ -305,5 +311,5 @@ def test_a_mirror_of_the_configuration_that_is_left_out_of_a_tiled_run_that_is_r
         until(lambda: not daemon_has(daemon, "scan"), "the producer is given up")
         with acqstream.create("scan", endpoint=daemon.endpoint, resume=True) as again:
             again.put(image_of(1, SHAPE), row=0, column=1)
-        assert [one.state for one in again.wait_for_mirrors(WAIT_S)] == ["left_out"]
-    assert [one.code for one in unstalled(again.warnings)] == ["mirror_left_out"]
+        assert [one.state for one in again.wait_for_mirrors(WAIT_S)] == ["complete"]
+    assert unstalled(again.warnings) == []

@@ -83,9 +83,10 @@ def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) ->
         found = assembly.find(place)
         assert found is not None
         frames.taken[place] = np.full((4, 4), 10 * place[0] + place[1] + 1, np.uint16)
-        found[0].buffer.put(found[1], frames.taken[place])
+        ((slab, piece),) = found
+        slab.put(piece, frames.taken[place])
         assembly.extents.add_frame(place)
-        assembly.mark(*found, is_filled=True)
+        assembly.mark(slab, piece, is_filled=True)
         assembly.advance()
 
     def step() -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from acqstream.errors import ConfigError, DatasetError
-from acqstream.model.acquisition_spec import TileSpec
 from acqstream.views import view as views
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
@@ -190,10 +189,8 @@ def refusal(folder: Path, **more: Any) -> str:
 
 
 def test_what_cannot_be_mirrored_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
-    with start_log(tmp_path / "cells", tiles=TileSpec((0, 0))) as log:
-        frame = frame_of(0, axes={"row": 0, "column": 0})
-        log.append(frame.header, frame.image)
-    assert "tiles make up larger images" in refusal(tmp_path / "cells")
+    write_log(tmp_path / "cells", [frame_of(0, axes={"row": 0, "column": 0})])
+    assert "the summary has no overlap" in refusal(tmp_path / "cells")
     (tmp_path / "large").mkdir()
     write_log(tmp_path / "large" / "cells", frames_at(places_of(("z",), {"z": 4}), (300, 400)))
     text = refusal(tmp_path / "large" / "cells", memory_mb=1)

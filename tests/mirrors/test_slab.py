@@ -55,13 +55,13 @@ def test_planes_lie_in_the_blocks_of_chunks(
         pixels = np.take(whole, plane, at)
         cut = data.draw(st.integers(0, len(pixels)))
         slab.put(plane, pixels[:cut])
-        slab.put(plane, pixels[cut:].astype(">u2"), cut)
+        slab.put(plane, pixels[cut:].astype(">u2"), [cut])
         first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(pixels))] * 2)))
-        found = slab.get(plane, slice(first, end))
+        found = slab.get(plane, [slice(first, end)])
         assert found.dtype == U2
         assert np.array_equal(found, pixels[first:end])
     gone = data.draw(st.integers(0, 2**depth - 1))
-    slab.clear(gone)
+    slab.clear((0,), 2**depth - 1 & ~gone)
     np.moveaxis(whole, at, 0)[[plane for plane in range(depth) if gone >> plane & 1]] = 0
     count = 0
     for position, local, _ in grid.chunks((0,)):

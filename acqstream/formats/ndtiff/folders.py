@@ -57,12 +57,15 @@ def is_ndtiff(path: Path) -> bool:
 
 def container_of(path: Path) -> Path:
     """The container of the dataset at `path`: itself, what holds the level or file, or the only dataset in it."""
+    if not path.exists():
+        return path  # a dataset that begins has no folder yet
     folder = path if path.is_dir() else path.parent
     if _LEVEL.fullmatch(folder.absolute().name):
         return folder.absolute().parent
     if folder == path and not _is_dataset(folder) and _first_magic(folder) is None:
         inside = _datasets_in(folder, 2)
-        return inside[0] if len(inside) == 1 else folder
+        is_dataset_in_it = len(inside) == 1 and not _LEVEL.fullmatch(inside[0].name)  # else it has just begun
+        return inside[0] if is_dataset_in_it else folder
     return folder
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import acqstream
 from acqstream.errors import CorruptDataset, UnknownFormat
+from acqstream.formats.ndtiff import folders
 from acqstream.formats.ndtiff.folders import container_of, find_folders, level_of, overlap_in
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, Folder, image
 
@@ -63,6 +64,18 @@ def test_all_that_works_on_a_dataset_finds_the_same_one(tmp_path: Path) -> None:
         assert container_of(place) == tmp_path / "cells" == find_folders(place).container
     add_dataset(tmp_path / "others")
     assert container_of(tmp_path) == tmp_path
+
+
+def test_a_dataset_that_begins_is_its_own_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "cells"
+    assert container_of(place) == place
+    place.mkdir()
+
+    def begin(folder: Path) -> None:
+        add_dataset(folder / "Full resolution")
+
+    monkeypatch.setattr(folders, "_first_magic", begin)  # between the first look and the list of folders
+    assert container_of(place) == place
 
 
 def test_files_of_a_container(tmp_path: Path) -> None:

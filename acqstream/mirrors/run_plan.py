@@ -1,0 +1,27 @@
+"""The array of a mirror, planned from what is known when its first frame has come."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from acqstream.arrays.array_plan import ArrayPlan, plan_array, plan_mosaic
+from acqstream.views.base import ViewSource
+
+
+def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
+    """Plan the array from the request, frame `row` and everything published; None while the size of its picture is not
+    known: tiles of a mosaic that was not planned. Raises DatasetError for frames that make up no array."""
+    request, reader = source.request, source.reader
+    declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
+    return (plan_array if overlap is None else partial(plan_mosaic, overlap))(
+        reader.key(row),
+        reader.frame_shape(row),
+        reader.frame_dtype(row).str,
+        declared=declared if isinstance(declared, list) else (),
+        seen=reader.axis_values(),
+        kinds=reader.key_kinds(),
+        order=reader.declared_order,
+        is_final=not reader.writing,
+        expect=expect if isinstance(expect, int) else None,
+        summary=reader.summary_metadata,
+    )
