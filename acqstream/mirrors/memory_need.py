@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
+from acqstream.grid.block_mean import BAND_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid
 
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
-_MEAN_FRAMES = 4  # for reducing, in planes of the level, as numbers of 32 bits
+_WIDE_BYTES = 8  # of an item while it is summed; 16 if it is complex
+_WIDE_COPIES = 4  # of a band, at most: sums along the first axis, along all axes, of all planes, and one in work
 MIB = 2**20
 
 
@@ -47,11 +49,9 @@ def memory_need(
     slab_bytes = sum(grid.slab_bytes for grid in grids)
     spare_bytes = sum(grid.slab_bytes for grid in grids[:-1])
     full = grids[0]
-    plane_items = math.prod(full.plane_shape)
-    worker_need = max(
-        *(max_encode_memory(grid.spec) for grid in grids), _MEAN_FRAMES * 4 * plane_items if len(grids) > 1 else 0
+    worker_bytes = threads * max(
+        *(max_encode_memory(grid.spec) for grid in grids), *(reduction_bytes(grid) for grid in grids[:-1]), 0
     )
-    worker_bytes = threads * worker_need
     slabs = (budget_bytes - spare_bytes - worker_bytes - shard_bytes) // slab_bytes
     slab_count = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
     slab_count *= math.prod(cut.slabs for cut in full.cuts)
@@ -70,3 +70,17 @@ def memory_need(
             code="no_memory",
         )
     return need
+
+
+def reduction_bytes(grid: SlabGrid) -> int:
+    """Memory for reducing a slab into the next level, at most: bands of the planes that are averaged, and their sums.
+
+    See `LevelReduction.reduce`; a band has complete rows of blocks.
+    """
+    rows, *row_shape = grid.plane_shape
+    row_items = math.prod(row_shape)
+    itemsize = grid.spec.dtype.itemsize
+    block_rows = min(rows, grid.picture_ratios[0])
+    band_rows = max(block_rows, min(rows, BAND_BYTES // max(1, row_items * itemsize)))
+    wide_bytes = max(_WIDE_BYTES, itemsize)
+    return band_rows * row_items * (math.prod(grid.outer_ratios) * itemsize + _WIDE_COPIES * wide_bytes)

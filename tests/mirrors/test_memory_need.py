@@ -1,0 +1,77 @@
+"""The memory of a mirror, computed before anything is created."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.errors import ConfigError
+from acqstream.formats.registry import chunk_format
+from acqstream.mirrors.chunk_plan import Budget, plan_spec_chunks
+from acqstream.mirrors.level_extents import LevelExtents
+from acqstream.mirrors.level_reduction import LevelReduction
+from acqstream.mirrors.memory_need import reduction_bytes
+from acqstream.mirrors.slab import SlabBuffer
+from acqstream.mirrors.slab_grid import slab_grids
+
+DEEP = {"chunks": [64, 64, 64], "levels": 4, "shards": {"preshift_bits": 9, "minishard_bits": 0}}
+"""A shard has 8 x 8 x 8 chunks of 64 x 64 x 64 items."""
+STACK = ArraySpec(axes=("z", "y", "x"), shape=(512, 2048, 2048), dtype=np.dtype("uint16"), chunk_shape=())
+
+
+def test_shards_512_deep_with_four_levels_take_less_than_1_5_gib() -> None:
+    precomputed = chunk_format("precomputed")
+    budget = Budget.of(1536, threads=3)
+    plan = plan_spec_chunks(precomputed, precomputed.parse_options(DEEP), STACK, budget)
+    assert plan.fills_shards
+    assert len(plan.grids) == 4
+    assert plan.need.slabs >= 1
+    assert plan.need.max_bytes < 1536 * 2**20
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
+    precomputed = chunk_format("precomputed")
+    with pytest.raises(ConfigError, match="need at least [0-9]+ MiB: .* mirror_memory_mb allows 1000") as caught:
+        plan_spec_chunks(precomputed, precomputed.parse_options(DEEP), STACK, Budget.of(1000, threads=3))
+    assert caught.value.code == "no_memory"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "axes", "shape", "chunk", "ratios"),
+    [
+        ("uint8", "zyx", (4, 700, 900), (1, 128, 128), (1, 2, 2)),
+        ("uint16", "zyx", (4, 700, 900), (2, 128, 128), (2, 2, 2)),
+        ("uint16", "zyx", (2, 3, 400_000), (2, 4, 4096), (2, 2, 2)),
+        ("int64", "zyx", (4, 301, 900), (2, 128, 128), (2, 2, 2)),
+        ("uint64", "zyx", (4, 301, 901), (2, 128, 128), (2, 2, 2)),
+        ("float32", "zyx", (2, 512, 512), (2, 64, 64), (2, 2, 2)),
+        ("complex128", "zyx", (2, 512, 512), (2, 64, 64), (2, 2, 2)),
+        ("uint8", "zyxc", (2, 512, 512, 3), (2, 64, 64, 3), (2, 2, 2, 1)),
+        ("uint8", "czyx", (3, 2, 512, 512), (3, 2, 64, 64), (1, 2, 2, 2)),
+    ],
+)
+def test_reducing_takes_no_more_than_was_computed(
+    dtype: str, axes: str, shape: tuple[int, ...], chunk: tuple[int, ...], ratios: tuple[int, ...]
+) -> None:
+    below = tuple(size // ratio for size, ratio in zip(shape, ratios, strict=True))
+    grids = slab_grids(
+        [
+            ArraySpec(axes=tuple(axes), shape=size, dtype=np.dtype(dtype), chunk_shape=chunk, factors=factors)
+            for size, factors in [(shape, (1,) * len(ratios)), (below, ratios)]
+        ]
+    )
+    reduction = LevelReduction(LevelExtents(grids, None))
+    source, target = (SlabBuffer(grid, "<") for grid in grids)
+    parts = list(reduction.parts(0, (0,) * len(grids[0].outer)))
+    assert parts
+    tracemalloc.start()
+    try:
+        for part in parts:
+            reduction.reduce(source, target, part)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0 < peak <= reduction_bytes(grids[0])
