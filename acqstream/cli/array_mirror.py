@@ -32,6 +32,7 @@ def mirror_array(
     from acqstream.formats.registry import chunk_format, chunk_format_names
     from acqstream.mirrors.array_copy import compare_copy, copy_array
     from acqstream.mirrors.chunk_plan import Budget, options_of
+    from acqstream.mirrors.comparison import LOSSY_TEXT
     from acqstream.storage.read_place import place_of
 
     settings = spec.mirror_settings
@@ -43,7 +44,7 @@ def mirror_array(
         text = f"{name!r} {reason}; {path} is an array in {source_format.name}, for {', '.join(chunk_format_names())}"
         raise typer.BadParameter(text, param_hint="--to") from error
     try:
-        options_of(target, settings)
+        is_lossy = target.is_lossy(options_of(target, settings))
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
     container = out or container_beside(path, source_format, target)
@@ -59,7 +60,8 @@ def mirror_array(
         copied = copy_array(
             path, source_format, target, container, settings, budget=budget, is_remade=rebuild, on_progress=show
         )
-        n_planes, n_different = compare_copy(path, source_format, target, container, show) if check else (0, 0)
+        compares = check and not is_lossy
+        n_planes, n_different = compare_copy(path, source_format, target, container, show) if compares else (0, 0)
     result = {
         "path": str(container),
         "state": "complete",
@@ -68,6 +70,7 @@ def mirror_array(
         "stored_chunks": copied.stored_chunks,
         "warning": copied.warning,
         **({"compared": n_planes, "different": n_different} if check else {}),
+        **({"not_compared": LOSSY_TEXT} if check and is_lossy else {}),
     }
     if as_json:
         print_json(result)
@@ -75,7 +78,9 @@ def mirror_array(
         print(f"{container}: complete, {count_text(copied.stored_chunks, 'chunk')} stored")
         if copied.warning:
             print(f"warning: {copied.warning}")
-        if check:
+        if check and is_lossy:
+            print(f"not compared: {LOSSY_TEXT}")
+        elif check:
             text = f"{n_different} DIFFERENT" if n_different else "all equal"
             print(f"compared {count_text(n_planes, 'plane')} with the source: {text}")
     if n_different:

@@ -113,6 +113,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
         result = {"path": str(run.folder), "state": str(done.state), "frames": done.cursor, "of": done.count}
         if compared is not None:
             result |= {"compared": compared.frames, "different": compared.different}
+            result |= {"not_compared": compared.reason} if compared.reason else {}
         print_json({**result, "reason": run.reason, "warning": done.warning, "result": run.view.summary()})
     else:
         _print_result(run, compared)
@@ -271,5 +272,7 @@ def _print_result(run: ViewRun, compared: Comparison | None) -> None:
     width = max(map(len, ("stored_chunks", *lines))) + 1
     for name, value in lines.items():
         print(f"{name:<{width}}{value}")
-    if compared is not None:
+    if compared is not None and compared.reason:
+        print(f"not compared: {compared.reason}")
+    elif compared is not None:
         print(f"{'compared':<{width}}{count_text(compared.frames, 'frame')} with the mirror: {compared.text}")

@@ -1,4 +1,4 @@
-"""PNG and JPEG images as arrays. Decoding takes Pillow, which is imported late; encoding PNG takes the codecs alone.
+"""PNG and JPEG images as arrays. They take Pillow, which is imported late; encoding PNG takes the codecs alone.
 
 Sources: PNG specification (ISO/IEC 15948), JPEG (ITU-T T.81, annex B). The size of an image is read from its header
 and compared before anything is decoded, so an image takes no more memory than its pixels should.
@@ -20,6 +20,7 @@ from acqstream.codecs.sizes import Data
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 
 PNG_CHANNELS, JPEG_CHANNELS = (1, 2, 3, 4), (1, 3)
+MAX_JPEG_SIDE = 65_500  # pixels, of libjpeg
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = struct.Struct(">IIBBBBB")  # width, height, bit depth, color type, compression, filter, interlace
@@ -66,6 +67,17 @@ def decode_png(data: Data, pixels: int, channels: int, dtype: np.dtype[np.generi
     return _decode("PNG", content, pixels, channels).astype(dtype)
 
 
+def encode_jpeg(pixels: NDArray[np.generic], quality: int) -> bytes:
+    """A JPEG of an array (height, width, channels) of uint8 with 1 or 3 channels; quality 1 to 100, as libjpeg has it.
+
+    Colours keep their resolution. Raises UnsupportedFeature without Pillow.
+    """
+    image = load_pillow("JPEG").fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    content = BytesIO()
+    image.save(content, "JPEG", quality=quality, subsampling=0)
+    return content.getvalue()
+
+
 def decode_jpeg(data: Data, pixels: int, channels: int) -> NDArray[np.generic]:
     """The pixels of an image, in rows, as an array (pixels, channels) of uint8. Raises as `decode_png`."""
     content = bytes(data)
@@ -101,16 +113,23 @@ def _check_pixels(codec: str, width: int, height: int, pixels: int) -> None:
         raise CorruptDataset(f"{codec}: {width} x {height} pixels, expected {pixels} in all")
 
 
-def _decode(kind: str, content: bytes, pixels: int, channels: int) -> NDArray[Any]:
-    """Let Pillow decode an image of this size."""
+def load_pillow(kind: str) -> Any:
+    """Pillow's module for images, for this kind of them. Raises UnsupportedFeature without Pillow."""
     try:
         from PIL import Image
     except ImportError as error:
         text = f"{kind.lower()} images take Pillow, which cannot be imported ({error}): pip install 'acqstream[view]'"
         raise UnsupportedFeature(text) from error
+    return Image
+
+
+def _decode(kind: str, content: bytes, pixels: int, channels: int) -> NDArray[Any]:
+    """Let Pillow decode an image of this size."""
+    Image = load_pillow(kind)  # noqa: N806 - a module
     try:
         with Image.open(BytesIO(content), formats=[kind]) as image:
-            _check_pixels(kind.lower(), *image.size, pixels)  # a second header may state another size
+            width, height = image.size
+            _check_pixels(kind.lower(), width, height, pixels)  # a second header may state another size
             decoded = np.asarray(image)
     except (
         OSError,

@@ -82,7 +82,8 @@ class ChunkFormat(Generic[OptionsT]):
     without the chunk. check reads all chunks and reports what breaks the format. needs_distances: the files state a
     distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
     names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
-    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole.
+    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole. is_lossy: chunks
+    give back other pixels than they got.
     """
 
     name: str
@@ -101,6 +102,7 @@ class ChunkFormat(Generic[OptionsT]):
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
     announces_indices: bool = False
     names_picture: bool = False
+    is_lossy: Callable[[OptionsT], bool] = lambda _options: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.mirrors.chunk_plan import options_of
 from acqstream.mirrors.container import MirrorNote, read_note
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_task import find_format, open_dataset
@@ -21,6 +22,7 @@ from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.read_place import place_of
 
 MAX_NAMED = 10
+LOSSY_TEXT = "its encoding loses detail, so its pixels differ. `acqstream verify` proves its chunks by their checksums"
 TASKS_PER_PROCESS = 8  # for each process
 POLL_S = 0.1
 
@@ -30,11 +32,12 @@ Rows = dict[Position, dict[int, int]]
 
 @dataclass(slots=True)
 class Comparison:
-    """Numbers of frames compared and different, and the names of the first different ones."""
+    """Numbers of frames compared and different, and the names of the first different ones; reason: why none were."""
 
     frames: int = 0
     different: int = 0
     named: tuple[str, ...] = ()
+    reason: str = ""
 
     def add(self, other: Comparison) -> None:
         self.frames += other.frames
@@ -69,11 +72,15 @@ def compare(
     """Compare the first `count` frames of a dataset, the latest of each place, with its mirror.
 
     folder is the view's own, with the note. on_progress gets the number of frames compared and their total. runner: of
-    processes that do it. Raises DatasetError and StorageError where either cannot be read.
+    processes that do it. Of a mirror in an encoding that loses detail no frame is compared, for that reason. Raises
+    DatasetError and StorageError where either cannot be read.
     """
     note = read_note(folder)
     if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
+    found = find_format(note.settings)
+    if found.is_lossy(options_of(found, note.settings)):
+        return Comparison(reason=LOSSY_TEXT)
     if note.plan.mosaic is not None:
         return _compare_tiles(dataset, note, count, on_progress)
     whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))

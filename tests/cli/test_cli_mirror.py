@@ -189,3 +189,30 @@ def test_a_mirror_that_was_made_in_another_way_is_replaced_by_rebuild_only(
     shutil.rmtree(out)
     assert run(str(cells), str(out), "--to", "n5", "--compression", "raw") == 0
     assert "attributes.json" in contents(out)  # there was nothing to be lost
+
+
+def test_a_mirror_in_jpeg_is_not_compared_but_proved_by_its_checksums(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--to", "precomputed", "--option", "encoding=jpeg", "--option", "jpeg_quality=80"
+    assert run(str(data), *options, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["state"], told["frames"], told["compared"], told["different"]) == ("complete", 3, 0, 0)
+    assert "acqstream verify" in told["not_compared"]
+    mirror = Path(told["result"]["container"])
+    assert run(str(data), *options) == 0
+    assert "not compared: its encoding loses detail" in capsys.readouterr().out
+    copy = mirror.with_name("copy.precomputed")
+    assert run(str(mirror), str(copy), "--to", "precomputed", "--option", "encoding=jpeg", "--json") == 0
+    assert "acqstream verify" in json.loads(capsys.readouterr().out)["not_compared"]
+    for folder in (mirror, copy):
+        with pytest.raises(SystemExit) as end:
+            main(["verify", str(folder), "--json"])
+        told = json.loads(capsys.readouterr().out)
+        assert (end.value.code or 0, told["ok"], told["missing"]) == (0, True, 0)
+    chunk = next(path for path in mirror.rglob("*-*_*-*_*-*"))
+    chunk.write_bytes(chunk.read_bytes()[:-2] + b"\0\0")
+    with pytest.raises(SystemExit) as end:
+        main(["verify", str(mirror), "--json"])
+    assert end.value.code == 3
+    assert chunk.name in str(json.loads(capsys.readouterr().out)["problems"])

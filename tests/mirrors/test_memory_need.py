@@ -34,7 +34,7 @@ def test_shards_512_deep_with_four_levels_take_less_than_1_5_gib() -> None:
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     precomputed = chunk_format("precomputed")
-    with pytest.raises(ConfigError, match="need at least [0-9]+ MiB: .* mirror_memory_mb allows 1000") as caught:
+    with pytest.raises(ConfigError, match=r"need at least [0-9]+ MiB: .* mirror_memory_mb allows 1000") as caught:
         plan_spec_chunks(precomputed, precomputed.parse_options(DEEP), STACK, Budget.of(1000, threads=3))
     assert caught.value.code == "no_memory"
 

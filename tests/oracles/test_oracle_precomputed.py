@@ -100,6 +100,22 @@ def test_they_read_every_encoding(tmp_path, dtype, components, encoding):
     assert np.array_equal(read_theirs(tmp_path, 1), np.moveaxis(array[:, ::2, ::2], -1, 0))
 
 
+@pytest.mark.parametrize("components", [1, 3])
+@pytest.mark.parametrize("shards", [False, True])
+def test_they_read_our_jpeg_as_we_do(tmp_path, components, shards):
+    y, x = np.mgrid[:50, :60]
+    array = np.stack([np.clip(3 * y + 2 * x - 40 * n, 0, 255).astype(np.uint8) for n in range(components)], -1)
+    array = np.stack([array, array[::-1], array[:, ::-1]])
+    form = {"encoding": "jpeg", "jpeg_quality": 95, "chunks": [2, 32, 48], "levels": 1, "shards": shards}
+    write_container(tmp_path, array, ("z", "y", "x", "c"), **form)
+    theirs = np.moveaxis(read_theirs(tmp_path), 0, -1).astype(int)
+    with acqstream.open(tmp_path) as ds:
+        assert ds.levels[0].axes == ("c", "z", "y", "x")
+        ours = np.moveaxis(ds.levels[0].read(), 0, -1).astype(int)
+    assert np.abs(theirs - ours).max() <= 3  # decoders round in their own ways
+    assert np.abs(theirs - array).max() < 16
+
+
 def test_members_are_volumes_of_their_own(tmp_path):
     array = samples((2, 3, 4, 10, 12), "uint16")
     write_container(tmp_path, array, ("time", "channel", "z", "y", "x"))

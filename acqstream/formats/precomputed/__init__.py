@@ -1,7 +1,7 @@
 """Neuroglancer precomputed volumes. Source: the public volume format, with its sharded format.
 
 Read: volumes with a file for each chunk, plain or gzip, or in shards; raw, png, jpeg and compressed segmentation; all
-data types. Written: a file for each chunk, or shards; raw, png or compressed segmentation.
+data types. Written: a file for each chunk, or shards; raw, png, jpeg or compressed segmentation.
 Publish point: `info` of each volume, then the shapes in `acqstream-volume.json`: all that these name is stored.
 """
 
@@ -31,4 +31,5 @@ FORMAT: ChunkFormat[PrecomputedOptions] = ChunkFormat(
     needs_distances=lambda _options: True,  # info
     announces_indices=True,
     names_picture=True,
+    is_lossy=lambda options: options.encoding == "jpeg",
 )

@@ -11,12 +11,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.codecs.images import JPEG_CHANNELS, PNG_CHANNELS, decode_jpeg, decode_png, encode_png
+from acqstream.codecs.images import JPEG_CHANNELS, PNG_CHANNELS, decode_jpeg, decode_png, encode_jpeg, encode_png
 from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.precomputed import compressed_segmentation
 
 PNG_DTYPES = ("uint8", "uint16")
+JPEG_DTYPES = ("uint8",)
 READ_ENCODINGS = ("raw", "png", "jpeg", "compressed_segmentation")
 _SPARE_BYTES = 65536  # headers and texts of images, and what gzip adds
 
@@ -24,11 +25,15 @@ _Shape = tuple[int, ...]  # channels, z, y, x
 _Block = tuple[int, int, int]  # z, y, x
 
 
-def encode_chunk(chunk: NDArray[np.generic], encoding: str, block: _Block) -> Encoded:
-    """The bytes of a chunk (channels, z, y, x). Raw chunks in little-endian that are contiguous are not copied."""
-    if encoding == "png":
+def encode_chunk(chunk: NDArray[np.generic], encoding: str, block: _Block, quality: int) -> Encoded:
+    """The bytes of a chunk (channels, z, y, x). Raw chunks in little-endian that are contiguous are not copied.
+
+    quality is that of jpeg, 1 to 100. Raises UnsupportedFeature for jpeg without Pillow.
+    """
+    if encoding in ("png", "jpeg"):
         pixels = np.moveaxis(chunk, 0, -1)
-        return [encode_png(pixels.reshape(-1, pixels.shape[2], pixels.shape[3]))]
+        image = np.ascontiguousarray(pixels.reshape(-1, pixels.shape[2], pixels.shape[3]))
+        return [encode_png(image) if encoding == "png" else encode_jpeg(image, quality)]
     if encoding == "compressed_segmentation":
         native = chunk.astype(chunk.dtype.newbyteorder("="), copy=False)
         return [compressed_segmentation.encode(native, block)]
@@ -73,7 +78,7 @@ def max_chunk_bytes(shape: _Shape, dtype: np.dtype[np.generic], kind: tuple[str,
 
 def _decode_image(data: bytes, shape: _Shape, dtype: np.dtype[np.generic], encoding: str) -> NDArray[np.generic]:
     channels, *sides = shape
-    counts, dtypes = (PNG_CHANNELS, PNG_DTYPES) if encoding == "png" else (JPEG_CHANNELS, PNG_DTYPES[:1])
+    counts, dtypes = (PNG_CHANNELS, PNG_DTYPES) if encoding == "png" else (JPEG_CHANNELS, JPEG_DTYPES)
     if channels not in counts or dtype.name not in dtypes:
         raise CorruptDataset(f"{encoding} of {channels} channels of {dtype}")
     pixels = math.prod(sides)

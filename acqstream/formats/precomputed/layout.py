@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.codecs.images import PNG_CHANNELS
-from acqstream.errors import ConfigError, DatasetExists
+from acqstream.codecs.images import JPEG_CHANNELS, MAX_JPEG_SIDE, PNG_CHANNELS, load_pillow
+from acqstream.errors import ConfigError, DatasetExists, UnsupportedFeature
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, Plan
 from acqstream.formats.precomputed import compressed_segmentation
 from acqstream.formats.precomputed.chunk_files import chunk_name, parse_chunk_name
-from acqstream.formats.precomputed.codec import PNG_DTYPES, decode_chunk, encode_chunk, max_chunk_bytes
+from acqstream.formats.precomputed.codec import JPEG_DTYPES, PNG_DTYPES, decode_chunk, encode_chunk, max_chunk_bytes
 from acqstream.formats.precomputed.documents import block_of, scale_folder, volume_info
 from acqstream.formats.precomputed.info import INFO_NAME, MAX_CHUNK_BYTES, WRITTEN_DTYPES, encode_info
 from acqstream.formats.precomputed.members import (
@@ -36,7 +36,7 @@ from acqstream.formats.precomputed.members import (
     stored_axes,
 )
 from acqstream.formats.precomputed.notes import NOTE_NAME, ContainerNote, encode_note, is_note, parse_note
-from acqstream.formats.precomputed.options import MAX_LEVELS, Encoding, PrecomputedOptions
+from acqstream.formats.precomputed.options import DEFAULT_QUALITY, MAX_LEVELS, Encoding, PrecomputedOptions
 from acqstream.formats.precomputed.shard_slots import ShardSlots
 
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
@@ -52,6 +52,7 @@ class PrecomputedLayout(ChunkLayout):
     depth: int
     is_single: bool
     shards: tuple[ShardSlots, ...] = ()
+    jpeg_quality: int = DEFAULT_QUALITY
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout."""
@@ -83,7 +84,7 @@ class PrecomputedLayout(ChunkLayout):
             raise ValueError(f"a chunk of shape {chunk.shape} at {position} of level {level}, not {spec.chunk_shape}")
         extent = self._extent(level, position)
         inside = chunk.reshape(extent[0], *spec.chunk_shape[-3:])[tuple(slice(0, size) for size in extent)]
-        return encode_chunk(inside, self.encoding, block_of(spec))
+        return encode_chunk(inside, self.encoding, block_of(spec), self.jpeg_quality)
 
     def decode(self, level: int, position: Position, data: bytes, where: str) -> NDArray[np.generic]:
         """See ChunkLayout."""
@@ -226,6 +227,8 @@ def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
         raise ConfigError(f"precomputed chunks of {chunk} of {name} (z, y, x) have more than {MAX_CHUNK_BYTES} bytes")
     if options.encoding == "png" and (name not in PNG_DTYPES or channels not in PNG_CHANNELS):
         raise ConfigError(f"precomputed: png takes uint8 and uint16 with 1 to 4 components, not {channels} of {name}")
+    if options.encoding == "jpeg":
+        _check_jpeg(full, name, channels)
     if options.encoding == "compressed_segmentation" and (
         name not in compressed_segmentation.DTYPES or math.prod(chunk) > compressed_segmentation.MAX_CHUNK_VOXELS
     ):
@@ -234,6 +237,19 @@ def _check_encoding(full: ArraySpec, options: PrecomputedOptions) -> None:
             f"precomputed: compressed_segmentation takes uint32 or uint64 in chunks of at most {most} voxels, "
             f"not {name} in chunks of {chunk}"
         )
+
+
+def _check_jpeg(full: ArraySpec, name: str, channels: int) -> None:
+    depth, height, width = full.chunk_shape[-3:]
+    if name not in JPEG_DTYPES or channels not in JPEG_CHANNELS:
+        raise ConfigError(f"precomputed: jpeg takes uint8 with 1 or 3 components, not {channels} of {name}")
+    if max(width, depth * height) > MAX_JPEG_SIDE:  # the planes of a chunk lie below each other
+        text = f"chunks of {depth} planes of {height} x {width} are images of {depth * height} x {width} pixels"
+        raise ConfigError(f"precomputed: {text}; jpeg takes at most {MAX_JPEG_SIDE} a side")
+    try:
+        load_pillow("JPEG")
+    except UnsupportedFeature as error:
+        raise ConfigError(f"precomputed: {error}") from error
 
 
 def _told(shards: Sequence[ShardSlots]) -> str:

@@ -16,8 +16,8 @@ def create_layout(plan: Plan, options: PrecomputedOptions) -> PrecomputedLayout:
     full = plan.full
     common = (plan, options.encoding, full.shape[-3], is_single(full.axes, full.shape))
     if options.shards is None:
-        return PrecomputedLayout(*common)
-    return ShardedPrecomputedLayout(*common, choose_shards(plan, options.shards))
+        return PrecomputedLayout(*common, jpeg_quality=options.jpeg_quality)
+    return ShardedPrecomputedLayout(*common, choose_shards(plan, options.shards), options.jpeg_quality)
 
 
 def noted_layout(note: ContainerNote) -> PrecomputedLayout:

@@ -10,13 +10,14 @@ from typing import Any, Literal, get_args
 from acqstream.errors import ConfigError
 from acqstream.formats.precomputed.sharding import Hash, Packing
 
-Encoding = Literal["raw", "png", "compressed_segmentation"]
+Encoding = Literal["raw", "png", "jpeg", "compressed_segmentation"]
 
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 HASHES: tuple[Hash, ...] = get_args(Hash)
 PACKINGS: tuple[Packing, ...] = get_args(Packing)
 MAX_LEVELS = 16
 DEFAULT_CHUNKS = (1, 512, 512)
+DEFAULT_QUALITY = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +35,14 @@ class ShardOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecomputedOptions:
     """chunks: extents (z, y, x) of a chunk. levels: how many resolution levels; None: until a plane fits into
-    512 x 512, and one only for compressed segmentation. shards: None: a file for each chunk.
+    512 x 512, and one only for compressed segmentation. shards: None: a file for each chunk. jpeg_quality: 1 to 100.
     """
 
     encoding: Encoding = "raw"
     chunks: tuple[int, int, int] = DEFAULT_CHUNKS
     levels: int | None = None
     shards: ShardOptions | None = None
+    jpeg_quality: int = DEFAULT_QUALITY
 
 
 def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
@@ -48,7 +50,7 @@ def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
 
     Raises ConfigError naming the option and what was expected.
     """
-    known = ("encoding", "chunks", "levels", "shards")
+    known = ("encoding", "chunks", "levels", "shards", "jpeg_quality")
     for name in given:
         if name not in known:
             raise ConfigError(f"precomputed has no option {name!r}, only {', '.join(known)}")
@@ -60,6 +62,7 @@ def parse_options(given: Mapping[str, object]) -> PrecomputedOptions:
         chunks=_chunks(given.get("chunks", "auto")),
         levels=_levels(given.get("levels", "auto")),
         shards=_shards(given.get("shards", False)),
+        jpeg_quality=_quality(given, is_jpeg=encoding == "jpeg"),
     )
 
 
@@ -103,6 +106,15 @@ def _shards(given: object) -> ShardOptions | None:
             raise ConfigError(f"precomputed shards: {name} is {value!r:.80}, expected 0 to {most[name]}")
     known: dict[str, Any] = dict(given)
     return ShardOptions(**known)
+
+
+def _quality(given: Mapping[str, object], *, is_jpeg: bool) -> int:
+    quality = given.get("jpeg_quality", DEFAULT_QUALITY)
+    if "jpeg_quality" in given and not is_jpeg:
+        raise ConfigError("precomputed: jpeg_quality is for encoding 'jpeg'")
+    if isinstance(quality, int) and _is_count(quality) and quality <= 100:
+        return quality
+    raise ConfigError(f"precomputed jpeg_quality is {quality!r:.80}, expected 1 to 100")
 
 
 def _is_count(value: object) -> bool:

@@ -104,7 +104,9 @@ def write_container(folder: Path, array: NDArray[Any], axes: Sequence[str], **gi
 
     Returns the arrays of the levels in the order of their axes.
     """
-    options = {name: given.pop(name) for name in ("encoding", "chunks", "levels", "shards") if name in given}
+    options = {
+        name: given.pop(name) for name in ("encoding", "chunks", "levels", "shards", "jpeg_quality") if name in given
+    }
     spec = ArraySpec(axes=tuple(axes), shape=array.shape, dtype=array.dtype, **given)
     writer, plan = create(folder, spec, **options)
     order = [axes.index(name) for name in plan.full.axes if name in axes]

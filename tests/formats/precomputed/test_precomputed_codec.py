@@ -27,8 +27,8 @@ def samples(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     return np.random.default_rng(4).integers(0, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
 
 
-def encoded(chunk: NDArray[Any], encoding: str) -> bytes:
-    data = b"".join(encode_chunk(chunk, encoding, BLOCK))
+def encoded(chunk: NDArray[Any], encoding: str, quality: int = 90) -> bytes:
+    data = b"".join(encode_chunk(chunk, encoding, BLOCK, quality))
     assert len(data) <= max_chunk_bytes(chunk.shape, chunk.dtype, (encoding, BLOCK))
     return data
 
@@ -200,3 +200,18 @@ def test_images_without_pillow_name_the_extra(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(UnsupportedFeature, match=r"pip install 'acqstream\[view\]'"):
         decoded(data, chunk, "png")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("quality", [1, 50, 100])
+def test_jpeg_of_noise_is_no_larger_than_was_computed(channels, quality):
+    chunk = samples((channels, 3, 64, 80), "uint8")
+    found = decoded(encoded(chunk, "jpeg", quality), chunk, "jpeg").astype(int)
+    if quality == 100:
+        assert np.abs(found - chunk).max() <= (3 if channels == 1 else 8)
+
+
+def test_better_jpeg_is_larger():
+    chunk = samples((1, 1, 64, 64), "uint8")
+    sizes = [len(encoded(chunk, "jpeg", quality)) for quality in (10, 50, 95)]
+    assert sizes == sorted(set(sizes))

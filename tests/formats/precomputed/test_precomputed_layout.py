@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,11 @@ def info_at(folder) -> dict[str, Any]:
     ("given", "text"),
     [
         ({"blocks": [1, 2, 3]}, "no option 'blocks', only encoding, chunks, levels, shards"),
-        ({"encoding": "jpeg"}, "encoding is 'jpeg', expected one of raw, png, compressed_segmentation"),
+        ({"encoding": "jxl"}, "encoding is 'jxl', expected one of raw, png, jpeg, compressed_segmentation"),
+        ({"jpeg_quality": 80}, "jpeg_quality is for encoding 'jpeg'"),
+        ({"encoding": "jpeg", "jpeg_quality": 0}, "jpeg_quality is 0, expected 1 to 100"),
+        ({"encoding": "jpeg", "jpeg_quality": 101}, "jpeg_quality is 101, expected 1 to 100"),
+        ({"encoding": "jpeg", "jpeg_quality": True}, "jpeg_quality is True, expected 1 to 100"),
         ({"chunks": [1, 2]}, "three positive integers"),
         ({"chunks": [1, 2, 0]}, "three positive integers"),
         ({"chunks": [2**11, 2**10, 2**10]}, "three positive integers"),
@@ -95,6 +100,8 @@ def test_levels_are_halved_in_the_plane_until_it_fits():
         ("int64", 1, {}, "readers refuse items of int64"),
         ("float64", 1, {}, "readers refuse items of float64"),
         ("uint16", 6, {"encoding": "png"}, "png takes uint8"),
+        ("uint16", 1, {"encoding": "jpeg"}, "jpeg takes uint8 with 1 or 3 components, not 1 of uint16"),
+        ("uint8", 2, {"encoding": "jpeg"}, "jpeg takes uint8 with 1 or 3 components, not 2 of uint8"),
         ("int16", 1, {"encoding": "png"}, "png takes uint8"),
         ("uint8", 5, {"encoding": "png"}, "png takes uint8"),
         ("uint16", 1, {"encoding": "compressed_segmentation"}, "takes uint32 or uint64"),
@@ -281,7 +288,7 @@ def test_verify_compares_info_with_the_array(tmp_path):
         {"axes": ["y", "x"]},
         {"axes": ["channel", "y", "z", "x"]},
         {"dtype": "int64"},
-        {"encoding": "jpeg"},
+        {"encoding": "jxl"},
         {"levels": []},
         {"depth": -1},
         {"single": 3},
@@ -385,3 +392,14 @@ def test_a_damaged_note_of_shards_takes_no_memory(tmp_path, name, value, text):
     path.write_text(json.dumps(note))
     with pytest.raises((CorruptDataset, acqstream.errors.UnsupportedFeature), match=text):
         acqstream.open(tmp_path)
+
+
+def test_jpeg_without_pillow_is_refused_before_anything_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ConfigError, match=r"jpeg images take Pillow.*pip install 'acqstream\[view\]'"):
+        layout_of(("z", "y", "x"), (2, 20, 20), "uint8", encoding="jpeg")
+
+
+def test_images_that_jpeg_cannot_have_are_refused():
+    with pytest.raises(ConfigError, match="images of 131072 x 512 pixels; jpeg takes at most 65500 a side"):
+        layout_of(("z", "y", "x"), (512, 600, 600), "uint8", encoding="jpeg", chunks=[256, 512, 512])
