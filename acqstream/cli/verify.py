@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,7 @@ def verify(
         mirrors: tuple[MirrorResult, ...] = ()
         if isinstance(found, ChunkFormat):
             with following_links(follow_links):
-                result = verify_chunks(path, found, show)
+                result = _with_log(verify_chunks(path, found, show), show)
         else:
             result = verify_dataset(path, show)
             result, mirrors = _with_mirrors(result)
@@ -65,6 +66,22 @@ def verify(
         _print_result(result, mirrors)
     if not result.ok:
         raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _with_log(result: ChunkVerification, on_progress: Callable[[str, int, int], None]) -> ChunkVerification:
+    """The result, with what the frames of the dataset show where that lies beside its mirror."""
+    from acqstream.formats.check_report import Problem
+    from acqstream.mirrors.log_proof import prove_by_log
+
+    found = prove_by_log(Path(result.path), lambda done, total: on_progress("comparing frames", done, total))
+    wrong = [Problem(result.path, f"{name} differs from {found.dataset}") for name in found.compared.named]
+    return replace(
+        result,
+        proved=[*result.proved, *found.proved],
+        not_proved=[*result.not_proved, *found.not_proved],
+        problems=[*result.problems, *wrong],
+        problem_count=result.problem_count + found.compared.different,
+    )
 
 
 def _with_mirrors(result: Verification) -> tuple[Verification, tuple[MirrorResult, ...]]:

@@ -76,8 +76,21 @@ def compare(
     DatasetError and StorageError where either cannot be read.
     """
     note = read_note(folder)
-    if note is None or note.plan is None:
+    if note is None:
         raise DatasetError(f"{folder}: no mirror was made here")
+    return compare_with(dataset, note, count, on_progress, runner)
+
+
+def compare_with(
+    dataset: Path,
+    note: MirrorNote,
+    count: int,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    runner: TaskRunner | None = None,
+) -> Comparison:
+    """`compare`, with the mirror that this note is about."""
+    if note.plan is None:
+        raise DatasetError(f"{note.container}: no mirror was made here")
     found = find_format(note.settings)
     if found.is_lossy(options_of(found, note.settings)):
         return Comparison(reason=LOSSY_TEXT)

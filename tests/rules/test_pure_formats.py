@@ -40,6 +40,7 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "container": "keeps mirror.json in the view's own folder, and removes a mirror",
     "dataset_end": "watches a dataset's folder until its end",
     "local_container": "makes the store of a folder",
+    "log_proof": "looks for the dataset beside its mirror",
     "space_bound": "asks for the free space of the disk",
     "mirror_results": "looks for the mirrors beside a dataset",
     "mirror_task": "opens the dataset in another process",
