@@ -9,7 +9,7 @@ from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
 from acqstream.daemon.shared_memory_server import ProducerMemory
-from acqstream.daemon.space import DiskSpace
+from acqstream.daemon.space import Demand, DiskSpace
 from acqstream.log.log import Log
 from acqstream.log.memory_budget import Share
 from acqstream.log.writer import BATCH_BYTES
@@ -39,6 +39,7 @@ class SpaceReports:
     """Rate of one acquisition, and the warnings and pauses for lack of space that were reported. Loop only."""
 
     log: Log
+    views: AcquisitionViews
     bytes_per_s: float = 0.0
     is_low_reported: bool = False
     is_pause_reported: bool = False
@@ -50,10 +51,26 @@ class SpaceReports:
         self.bytes_per_s = (self.log.metrics.payload_bytes - bytes_then) / max(now_s - then, 1e-3)
         self._rate = (now_s, self.log.metrics.payload_bytes)
 
+    @property
+    def frame_bytes(self) -> float:
+        """Mean size of the frames so far; 0 before the first one."""
+        return self.log.metrics.payload_bytes / max(1, self._stored)
+
+    @property
+    def demand(self) -> Demand:
+        """What log, mirrors and levels take of the disk."""
+        need, backlog = self.views.disk_need(self._stored)
+        share = need / self.frame_bytes if self.frame_bytes else 0.0
+        return Demand(self.bytes_per_s, share, backlog)
+
+    @property
+    def _stored(self) -> int:
+        return self.log.cursors().published - self.log.metrics.skipped
+
     def note(self, space: DiskSpace) -> bool:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
         if space.level is not SpaceLevel.ENOUGH and not self.is_low_reported:
-            seconds = space.seconds_left(self.bytes_per_s)
+            seconds = space.seconds_left(self.demand)
             lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
             self.log.notes.warn("disk_low", space.text() + lasts)
         self.is_low_reported = space.level is not SpaceLevel.ENOUGH
@@ -63,12 +80,12 @@ class SpaceReports:
 
     def fields(self, space: DiskSpace) -> dict[str, Any]:
         """Return fields of `status` and of the event `space`: free space, its duration, reason of a pause."""
-        seconds = space.seconds_left(self.bytes_per_s)
-        frames = self.log.cursors().published - self.log.metrics.skipped
+        demand = self.demand
+        seconds = space.seconds_left(demand)
         return {
             "free_bytes": space.free_bytes,
             "seconds_left": round(seconds) if seconds is not None else None,
-            "frames_left": space.frames_left(self.log.metrics.payload_bytes / max(1, frames)),
+            "frames_left": space.frames_left(demand, self.frame_bytes),
             "paused": self.log.paused_why,
         }
 
@@ -97,7 +114,7 @@ class ActiveAcquisition:
     space_reports: SpaceReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.space_reports = SpaceReports(self.log)
+        self.space_reports = SpaceReports(self.log, self.views)
 
     @property
     def dataset_id(self) -> str:
@@ -198,8 +215,8 @@ class ActiveAcquisition:
         return self.log.queued()[1] > min(BATCH_BYTES, self.share.length // 4)
 
     @property
-    def bytes_per_s(self) -> float:
-        return self.space_reports.bytes_per_s
+    def demand(self) -> Demand:
+        return self.space_reports.demand
 
     @property
     def reserved_bytes(self) -> int:

@@ -28,8 +28,8 @@ logger = logging.getLogger("acqstream.daemon")
 class AcquisitionViews:
     """specs: the views to make; without any, no table and no process is made.
 
-    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts` and `mark` by any
-    thread.
+    table is for the log to fill, None where memory cannot be shared. Used by the loop; `texts`, `mark` and `disk_need`
+    by any thread.
     """
 
     def __init__(
@@ -103,6 +103,11 @@ class AcquisitionViews:
     def status(self, stored: int) -> dict[str, ViewStatus]:
         """Return the status of each view, by name. stored: frames published."""
         return {name: job.status(stored) for name, job in self._jobs.items()}
+
+    def disk_need(self, stored: int) -> tuple[float, float]:
+        """Bytes of disk that all views need for each further frame, and for frames stored and not taken yet."""
+        needs = [job.disk_need(stored) for job in list(self._jobs.values())]
+        return sum(need for need, _ in needs), sum(backlog for _, backlog in needs)
 
     def take_warnings(self) -> list[tuple[str, str]]:
         """Return the warnings of the views as code and text, each code of a view once."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from acqstream.daemon.config import DaemonConfig
@@ -19,11 +20,29 @@ MIRRORS_KEEP = 2  # times the reserve: the free space at which mirrors stop, the
 HYSTERESIS = 1.125  # times a bound: free space that ends a shortage
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an acquisition takes of the disk. bytes_per_s is the rate of its log; for each of these bytes its mirrors
+    and levels take mirror_share, and they are mirror_backlog bytes behind."""
+
+    bytes_per_s: float = 0.0
+    mirror_share: float = 0.0
+    mirror_backlog: float = 0.0
+
+    @staticmethod
+    def of_all(users: Iterable[SpaceUser]) -> Demand:
+        """The demand of all together."""
+        demands = [user.demand for user in users]
+        rate = sum(one.bytes_per_s for one in demands)
+        mirrors = sum(one.bytes_per_s * one.mirror_share for one in demands)
+        return Demand(rate, mirrors / rate if rate > 0 else 0.0, sum(one.mirror_backlog for one in demands))
+
+
 class SpaceUser(Protocol):
     """An acquisition, as far as disk space is concerned."""
 
     @property
-    def bytes_per_s(self) -> float: ...
+    def demand(self) -> Demand: ...
     @property
     def reserved_bytes(self) -> int: ...
 
@@ -66,24 +85,33 @@ class DiskSpace:
             return
         running = self.running
         self.free_bytes = free + sum(one.reserved_bytes for one in running)
-        before, self.level = self.level, self._level_at(self.free_bytes, sum(one.bytes_per_s for one in running))
+        before, self.level = self.level, self._level_at(self.free_bytes, Demand.of_all(running))
         if self.level is not before:
             logger.warning("space is %s: %s", self.level, self.text())
             self._on_change()
         if not self.ballast.is_reserved and free > 2 * self.reserve_bytes + self.ballast.length:
             self.ballast.take()
 
-    def seconds_left(self, bytes_per_s: float) -> float | None:
-        """Return the seconds that the space above the reserve lasts at this rate; None if unknown."""
-        if self.free_bytes is None or bytes_per_s <= 0:
-            return None
-        return max(0, self.free_bytes - self.reserve_bytes) / bytes_per_s
+    def bytes_left(self, demand: Demand) -> float | None:
+        """Return the bytes that the log can store above the reserve, with its mirrors; None if unknown.
 
-    def frames_left(self, frame_bytes: float) -> int | None:
-        """Return the number of frames of this size that fit above the reserve; None if unknown."""
-        if self.free_bytes is None or frame_bytes <= 0:
+        Mirrors take their share until they stop (MIRRORS_KEEP); the log has the rest.
+        """
+        if self.free_bytes is None:
             return None
-        return int(max(0, self.free_bytes - self.reserve_bytes) / frame_bytes)
+        bound = MIRRORS_KEEP * self.reserve_bytes
+        beside_mirrors = max(0.0, self.free_bytes - bound - demand.mirror_backlog) / (1 + demand.mirror_share)
+        return beside_mirrors + max(0, min(self.free_bytes, bound) - self.reserve_bytes)
+
+    def seconds_left(self, demand: Demand) -> float | None:
+        """Return the seconds until the log reaches the reserve at its present rate; None if unknown."""
+        size = self.bytes_left(demand)
+        return None if size is None or demand.bytes_per_s <= 0 else size / demand.bytes_per_s
+
+    def frames_left(self, demand: Demand, frame_bytes: float) -> int | None:
+        """Return the number of frames of this size that the log can store above the reserve; None if unknown."""
+        size = self.bytes_left(demand)
+        return None if size is None or frame_bytes <= 0 else int(size / frame_bytes)
 
     def close(self, *, is_disk_well: bool) -> None:
         """End the thread and delete the ballast file; skip both if the disk stalls (is_disk_well False)."""
@@ -99,11 +127,11 @@ class DiskSpace:
         reserve = f"the last {_size_text(self.reserve_bytes)} are kept (reserve_mb)"
         return f"{free} left on the disk of {self._path}; {reserve}"
 
-    def _level_at(self, free: int, bytes_per_s: float) -> SpaceLevel:
+    def _level_at(self, free: int, demand: Demand) -> SpaceLevel:
         bound = self.reserve_bytes * (HYSTERESIS if self.level is SpaceLevel.FULL else 1)
         if free < bound:
             return SpaceLevel.FULL
-        seconds = self.seconds_left(bytes_per_s)
+        seconds = self.seconds_left(demand)
         low_s = self._low_s * (HYSTERESIS if self.level is SpaceLevel.LOW else 1)
         is_short = seconds is not None and seconds < low_s
         return SpaceLevel.LOW if free < 2 * self.reserve_bytes or is_short else SpaceLevel.ENOUGH

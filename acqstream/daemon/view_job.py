@@ -102,6 +102,13 @@ class ViewJob:
         if self.progress.state not in _BLAMELESS:
             self.deaths += 1
 
+    def disk_need(self, stored: int) -> tuple[float, float]:
+        """Bytes of disk for each further frame, and for those that are stored in the log and not taken yet."""
+        progress = self.progress
+        if self.is_ended:
+            return 0.0, 0.0
+        return progress.bytes_per_frame, progress.bytes_per_frame * max(0, stored - progress.cursor)
+
     def fail(self, reason: str) -> None:
         self.progress, self.reason = replace(self.progress, state=ViewState.FAILED), reason
 
@@ -149,7 +156,8 @@ class ViewJob:
 
     def _status_fields(self, stored: int = 0) -> dict[str, Any]:
         values = {**asdict(self.progress), "state": str(self.progress.state)}
-        for name in ("warning", "space_warning", "saved", "saved_waiting"):  # warnings: once, with the acquisition's
+        # warnings: once, with the acquisition's
+        for name in ("warning", "space_warning", "bytes_per_frame", "saved", "saved_waiting"):
             del values[name]
         behind = max(values.pop("count"), stored) - self.progress.cursor
         return {**values, "behind": behind, "restarts": self.restarts, "reason": self.reason}

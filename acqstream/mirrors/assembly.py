@@ -8,6 +8,7 @@ longest leaves incomplete. A slab that comes back is rebuilt from the frames: it
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -75,6 +76,12 @@ class Assembly:
     def stored_chunks(self) -> int:
         """Chunks stored by this process and its tasks."""
         return self._tasks.stored_chunks
+
+    @property
+    def bytes_per_frame(self) -> float:
+        """Bytes of the files that a frame, or a tile, takes in all levels, by what was stored so far."""
+        tiles = math.prod(cut.tiles for cut in self.grids[0].cuts)
+        return self._tasks.packed_share * sum(grid.picture_bytes for grid in self.grids) / max(1, tiles)
 
     @property
     def count(self) -> int:

@@ -38,6 +38,10 @@ class Cut:
         return -(-self.size // self.side)
 
     @property
+    def tiles(self) -> int:
+        return -(-self.size // self.tile)
+
+    @property
     def most(self) -> int:
         """Number of tiles that meet one slab, at most."""
         return _most_met(self.side, self.tile)

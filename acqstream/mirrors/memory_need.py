@@ -12,8 +12,8 @@ from acqstream.grid.block_mean import BAND_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid
 
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
-_WIDE_BYTES = 8  # of an item while it is summed; 16 if it is complex
-_WIDE_COPIES = 4  # of a band, at most: sums along the first axis, along all axes, of all planes, and one in work
+_LONG_COPIES = 5  # of a band of integers of 64 bits: their halves, and the sums of these
+_SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, and those of all planes
 MIB = 2**20
 
 
@@ -79,8 +79,11 @@ def reduction_bytes(grid: SlabGrid) -> int:
     """
     rows, *row_shape = grid.plane_shape
     row_items = math.prod(row_shape)
-    itemsize = grid.spec.dtype.itemsize
+    kind, itemsize = grid.spec.dtype.kind, grid.spec.dtype.itemsize
     block_rows = min(rows, grid.picture_ratios[0])
     band_rows = max(block_rows, min(rows, BAND_BYTES // max(1, row_items * itemsize)))
-    wide_bytes = max(_WIDE_BYTES, itemsize)
-    return band_rows * row_items * (math.prod(grid.outer_ratios) * itemsize + _WIDE_COPIES * wide_bytes)
+    if kind in "iu" and itemsize == 8:
+        sum_bytes: float = _LONG_COPIES * itemsize
+    else:
+        sum_bytes = _SUM_COPIES * (4 if kind == "u" and itemsize <= 2 else max(8, itemsize))
+    return math.ceil(band_rows * row_items * (math.prod(grid.outer_ratios) * itemsize + sum_bytes))

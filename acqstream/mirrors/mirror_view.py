@@ -243,6 +243,10 @@ class MirrorView(RangeView):
         return self._warners[1].warning if self._warners is not None else ""
 
     @property
+    def bytes_per_frame(self) -> float:
+        return self._mirror.assembly.bytes_per_frame if self._mirror is not None else 0.0
+
+    @property
     def waiting(self) -> int:
         return self._mirror.assembly.count if self._mirror is not None else 0
 

@@ -73,6 +73,12 @@ class SlabGrid:
         return math.prod(self.counts) * self.spec.chunk_bytes
 
     @property
+    def picture_bytes(self) -> float:
+        """Bytes of this level's chunks for each picture of level 0, with what lies beyond its edges."""
+        pictures = self.planes * math.prod(self.spec.factors[axis] for axis in self.outer)
+        return self.slab_bytes * math.prod(cut.slabs for cut in self.cuts) / pictures
+
+    @property
     def planes(self) -> int:
         """Number of planes of a slab."""
         return math.prod(self.step)

@@ -43,15 +43,22 @@ class SlabTasks:
 
     def __init__(self, writer: ChunkSink, workers: Workers, reduction: LevelReduction) -> None:
         self.stored_chunks = 0
+        self._pixel_bytes = self._stored_bytes = 0  # of these chunks: in memory, and encoded
         self._writer = writer
         self._workers = workers
         self._reduction = reduction
-        # For `stored_chunks`, the two collections below, and `waiting`, `arriving` and `filled` of slabs in tasks.
+        # For the counts of chunks, the two collections below, and `waiting`, `arriving` and `filled` of slabs in tasks.
         self._lock = threading.Lock()
         self._idle: list[Slab] = []  # slabs whose tasks are all done
         self._fed: set[SlabKey] = set()  # slabs that tasks have written planes into
         self._runs: deque[list[_Chunk]] = deque()  # to be stored by one call each, and by a task each
         self._open: dict[int, list[_Chunk]] = {}  # of these the last one by level, which may get more chunks
+
+    @property
+    def packed_share(self) -> float:
+        """Encoded bytes for each byte of a chunk, so far; 1 before the first one."""
+        with self._lock:
+            return self._stored_bytes / self._pixel_bytes if self._pixel_bytes else 1.0
 
     def submit(self, slab: Slab, parts: Sequence[ReducedPart], target: Slab | None) -> None:
         """Have the chunks of a slab stored, and its parts reduced into the target (`LevelReduction.parts`).
@@ -113,6 +120,8 @@ class SlabTasks:
             raise
         with self._lock:
             self.stored_chunks += len(run)
+            self._pixel_bytes += sum(chunk.slab.buffer.grid.spec.chunk_bytes for chunk in run)
+            self._stored_bytes += sum(len(part) for _, parts in encoded for part in parts)
         for chunk in run:
             self._end_task(chunk.slab)
 

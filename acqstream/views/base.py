@@ -97,6 +97,11 @@ class View(ABC):
         return ""
 
     @property
+    def bytes_per_frame(self) -> float:
+        """Bytes of disk that it needs for each further frame, by what is known so far; 0 while nothing is."""
+        return 0.0
+
+    @property
     def waiting(self) -> int:
         """Number of pieces of the result that are started and cannot be written before more frames come, or the end."""
         return 0

@@ -153,6 +153,11 @@ class PyramidView(DigestingView):
             self._tree.add(leaf, row, partial(full.halve, full.read(row)))
 
     @property
+    def bytes_per_frame(self) -> float:
+        """A quarter, a sixteenth ... of a tile: its share of all levels."""
+        return 0.0 if self._full is None else self._full.shape.payload_bytes / 3
+
+    @property
     def max_digests(self) -> int:
         """Three quarters of the memory without that of tiles: four digests become one tile and a third."""
         if self._full is None:

@@ -150,6 +150,7 @@ class ViewRun:
             self.view.waiting,
             self.view.warning,
             self.view.space_warning,
+            self.view.bytes_per_frame,
             *((self._saved.cursor, self._saved.waiting) if self._saved is not None else ()),
         )
 

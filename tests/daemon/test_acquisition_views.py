@@ -60,6 +60,21 @@ def test_what_the_receipt_says() -> None:
     assert views.texts(300) == {"null": "failed after 300 frames: no such luck"}
 
 
+def test_what_views_need_of_the_disk() -> None:
+    process = ViewProcess(MemoryBudget(16 * MIB).memory)
+    views = AcquisitionViews(process, (ViewSpec("null"), ViewSpec("null", name="other")), MemoryBudget(16 * MIB).lend())
+    assert views.disk_need(10) == (0, 0)
+    views.begin("cells")
+    one, other = process._jobs.values()
+    one.progress = ViewProgress(ViewState.RUNNING, 120, 120, bytes_per_frame=5.0)
+    other.progress = ViewProgress(ViewState.HELD, 300, 300, bytes_per_frame=7.0)
+    assert views.disk_need(300) == (12, 180 * 5)
+    assert views.disk_need(290) == (12, 170 * 5)  # one has counted more than the log told
+    assert "bytes_per_frame" not in str(views.status(300))
+    one.fail("no such luck")
+    assert views.disk_need(300) == (7, 0)
+
+
 def test_more_than_a_batch_in_the_queue_is_a_backlog(tmp_path: Path) -> None:
     disk = ScriptedDisk()
     stall = disk.stall("pwritev", 2, part="Stack")  # the first one writes the header

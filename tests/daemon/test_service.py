@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -190,11 +190,15 @@ def test_who_is_watched_and_how_closely(tmp_path: Path, more: dict[str, str], ex
 
 
 def test_the_status_is_one_line_for_people() -> None:
-    three = (AcquisitionStatus(bytes_per_s=812e6), AcquisitionStatus(), AcquisitionStatus())
-    assert (
-        status_line(DaemonStatus(acquisitions=three, free_bytes=int(4.1 * 3600 * 812e6)))
-        == "3 datasets, 812 MB/s, 4.1 h of disk left"
+    three = (
+        AcquisitionStatus(bytes_per_s=612e6, seconds_left=8.2 * 3600),
+        AcquisitionStatus(),
+        AcquisitionStatus(bytes_per_s=200e6, seconds_left=8.2 * 3600),
     )
+    status = DaemonStatus(acquisitions=three, free_bytes=10**12)
+    assert status_line(status) == "3 datasets, 812 MB/s, 4.1 h of disk left"
+    full = replace(status, acquisitions=(*three, AcquisitionStatus(seconds_left=0)))
+    assert status_line(full) == "4 datasets, 812 MB/s, no disk left"
     assert (
         status_line(DaemonStatus(acquisitions=three[1:2], free_bytes=5 * 10**11))
         == "1 dataset, 0 MB/s, 500 GB of disk left"

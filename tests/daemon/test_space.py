@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from acqstream.daemon.config import DaemonConfig
-from acqstream.daemon.space import DiskSpace
+from acqstream.daemon.space import Demand, DiskSpace
 from acqstream.model.status import SpaceLevel
 from acqstream.storage.ballast import BALLAST_NAME, Ballast
 from acqstream.storage.disk import LocalDisk
@@ -36,7 +36,7 @@ class FakeDisk(LocalDisk):
 
 @dataclass
 class FakeWriting:
-    bytes_per_s: float = 0.0
+    demand: Demand = field(default_factory=Demand)
     reserved_bytes: int = 0
 
 
@@ -76,17 +76,50 @@ def test_space_reserved_by_what_runs_counts_as_free(tmp_path: Path) -> None:
 def test_the_forecast(tmp_path: Path) -> None:
     disk = FakeDisk(700 * MIB)
     space = space_on(disk, tmp_path)
-    assert space.seconds_left(1.0) is None  # nothing is known yet
+    assert space.seconds_left(Demand(1.0)) is None  # nothing is known yet
+    assert space.frames_left(Demand(1.0), MIB) is None
     space.look()
-    assert space.seconds_left(0.0) is None
-    assert space.seconds_left(10 * MIB) == 60.0
-    assert space.frames_left(8 * MIB) == 75
-    assert space.frames_left(0) is None
+    assert space.seconds_left(Demand()) is None
+    assert space.seconds_left(Demand(10 * MIB)) == 60.0
+    assert space.frames_left(Demand(), 8 * MIB) == 75
+    assert space.frames_left(Demand(), 0) is None
     # At 11 MiB/s less than a minute is left; at 9.5 hardly more; at 5 there is enough again.
     for rate, level in [(1, SpaceLevel.ENOUGH), (11, SpaceLevel.LOW), (9.5, SpaceLevel.LOW), (5, SpaceLevel.ENOUGH)]:
-        space.running = (FakeWriting(bytes_per_s=rate * MIB),)
+        space.running = (FakeWriting(Demand(rate * MIB)),)
         space.look()
         assert space.level is level, rate
+
+
+@pytest.mark.parametrize(
+    ("free", "demand", "seconds"),
+    [
+        (700, Demand(10 * MIB, 1.0), 25 + 10),  # 250 MiB beside mirrors as large, then 100 without them
+        (700, Demand(10 * MIB, 0.25, 250 * MIB), 20 + 10),  # frames that are not mirrored yet take their space, too
+        (700, Demand(10 * MIB, 1.0, 9000 * MIB), 10),
+        (200, Demand(10 * MIB, 1.0), 10),  # they have stopped
+        (150, Demand(10 * MIB, 1.0), 5),
+        (100, Demand(10 * MIB, 1.0), 0),
+        (30, Demand(10 * MIB, 1.0), 0),
+    ],
+)
+def test_the_forecast_counts_mirrors_until_they_stop(tmp_path: Path, free: int, demand: Demand, seconds: float) -> None:
+    space = space_on(FakeDisk(free * MIB), tmp_path)
+    space.look()
+    assert space.seconds_left(demand) == pytest.approx(seconds)
+    assert space.frames_left(demand, MIB) == seconds * 10
+
+
+def test_what_several_take_is_added(tmp_path: Path) -> None:
+    both = [FakeWriting(Demand(30 * MIB, 1.0, 5.0)), FakeWriting(Demand(10 * MIB, 0.0, 2.0)), FakeWriting()]
+    assert Demand.of_all(both) == Demand(40 * MIB, 0.75, 7.0)
+    assert Demand.of_all([]) == Demand()
+    space = space_on(FakeDisk(2500 * MIB), tmp_path)
+    space.running = (FakeWriting(Demand(30 * MIB)),)
+    space.look()
+    before = space.level  # 80 s
+    space.running = (FakeWriting(Demand(30 * MIB, 1.0)),)
+    space.look()
+    assert (before, space.level) == (SpaceLevel.ENOUGH, SpaceLevel.LOW)  # 42 s: the mirror takes as much
 
 
 def test_a_disk_that_is_away_is_no_full_disk(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import acqstream
+from acqstream.client.run import Run
 from acqstream.client.status import fetch_status
 from acqstream.daemon.space import MIRRORS_KEEP
 from tests.host_system import allocated_bytes
@@ -38,28 +44,52 @@ def stored_bytes(container: Path) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_mirror_stops_first_and_is_made_whole_later(tmp_path: Path, name: str) -> None:
-    """100 positions in 4 channels: OME-Zarr has 400 sparse shards, of which each gets one frame."""
+def settings_of(name: str) -> dict[str, Any]:
+    return {"format": name, "levels": 1, **({"compression": "none"} if name == "ome-zarr" else {})}
+
+
+@contextmanager
+def small_daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     options: dict[str, Any] = {"memory_mb": 32, "reserve_mb": RESERVE_MB, "ballast_mb": 1, "low_space_minutes": 0.0}
-    settings = {"format": name, "levels": 1, **({"compression": "none"} if name == "ome-zarr" else {})}
     with (
         small_volume(tmp_path / "small", 256) as place,
         DaemonProcess(place / "data", home=tmp_path, **options) as daemon,
     ):
-        sizes = {"position": POSITIONS, "channel": CHANNELS, "time": 100}
-        axes = [{"name": axis, "size": size} for axis, size in sizes.items()]
-        way: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 8, "mirrors": [settings]}
-        with acqstream.create("cells", axes=axes, **way) as run:
-            for number in range(100):
-                run.put(image_of(number, SHAPE), position=number % POSITIONS, channel=0, time=0)
+        yield daemon
+
+
+def create(daemon: DaemonProcess, *mirrors: str) -> Run:
+    """100 positions in 4 channels: OME-Zarr has 400 sparse shards, of which each gets few frames."""
+    axes = [
+        {"name": axis, "size": size} for axis, size in {"position": POSITIONS, "channel": CHANNELS, "time": 100}.items()
+    ]
+    way: dict[str, Any] = {
+        "endpoint": daemon.endpoint,
+        "buffer_mb": 8,
+        "mirrors": [settings_of(one) for one in mirrors],
+    }
+    return acqstream.create("cells", axes=axes, **way)
+
+
+def put(run: Run, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        time, rest = divmod(number, POSITIONS * CHANNELS)
+        channel, position = divmod(rest, POSITIONS)
+        run.put(image_of(number, SHAPE), position=position, channel=channel, time=time)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mirror_stops_first_and_is_made_whole_later(tmp_path: Path, name: str) -> None:
+    with small_daemon(tmp_path) as daemon:
+        place = daemon.data.parent
+        with create(daemon, name) as run:
+            put(run, range(100))
             # Taken is not stored: what is stored while the disk is filled would take the space of the log.
             until(
                 lambda: stored_bytes(place / "data" / f"cells.{NAMES[name]}") >= 100 * FRAME_BYTES, "all is stored", 60
             )
             filler = fill(daemon.data, MIRRORS_KEEP * RESERVE_MB * MIB - MIB)
-            for number in range(100, 120):  # the log goes on
-                run.put(image_of(number, SHAPE), position=number % POSITIONS, channel=1, time=0)
+            put(run, range(100, 120))  # the log goes on
             until(lambda: run.progress.published == 120, "the log has all", 60)
             until(lambda: "mirror_held" in [one.code for one in run.warnings], "the warning has come", 60)
             (warning,) = (one.text for one in run.warnings if one.code == "mirror_held")
@@ -78,3 +108,67 @@ def test_the_mirror_stops_first_and_is_made_whole_later(tmp_path: Path, name: st
             assert {image_of(number, SHAPE).tobytes() for number in range(120)} <= found
             assert log.complete
             assert mirror.complete
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_forecast_counts_the_mirror_and_is_kept_until_the_log_is_full(tmp_path: Path, name: str) -> None:
+    """The mirror is held meanwhile: `wait` says so, and `acqstream mirror` makes it whole where there is space."""
+    with small_daemon(tmp_path) as daemon:
+        container = daemon.data / f"cells.{NAMES[name]}"
+        run = create(daemon, name)
+        put(run, range(40))
+        until(lambda: stored_bytes(container) >= 40 * FRAME_BYTES, "all is stored", 60)
+        filler = fill(daemon.data, 100 * MIB)
+        until(lambda: _forecast(daemon)[0] is not None, "there is a forecast", 60)
+        until(lambda: 0 < (_forecast(daemon)[1] or 0) < 180 * MIB, "free space was measured again", 60)
+        frames, free = _forecast(daemon)
+        assert frames is not None
+        assert free is not None
+        beside = (free - MIRRORS_KEEP * RESERVE_MB * MIB) / (2 * FRAME_BYTES)
+        assert frames == pytest.approx(beside + RESERVE_MB * MIB / FRAME_BYTES, rel=0.03)
+        last = _put_until_full(run, daemon, name, 40, 40 + 2 * frames)
+        stored = run.progress.published
+        assert stored - 40 == pytest.approx(frames, rel=0.12)  # headers, lists and folders take space, too
+        assert "mirror_held" in [one.code for one in run.warnings]
+        filler.unlink()  # enough for the log, so that the run can end
+        until(lambda: run.progress.published == last, "the log has all", 60)
+        fill(daemon.data, MIRRORS_KEEP * RESERVE_MB * MIB - MIB)
+        receipt = run.close()
+        assert receipt.complete
+        command = [sys.executable, "-m", "acqstream", "wait", str(run.path), "--timeout", "0.5"]
+        waited = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert waited.returncode == 124, waited.stdout
+        assert name in waited.stdout
+        assert daemon.stop() == 0
+        (daemon.data / "filler").unlink()
+        command = [sys.executable, "-m", "acqstream", "mirror", str(run.path), "--to", name, "--json"]
+        mirrored = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+        told = json.loads(mirrored.stdout)
+        assert (told["state"], told["compared"], told["different"]) == ("complete", last, 0)
+
+
+def _put_until_full(run: Run, daemon: DaemonProcess, name: str, first: int, last: int) -> int:
+    """Put frames no faster than the mirror takes them. Returns the number of the next one."""
+    for end in range(first + 10, last, 10):
+        put(run, range(end - 10, end))
+        until(partial(_has_taken, run, daemon, name, end), "published and mirrored or held, or full", 60)
+        if _is_paused(daemon):
+            return end
+    raise AssertionError("the disk did not become full")
+
+
+def _has_taken(run: Run, daemon: DaemonProcess, name: str, count: int) -> bool:
+    if _is_paused(daemon):
+        return True
+    view = view_of(daemon, name)
+    return run.progress.published >= count and (view.state == "held" or (view.behind == 0 and view.waiting == 0))
+
+
+def _is_paused(daemon: DaemonProcess) -> bool:
+    (one,) = fetch_status(daemon.endpoint).acquisitions
+    return bool(one.paused)
+
+
+def _forecast(daemon: DaemonProcess) -> tuple[int | None, int | None]:
+    (one,) = fetch_status(daemon.endpoint).acquisitions
+    return one.frames_left, one.free_bytes
