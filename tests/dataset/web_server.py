@@ -33,16 +33,17 @@ class Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         self.asked.append(f"GET {self.path} {self.headers.get('Range', '')}")
         path = Path(self.translate_path(self.path))
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        found = re.fullmatch(r"bytes=(\d*)-(\d+)", self.headers.get("Range", ""))
         if not (path.is_file() and found and self.asked.has_ranges):
             super().do_GET()
             return
-        first, last = int(found[1]), int(found[2])
+        size = path.stat().st_size
+        first, last = (int(found[1]), int(found[2])) if found[1] else (max(0, size - int(found[2])), size - 1)
         with path.open("rb") as file:  # not all of it: a sparse cube file may have gigabytes
             file.seek(first)
             part = file.read(last + 1 - first)
         self.send_response(HTTPStatus.PARTIAL_CONTENT)
-        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{path.stat().st_size}")
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{size}")
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part)
@@ -50,6 +51,18 @@ class Handler(SimpleHTTPRequestHandler):
     def send_header(self, keyword: str, value: str) -> None:
         if keyword != "Content-Length" or self.asked.tells_length:
             super().send_header(keyword, value)
+
+    def do_OPTIONS(self) -> None:
+        """A page of another origin asks whether it may use headers of its own."""
+        self.asked.append(f"OPTIONS {self.path}")
+        self.send_response(HTTPStatus.NO_CONTENT)
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Access-Control-Allow-Headers", "*")
+        self.send_header("Access-Control-Expose-Headers", "*")
+        super().end_headers()
 
     def list_directory(self, path: Any) -> Any:
         if not self.asked.lists_folders:
