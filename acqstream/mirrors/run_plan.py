@@ -13,6 +13,8 @@ def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
     known: tiles of a mosaic that was not planned. Raises DatasetError for frames that make up no array."""
     request, reader = source.request, source.reader
     declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
+    # A run that was interrupted may go on with other values. The picture of its tiles is made of those there are.
+    is_final = reader.complete if overlap is None else not reader.writing
     return (plan_array if overlap is None else partial(plan_mosaic, overlap))(
         reader.key(row),
         reader.frame_shape(row),
@@ -21,7 +23,7 @@ def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
         seen=reader.axis_values(),
         kinds=reader.key_kinds(),
         order=reader.declared_order,
-        is_final=not reader.writing,
+        is_final=is_final,
         expect=expect if isinstance(expect, int) else None,
         summary=reader.summary_metadata,
     )

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from acqstream.errors import DatasetError
+from acqstream.log.log import Log
+from acqstream.log.state_file import read_state
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.container import NOTE_NAME, read_note
 from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.storage.local_store import LocalStore
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
-from tests.log.make_frames import write_log
+from tests.log.make_frames import memory_of, start_log, write_log
 from tests.mirrors.mirror_cases import PLAIN, check_plain, finish, frames_at, places_of, run_of
 
 BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
@@ -146,3 +149,37 @@ def test_a_process_killed_before_the_note_of_the_container_is_resumed(
     run = finish(run_of(cells, settings))
     assert (run.reason, run.progress().state) == ("", ViewState.COMPLETE)
     assert compare(cells, run.folder, len(FRAMES)).text == "all equal"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BLOCKS,
+        {"format": "wkw", "cube": 32, "levels": 1},
+        {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 1},
+        {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 1, "compression": "none"},
+        {"format": "precomputed", "chunks": [2, 16, 16], "levels": 1},
+        {"format": "precomputed", "chunks": [2, 16, 16], "levels": 1, "shards": True},
+    ],
+    ids=lambda settings: f"{settings['format']} {'shards' in settings or 'compression' in settings}",
+)
+def test_a_mirror_of_an_interrupted_run_has_what_comes_later(tmp_path: Path, settings: Mapping[str, Any]) -> None:
+    """So far there is one time, channel and position; the run goes on with others."""
+    places = places_of(("position", "time", "channel", "z"), {"position": 2, "time": 2, "channel": 2, "z": 3})
+    frames, cells = frames_at(places), tmp_path / "cells"
+    name = str(settings["format"])
+    log = start_log(cells)
+    for frame in frames[:2]:
+        log.append(frame.header, frame.image)
+    log.close("interrupted", "for a while")
+    assert finish(run_of(cells, settings, name=name)).progress().state is ViewState.INTERRUPTED
+    state = read_state(str(cells))
+    spec = AcquisitionSpec(dataset_id=state.dataset_id, name=state.name)
+    with Log(cells, spec, memory=memory_of(), resume=state) as log:
+        log.wait_until_open()
+        for frame in frames[2:]:
+            log.append(frame.header, frame.image)
+    again = finish(run_of(cells, settings, name=name))
+    assert (again.progress().state, again.reason) == (ViewState.COMPLETE, "")
+    found = compare(cells, again.folder, len(frames))
+    assert (found.frames, found.text) == (len(frames), "all equal")
