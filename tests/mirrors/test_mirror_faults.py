@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,16 @@ from tests.waiting import until
 BLOCKS = {**PLAIN, "blocks": [3, 8, 10], "levels": 3}
 HALVED = ((2, 2, 2), (2, 2, 2))
 FRAMES = frames_at(places_of(("time", "z"), {"time": 3, "z": 7}))
+
+
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    "wkw": {"format": "wkw", "cube": 32, "levels": 2},
+    "ome-zarr": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2},
+    "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2, "compression": "none"},
+    "ome-zarr unsharded": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2, "shards": False},
+    "precomputed": {"format": "precomputed", "chunks": [2, 8, 10], "levels": 2},
+    "precomputed shards": {"format": "precomputed", "chunks": [2, 8, 10], "levels": 2, "shards": True},
+}
 
 
 @pytest.fixture
@@ -66,6 +76,22 @@ def test_a_broken_disk_ends_it_and_it_can_be_gone_on_with(cells: Path, nth: int)
         finish(run_of(cells, BLOCKS, disk=disk))
     finish(run_of(cells, BLOCKS))
     check_plain(cells, FRAMES, HALVED)
+
+
+@pytest.mark.parametrize("kind", ["pwritev", "create", "replace", "fdatasync"])
+@pytest.mark.parametrize("nth", [1, 3, 7])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_broken_disk_ends_a_mirror_in_any_format(cells: Path, name: str, kind: str, nth: int) -> None:
+    """Another run of the view makes it whole, or says why it begins anew."""
+    settings = FORMATS[name]
+    disk = ScriptedDisk(UnforcedDisk())
+    disk.fail(kind, nth, errno.EIO, for_good=True)
+    with pytest.raises(StorageError, match="Input/output error"):
+        finish(run_of(cells, settings, name=str(settings["format"]), disk=disk))
+    again = finish(run_of(cells, settings, name=str(settings["format"])))
+    assert again.progress().state is ViewState.COMPLETE
+    found = compare(cells, again.folder, len(FRAMES))
+    assert (found.frames, found.text) == (len(FRAMES), "all equal")
 
 
 def test_while_the_log_has_a_backlog_nothing_is_stored(cells: Path) -> None:
