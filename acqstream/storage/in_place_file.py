@@ -46,7 +46,7 @@ class InPlaceFiles:
 
     def _write_direct(self, descriptor: Callable[..., int], offset: int, content: Content) -> bool:
         """Write a run past the page cache; False if it must go through it."""
-        if not (self._can_direct and _is_aligned(offset, content)):
+        if not (self._can_direct and is_aligned(offset, content)):
             return False
         try:
             write_all(self._disk, descriptor(direct=True), content, offset, step=BLOCK_BYTES)
@@ -72,9 +72,14 @@ def _joined(runs: Iterable[Run]) -> Iterator[Run]:
         yield start, parts
 
 
-def _is_aligned(offset: int, content: Content) -> bool:
+def is_aligned(offset: int, content: Content) -> bool:
     """Return True for a large run whose place, parts and memory consist of complete blocks."""
-    if offset % BLOCK_BYTES or sum(map(len, content)) < MIN_DIRECT_BYTES:
+    return offset % BLOCK_BYTES == 0 and consists_of_blocks(content)
+
+
+def consists_of_blocks(content: Content) -> bool:
+    """Return True for a large run whose parts and memory consist of complete blocks: `write` can be direct."""
+    if sum(map(len, content)) < MIN_DIRECT_BYTES:
         return False
     parts = (np.frombuffer(part, np.uint8) for part in content)
     return all(len(part) % BLOCK_BYTES == 0 and part.ctypes.data % BLOCK_BYTES == 0 for part in parts)

@@ -14,7 +14,7 @@ from acqstream.storage.atomic import TEMPORARY_SUFFIX
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.disk import Disk, write_all
 from acqstream.storage.folder_tree import FolderTree, remove_tree
-from acqstream.storage.in_place_file import InPlaceFiles
+from acqstream.storage.in_place_file import InPlaceFiles, is_aligned
 from acqstream.storage.platform import own_error
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
 from acqstream.storage.read_file import ReadFile, is_absent
@@ -102,7 +102,7 @@ class LocalStore:
         try:
             fd = self._open_or_create(folder, path)
             try:
-                offset = self._append(fd, content)
+                offset = self._append(fd, path, content)
             finally:  # a part may have arrived
                 self._unforced.add(path, sum(map(len, content)))
                 self._disk.close(fd)
@@ -191,10 +191,13 @@ class LocalStore:
             raise StorageError.wrap(OSError(errno.ENAMETOOLONG, text), f"{self.url}/{key}", "cannot write")
         return self._tree.folder(folders), name
 
-    def _append(self, fd: int, content: Content) -> int:
+    def _append(self, fd: int, path: str, content: Content) -> int:
         offset = self._disk.size(fd)
         try:
-            write_all(self._disk, fd, content, offset)
+            if is_aligned(offset, content):
+                self._in_place.write(path, [(offset, content)])
+            else:
+                write_all(self._disk, fd, content, offset)
         except OSError as error:
             try:  # else the part would stay as unused bytes
                 self._disk.truncate(fd, offset)

@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Sequence
 import numpy as np
 
 from acqstream.errors import StorageError
+from acqstream.storage.block_file import BLOCK_BYTES
+from acqstream.storage.in_place_file import consists_of_blocks
 from acqstream.storage.shard_copy import copy_live, copy_whole
 from acqstream.storage.shard_note import (
     MISSING,
@@ -67,7 +69,10 @@ class ShardFile:
         with self._lock:
             self._check()
             self._begin()
-            first = offset = self._store.append(self._object, [part for _, content in chunks for part in content])
+            run = [part for _, content in chunks for part in content]
+            if consists_of_blocks(run) and (size := self._store.size(self._object) or 0) % BLOCK_BYTES:
+                self._store.append(self._object, [bytes(-size % BLOCK_BYTES)])  # then it goes past the system's cache
+            first = offset = self._store.append(self._object, run)
             for slot, content in chunks:
                 length = sum(map(len, content))
                 self._extents[slot] = offset, length

@@ -8,9 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from acqstream.errors import DiskFull
 from acqstream.storage.disk import LocalDisk
 from acqstream.storage.in_place_file import MIN_DIRECT_BYTES, InPlaceFiles
+from acqstream.storage.local_store import LocalStore
 from acqstream.storage.memory import PageMemory
+from acqstream.storage.shard_file import ShardFile
+from acqstream.storage.shard_reader import ShardReader
+from tests.storage.scripted_disk import ScriptedDisk
+from tests.storage.shard_indices import StartIndex
 from tests.storage.unforced_disk import UnforcedDisk
 
 LENGTH = 3 * MIN_DIRECT_BYTES
@@ -107,3 +113,39 @@ def test_a_full_disk_is_no_reason_to_try_otherwise(path: Path, monkeypatch: pyte
     monkeypatch.setattr(disk, "pwritev", is_full, raising=False)
     with pytest.raises(OSError, match="full"):
         InPlaceFiles(disk).write(str(path), [(0, [aligned(MIN_DIRECT_BYTES)])])
+
+
+@pytest.mark.parametrize("refuses", ["", "open", "write"])
+def test_large_runs_of_a_shard_go_past_the_page_cache(tmp_path: Path, refuses: str) -> None:
+    """Also behind chunks and indices of any length; every chunk is read back from where the index has it."""
+    disk, index = OpeningDisk(refuses), StartIndex()
+    store = LocalStore(tmp_path, disk)
+    shard = ShardFile(store, "a", index, visible=True)
+    chunks = [aligned(MIN_DIRECT_BYTES // 2, seed) for seed in range(3)]
+    offsets = []
+    for number in range(2):
+        shard.store(3 + number, [b"of no length in particular"])
+        shard.sync()
+        disk.opened.clear()
+        offsets.append(shard.store_together([(0, [chunks[number]]), (1, [chunks[2]])]))
+        assert (True in disk.opened) == (not refuses or number == 0)  # it is not tried again
+        shard.sync()
+        assert [shard.read(slot) for slot in (0, 1)] == [bytes(chunks[number]), bytes(chunks[2])]
+    assert [offset % 4096 for offset in offsets] == [0, 0]
+    again = ShardReader(store, "a", index)
+    found = [again.read(slot) for slot in (0, 1, 3, 4)]
+    assert found == [bytes(chunks[1]), bytes(chunks[2]), *[b"of no length in particular"] * 2]
+
+
+def test_a_large_run_that_does_not_fit_is_cut_off(tmp_path: Path) -> None:
+    disk = ScriptedDisk(UnforcedDisk())
+    store = LocalStore(tmp_path, disk)
+    assert store.append("a", [bytes(4096)]) == 0
+    disk.shorten(8192)
+    disk.fail("pwritev", 2, errno.ENOSPC, part="a")
+    with pytest.raises(DiskFull):
+        store.append("a", [aligned(MIN_DIRECT_BYTES)])
+    assert (tmp_path / "a").read_bytes() == bytes(4096)
+    data = aligned(MIN_DIRECT_BYTES)
+    assert store.append("a", [data]) == 4096
+    assert store.get("a", 4096) == bytes(data)
