@@ -22,7 +22,7 @@ from acqstream.daemon.worker_process import InvalidReport, WorkerProcess
 from acqstream.log.recent_groups import GroupTable
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.status import ViewProcessStatus
-from acqstream.model.view_spec import ViewSpec
+from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.storage.handover import orders_unavailable_reason
 from acqstream.storage.memory import PageMemory
 
@@ -42,8 +42,8 @@ class ViewProcess:
     """All views of one daemon, and the process that makes them. memory is the daemon's frame memory.
 
     command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
-    its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors leave to the
-    logs, in MiB.
+    its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors and
+    levels leave to the logs, in MiB.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class ViewProcess:
     ) -> None:
         self._memory = memory
         mirror_options = {"memory_mb": mirror_memory_mb, "keep_free_mb": keep_free_mb}
-        self._orders = ViewOrders(memory, options or {}, mirror_options)
+        given = dict(options or {})
+        given[PYRAMID_KIND] = {"keep_free_mb": keep_free_mb, **given.get(PYRAMID_KIND, {})}
+        self._orders = ViewOrders(memory, given, mirror_options)
         self._command = command
         self._jobs: dict[int, ViewJob] = {}
         self._ended: deque[ViewJob] = deque(maxlen=MAX_ENDED_KEPT)

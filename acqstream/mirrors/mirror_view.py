@@ -20,9 +20,9 @@ from acqstream.mirrors.run_plan import plan_run
 from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
-from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.own_names_disk import remove_temporaries
+from acqstream.storage.space_bound import SpaceBound
 from acqstream.views.base import RangeView, ViewSource
 from acqstream.views.feed import Lease
 

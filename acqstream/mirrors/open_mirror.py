@@ -19,8 +19,8 @@ from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mosaic_growth import MosaicGrowth
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
-from acqstream.mirrors.space_bound import SpaceBound
 from acqstream.mirrors.workers import Workers
+from acqstream.storage.space_bound import SpaceBound
 from acqstream.views.base import ViewSource
 
 
@@ -65,7 +65,9 @@ class OpenMirror:
         sizes = [] if axis is None else [shape[axis] for shape in self._announced]
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
-        self.space_bound = SpaceBound(source.disk, str(container.parent), container.name, budget.keep_free_bytes)
+        self.space_bound = SpaceBound(
+            source.disk, str(container.parent), f"mirror {container.name}", budget.keep_free_bytes
+        )
         self.workers = Workers(
             budget.threads, f"mirror-{chunk_format.name}", source.may_use_disk, self.space_bound.require
         )

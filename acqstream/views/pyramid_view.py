@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.folders import FULL_RESOLUTION, level_name
 from acqstream.formats.ndtiff.layout import STACK_LIMIT_BYTES
+from acqstream.storage.space_bound import SpaceBound
 from acqstream.views.base import DigestingView, ViewSource
 from acqstream.views.feed import Lease
 from acqstream.views.full_resolution import FullResolution
@@ -45,7 +46,8 @@ class _Taken(NamedTuple):
 
 
 class PyramidView(DigestingView):
-    """is_remade: existing levels are replaced by new ones once those are complete."""
+    """is_remade: existing levels are replaced by new ones once those are complete. keep_free_mb: of the disk, left to
+    the log."""
 
     marks_first = True
 
@@ -55,7 +57,10 @@ class PyramidView(DigestingView):
         memory_bytes: int = MEMORY_BYTES,
         stack_limit_bytes: int = STACK_LIMIT_BYTES,
         is_remade: bool = False,
+        keep_free_mb: float = 0,
     ) -> None:
+        self._keep_free_bytes = int(keep_free_mb * 2**20)
+        self._space: SpaceBound | None = None
         self._memory_bytes = memory_bytes
         self._limit_bytes = stack_limit_bytes
         self._is_remade = is_remade
@@ -79,6 +84,9 @@ class PyramidView(DigestingView):
                 f"{source.dataset} has {level_name(1)}, made by another program, or copied without "
                 f"{source.folder.name}: `acqstream mirror PATH --to pyramid --rebuild` replaces its levels"
             )
+        name, path = source.dataset.name, str(source.dataset)
+        later = "acqstream mirror PATH --to pyramid"
+        self._space = SpaceBound(source.disk, path, f"levels of {name}", self._keep_free_bytes, later=later)
         tiles = source.request.get("tiles") or {}
         self._requested_levels, self._wait_s = tiles.get("levels"), tiles.get("wait_s")
         if not isinstance(self._requested_levels, int):
@@ -133,7 +141,17 @@ class PyramidView(DigestingView):
         leaf = self._leaf(row)
         return self._tree.grows_lightly(leaf) and (bool(self._tree.level_count) or row <= _FEW_FRAMES)
 
+    @property
+    def space_warning(self) -> str:
+        return self._space.warning if self._space is not None else ""
+
+    def _require_space(self) -> None:
+        """Raises DiskFull while the rest of the disk is left to the log."""
+        if self._space is not None:
+            self._space.require()
+
     def make_ready(self, row: int) -> bool:
+        self._require_space()
         if self._full is None:
             self._full = self._set_up(row)
         self._full.check(row)
@@ -201,6 +219,8 @@ class PyramidView(DigestingView):
     def work(self, now_s: float, *, is_idle: bool) -> None:
         if self._full is None:
             return
+        if self.waiting:
+            self._require_space()
         self._tree.now_s = now_s
         if is_idle:
             self._tree.write_complete(PUBLISH_BYTES)
@@ -215,6 +235,7 @@ class PyramidView(DigestingView):
 
     def finish(self) -> bool:
         if self._full is not None:
+            self._require_space()
             self._tree.settle(float("inf"))
             self._levels.finish()
         self._is_finished = True

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import acqstream
@@ -100,7 +101,7 @@ def test_the_mirror_stops_first_and_is_made_whole_later(tmp_path: Path, name: st
             assert "disk_full" not in [one.code for one in run.warnings]
         assert run.receipt is not None
         assert run.receipt.complete
-        assert "stores nothing more" in str(run.receipt)
+        assert "nothing more is stored" in str(run.receipt)
         filler.unlink()
         assert all(one.complete for one in run.wait_for_mirrors(100))
         with acqstream.open(run.path) as log, acqstream.open(place / "data" / f"cells.{NAMES[name]}") as mirror:
@@ -145,6 +146,35 @@ def test_the_forecast_counts_the_mirror_and_is_kept_until_the_log_is_full(tmp_pa
         mirrored = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
         told = json.loads(mirrored.stdout)
         assert (told["state"], told["compared"], told["different"]) == ("complete", last, 0)
+
+
+def test_levels_of_tiles_stop_first_and_are_made_whole_later(tmp_path: Path) -> None:
+    with small_daemon(tmp_path) as daemon:
+        way: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 8, "tiles": {"overlap": (0, 0)}, "levels": 2}
+        with acqstream.create("cells", **way) as run:
+            put_tiles(run, range(16))
+            until(lambda: run.progress.published == 16, "the log has all", 60)
+            filler = fill(daemon.data, MIRRORS_KEEP * RESERVE_MB * MIB - MIB)
+            put_tiles(run, range(16, 32))  # the log goes on
+            until(lambda: run.progress.published == 32, "the log has all", 60)
+            until(lambda: "mirror_held" in [one.code for one in run.warnings], "the warning has come", 60)
+            (warning,) = (one.text for one in run.warnings if one.code == "mirror_held")
+            assert warning.startswith("levels of cells: nothing more is stored")
+            until(lambda: view_of(daemon, "pyramid").state == "held", "the status says so", 60)
+            assert "disk_full" not in [one.code for one in run.warnings]
+        assert run.receipt is not None
+        assert run.receipt.complete
+        filler.unlink()
+        assert all(one.complete for one in run.wait_for_mirrors(100))
+        with acqstream.open(run.path) as ds:
+            assert len(ds.levels) == 3
+            corner = image_of(0, SHAPE).astype(np.int64).reshape(SHAPE[0] // 2, 2, SHAPE[1] // 2, 2).sum((1, 3)) // 4
+            assert np.array_equal(ds.levels[1].read()[: SHAPE[0] // 2, : SHAPE[1] // 2], corner)
+
+
+def put_tiles(run: Run, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        run.put(image_of(number, SHAPE), row=number // 8, column=number % 8)
 
 
 def _put_until_full(run: Run, daemon: DaemonProcess, name: str, first: int, last: int) -> int:

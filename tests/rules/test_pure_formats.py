@@ -41,7 +41,6 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "dataset_end": "watches a dataset's folder until its end",
     "local_container": "makes the store of a folder",
     "log_proof": "looks for the dataset beside its mirror",
-    "space_bound": "asks for the free space of the disk",
     "mirror_results": "looks for the mirrors beside a dataset",
     "mirror_task": "opens the dataset in another process",
     "open_mirror": "makes the container in the folder that the view names",

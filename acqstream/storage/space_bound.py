@@ -1,4 +1,4 @@
-"""The free space that a mirror leaves to the log: below it the mirror stores nothing more."""
+"""The free space that mirrors and levels leave to the log: below it they store nothing more."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ HYSTERESIS = 1.125  # times the bound: free space that ends a shortage
 
 
 class SpaceBound:
-    """keep_bytes: the free space that is left alone; with 0 everything may be used. folder: on the mirror's disk.
+    """keep_bytes: the free space that is left alone; with 0 everything may be used. folder: on the watched disk.
+    what: stored there, for people; later: the command that makes it later.
 
     Thread-safe. warning is for the operator, from the first shortage on.
     """
 
-    def __init__(self, disk: Disk, folder: str, name: str, keep_bytes: int) -> None:
+    def __init__(self, disk: Disk, folder: str, what: str, keep_bytes: int, *, later: str = "acqstream mirror") -> None:
         self.warning = ""
         self._disk = disk
         self._folder = folder
-        self._name = name
+        self._what = what
+        self._later = later
         self._keep_bytes = keep_bytes
         self._lock = threading.Lock()
         self._look_at_s = 0.0
@@ -53,8 +55,8 @@ class SpaceBound:
             self._error = None
             return
         self._text = (
-            f"mirror {self._name} stores nothing more: {free / 1e6:.1f} MB are free and {needed / 1e6:.1f} MB are "
-            "left to the log. It continues when there is space, or later with `acqstream mirror`"
+            f"{self._what}: nothing more is stored, as {free / 1e6:.1f} MB are free and {needed / 1e6:.1f} MB are left "
+            f"to the log. It continues when there is space, or later with `{self._later}`"
         )
         self._error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.warning = self.warning or self._text
