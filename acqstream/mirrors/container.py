@@ -124,6 +124,12 @@ def remove_container(disk: Disk, folder: Path, note: MirrorNote | None, containe
         )
 
 
+def check_place(container: Path, dataset: Path) -> None:
+    """Raises DatasetError for a mirror inside the folder of its dataset, whose files are those of the log."""
+    if dataset.resolve() in container.resolve().parents:
+        raise DatasetError(f"{container} is inside the dataset {dataset}: choose a folder beside it")
+
+
 def is_nonempty(folder: Path) -> bool:
     """Return whether the place has anything but an empty folder."""
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))

@@ -11,7 +11,14 @@ from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, options_of, plan_chunks
-from acqstream.mirrors.container import MirrorNote, is_nonempty, read_own_note, remove_container, write_note
+from acqstream.mirrors.container import (
+    MirrorNote,
+    check_place,
+    is_nonempty,
+    read_own_note,
+    remove_container,
+    write_note,
+)
 from acqstream.mirrors.memory_need import MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
@@ -81,8 +88,8 @@ class MirrorView(RangeView):
         if self.container is None:
             # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
             self.container = source.folder.with_suffix("").absolute()
-        is_ours = source.is_ours
-        self._note = note = read_own_note(source.folder, source.dataset_id, self.container, is_ours=is_ours)
+        check_place(self.container, source.dataset)
+        self._note = note = read_own_note(source.folder, source.dataset_id, self.container, is_ours=source.is_ours)
         if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
             raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
         if note is None and is_nonempty(self.container):

@@ -216,3 +216,11 @@ def test_a_mirror_in_jpeg_is_not_compared_but_proved_by_its_checksums(
         main(["verify", str(mirror), "--json"])
     assert end.value.code == 3
     assert chunk.name in str(json.loads(capsys.readouterr().out)["problems"])
+
+
+def test_a_mirror_inside_its_dataset_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in data.iterdir())
+    assert run(str(data), str(data / "inside.n5"), "--to", "n5") != 0
+    assert "is inside the dataset" in capsys.readouterr().err
+    assert not (data / "inside.n5").exists()
+    assert set(before) <= {path.name for path in data.iterdir()}
