@@ -16,7 +16,7 @@ from acqstream.arrays.axis_order import COLUMN, PICTURE_AXES, ROW, TILE_AXES, TI
 from acqstream.arrays.axis_values import AxisPlan, axis_plans
 from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
 from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
-from acqstream.arrays.stored_places import PlannedAxis, plan_places
+from acqstream.arrays.stored_places import PlannedAxis, checked_axis, plan_places
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
 
@@ -85,7 +85,9 @@ def _axis_of_json(values: Mapping[str, Any]) -> PlannedAxis:
     is_named = fields.pop("is_named", None)
     if is_named is not None:
         fields["rule"] = "arrival" if is_named else "value"
-    return PlannedAxis(**{**fields, "values": tuple(fields["values"]), "places": tuple(fields.get("places", ()))})
+    return checked_axis(
+        PlannedAxis(**{**fields, "values": tuple(fields["values"]), "places": tuple(fields.get("places", ()))})
+    )
 
 
 def plan_array(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
+from acqstream.model.fields import check_choice, check_integer, check_optional_integer, check_text, field_error
 
 MAX_POSITION = 10_000_000
 _FREE_PLACES = 16  # that integers may leave empty, besides one per value
@@ -69,6 +70,20 @@ def plan_places(
         own_below=max([size - 1, *own]) + 1,
         home=home,
     )
+
+
+def checked_axis(axis: PlannedAxis) -> PlannedAxis:
+    """The axis, if its fields are what `plan_places` makes; a note may be damaged. Raises FieldError."""
+    check_text(axis.name, "axes.name")
+    check_integer(axis.size, "axes.size")
+    check_choice(axis.rule, "axes.rule", get_args(PlaceRule))
+    check_integer(axis.own_below, "axes.own_below")
+    check_optional_integer(axis.home, "axes.home")
+    if not all(type(value) in (str, int) for value in axis.values):
+        raise field_error("axes.values", "strings and integers", axis.values)
+    if len(axis.places) not in (0, len(axis.values)) or not all(type(at) is int and at >= 0 for at in axis.places):
+        raise field_error("axes.places", f"{len(axis.values)} integers from 0 on", axis.places)
+    return axis
 
 
 class StoredPlaces:

@@ -36,7 +36,10 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class SpaceReports:
-    """Rate of one acquisition, and the warnings and pauses for lack of space that were reported. Loop only."""
+    """Rate of one acquisition, and the warnings and pauses for lack of space that were reported.
+
+    Used by the loop; `demand` also by the thread that watches the disk.
+    """
 
     log: Log
     views: AcquisitionViews

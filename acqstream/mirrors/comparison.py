@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acqstream.arrays.array_spec import Position
@@ -68,33 +68,25 @@ def compare(
     count: int,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
     runner: TaskRunner | None = None,
+    *,
+    container: Path | None = None,
 ) -> Comparison:
     """Compare the first `count` frames of a dataset, the latest of each place, with its mirror.
 
     folder is the view's own, with the note. on_progress gets the number of frames compared and their total. runner: of
-    processes that do it. Of a mirror in an encoding that loses detail no frame is compared, for that reason. Raises
-    DatasetError and StorageError where either cannot be read.
+    processes that do it. container: where the mirror lies now, if it was moved. Of a mirror in an encoding that loses
+    detail no frame is compared, for that reason. Raises DatasetError and StorageError where either cannot be read.
     """
     note = read_note(folder)
-    if note is None:
+    if note is None or note.plan is None:
         raise DatasetError(f"{folder}: no mirror was made here")
-    return compare_with(dataset, note, count, on_progress, runner)
-
-
-def compare_with(
-    dataset: Path,
-    note: MirrorNote,
-    count: int,
-    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    runner: TaskRunner | None = None,
-) -> Comparison:
-    """`compare`, with the mirror that this note is about."""
-    if note.plan is None:
-        raise DatasetError(f"{note.container}: no mirror was made here")
+    is_mosaic = note.plan.mosaic is not None
+    if container is not None:
+        note = replace(note, container=str(container))
     found = find_format(note.settings)
     if found.is_lossy(options_of(found, note.settings)):
         return Comparison(reason=LOSSY_TEXT)
-    if note.plan.mosaic is not None:
+    if is_mosaic:
         return _compare_tiles(dataset, note, count, on_progress)
     whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
     total, result = sum(map(len, whole.rows.values())), Comparison()

@@ -69,6 +69,8 @@ def _note_in(fields: Fields) -> MirrorNote:
         plan = None if fields.values.get("plan") is None else ArrayPlan.from_json(fields.child("plan").values)
     except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise fields.wrong("plan", f"the plan of an array ({error!r:.80})") from error
+    if plan is not None:
+        fields.child("settings").text("format")
     settings = dict(fields.child("settings").values)
     return MirrorNote(fields.text("dataset_id"), fields.text("container"), settings, plan)
 

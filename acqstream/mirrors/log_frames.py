@@ -20,7 +20,7 @@ from acqstream.model.axes import Axes
 
 class LogFrames:
     """spec: of level 0, whose axes are those of the plan in any order, and others of extent 1. kinds: see
-    FramePlaces.
+    FramePlaces. Raises DatasetError for a plan of another array.
     """
 
     def __init__(
@@ -32,6 +32,8 @@ class LogFrames:
         self._plan = plan
         names = tuple(axis.name for axis in plan.axes)
         outer = [name for name in spec.axes if name not in PICTURE]
+        if not set(names) <= set(outer):
+            raise DatasetError(f"the array has the axes {', '.join(spec.axes)}, the note about it {', '.join(names)}")
         self._to_level = [names.index(name) if name in names else None for name in outer]
         self._to_plan = [outer.index(name) for name in names]
         self._order = tuple(PICTURE.index(name) for name in spec.axes if name in PICTURE)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.errors import ConfigError, DatasetError, StorageError
 from acqstream.formats.ndtiff.reader import open_readers
-from acqstream.mirrors.comparison import Comparison, compare_with
+from acqstream.mirrors.comparison import Comparison, compare
 from acqstream.mirrors.container import MirrorNote, read_note
-from acqstream.views.checkpoint import Checkpoint, read_checkpoint, view_folder
+from acqstream.views.checkpoint import read_checkpoint, view_folder
 from acqstream.views.mirrored_dataset import id_of_summary, state_of
 
-_CLAIM = "that the pixels are those of the dataset"
+_CLAIM = "that its pixels are those of the dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def prove_by_log(container: Path, on_progress: Callable[[int, int], None] = lamb
     """
     try:
         return _prove(container, on_progress)
-    except (DatasetError, CorruptDataset, StorageError) as error:
+    except (ConfigError, DatasetError, StorageError) as error:
         return LogProof(reason=f"it cannot be read: {error}")
 
 
@@ -57,20 +57,14 @@ def _prove(container: Path, on_progress: Callable[[int, int], None]) -> LogProof
         return LogProof()  # no mirror of a dataset, or a copy without the folder of its making
     dataset = _dataset_of(container, note)
     if dataset is None:
-        return LogProof(reason="that is not beside it")
+        return LogProof(reason="the dataset is not beside its mirror")
     if not saved.is_complete:
         return LogProof(dataset, reason="the mirror is not complete")
-    if _frames(dataset) < saved.cursor:
-        return LogProof(dataset, reason=f"{dataset} has fewer frames than the {saved.cursor:,} that were mirrored")
-    here = replace(note, container=str(container))  # the note has the folder of the time when it was made
-    compared = compare_with(dataset, here, saved.cursor, on_progress)
-    return LogProof(dataset, compared, compared.reason or _rest(dataset, saved))
-
-
-def _rest(dataset: Path, saved: Checkpoint) -> str:
-    """What the mirror does not have."""
     more = _frames(dataset) - saved.cursor
-    return f"{dataset} has {more:,} more" if more else ""
+    if more < 0:
+        return LogProof(dataset, reason=f"{dataset} has fewer frames than the {saved.cursor:,} that were mirrored")
+    compared = compare(dataset, folder, saved.cursor, on_progress, container=container)
+    return LogProof(dataset, compared, compared.reason or (f"{dataset} has {more:,} more" if more else ""))
 
 
 def _dataset_of(container: Path, note: MirrorNote) -> Path | None:

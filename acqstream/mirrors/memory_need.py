@@ -13,7 +13,7 @@ from acqstream.mirrors.slab_grid import SlabGrid
 
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
 _LONG_COPIES = 5  # of a band of integers of 64 bits: their halves, and the sums of these
-_SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, and those of all planes
+_SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, of all planes, and the result
 MIB = 2**20
 
 

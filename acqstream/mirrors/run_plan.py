@@ -13,7 +13,8 @@ def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
     known: tiles of a mosaic that was not planned. Raises DatasetError for frames that make up no array."""
     request, reader = source.request, source.reader
     declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
-    # A run that was interrupted may go on with other values. The picture of its tiles is made of those there are.
+    # An interrupted run may continue with other values: only a complete one has its final sizes. A mosaic without
+    # planned sizes has no picture before that, so an interrupted one gets the picture of the tiles that it has.
     is_final = reader.complete if overlap is None else not reader.writing
     return (plan_array if overlap is None else partial(plan_mosaic, overlap))(
         reader.key(row),

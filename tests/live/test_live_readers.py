@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import acqstream
 from tests.live.daemon_process import DaemonProcess
-from tests.oracles.webknossos_package import PYTHON, ROOT
+from tests.oracles.webknossos_package import PYTHON, needs_environment
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -142,10 +142,7 @@ def test_tensorstore_sees_no_torn_chunk_and_no_zeros(tmp_path: Path, kind: str) 
     assert max(polls.lengths) == FRAMES
 
 
-@pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason=f"no {PYTHON.relative_to(ROOT)}: zarr 3 has an environment of its own, `python3 tools/run.py test` makes it",
-)
+@needs_environment("zarr 3")
 def test_zarr_python_sees_no_torn_chunk_and_no_zeros(tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     with (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +61,7 @@ def test_no_dataset_no_claim(folder: Path) -> None:
     shutil.rmtree(folder / "cells")
     found = prove_by_log(folder / "cells.n5")
     assert (found.proved, found.dataset) == ([], None)
-    assert found.not_proved == ["that the pixels are those of the dataset: that is not beside it"]
+    assert found.not_proved == ["that its pixels are those of the dataset: the dataset is not beside its mirror"]
 
 
 def test_another_dataset_of_that_name_is_not_compared(folder: Path) -> None:
@@ -81,7 +83,7 @@ def test_a_mirror_that_is_not_complete_is_not_compared(folder: Path) -> None:
     assert saved is not None
     write_checkpoint(UnforcedDisk(), folder / "cells.n5.view", replace(saved, is_complete=False))
     assert prove_by_log(folder / "cells.n5").not_proved == [
-        "that the pixels are those of the dataset: the mirror is not complete"
+        "that its pixels are those of the dataset: the mirror is not complete"
     ]
 
 
@@ -97,6 +99,34 @@ def test_a_damaged_note_is_the_reason(folder: Path) -> None:
     found = prove_by_log(folder / "cells.n5")
     assert "it cannot be read: " in found.reason
     assert "mirror.json" in found.reason
+
+
+def places_in(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each value in a JSON document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*above, key)
+        yield from places_in(item, (*above, key))
+
+
+def test_a_note_with_anything_in_it_gives_a_reason_or_a_comparison(folder: Path) -> None:
+    """Every value of the note is replaced by others, or left out: nothing is raised, and nothing is proved wrongly."""
+    path = folder / "cells.n5.view" / "mirror.json"
+    right = json.loads(path.read_text())
+    reasons = 0
+    for place in list(places_in(right)):
+        wrong: Any
+        for wrong in (None, 0, -1, 10**9, "x", [], {}, [1, 2]):
+            note = json.loads(json.dumps(right))
+            inner = note
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = wrong
+            path.write_text(json.dumps(note))
+            found = prove_by_log(folder / "cells.n5")
+            reasons += bool(found.reason)
+            assert found.compared.frames in (0, len(FRAMES))
+    assert reasons > 100
 
 
 def test_a_mirror_with_a_name_of_its_own_is_compared(tmp_path: Path) -> None:

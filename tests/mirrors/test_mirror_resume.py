@@ -164,7 +164,7 @@ def test_a_process_killed_before_the_note_of_the_container_is_resumed(
     ids=lambda settings: f"{settings['format']} {'shards' in settings or 'compression' in settings}",
 )
 def test_a_mirror_of_an_interrupted_run_has_what_comes_later(tmp_path: Path, settings: Mapping[str, Any]) -> None:
-    """So far there is one time, channel and position; the run goes on with others."""
+    """The first frames have one time, channel and position; the later ones have others."""
     places = places_of(("position", "time", "channel", "z"), {"position": 2, "time": 2, "channel": 2, "z": 3})
     frames, cells = frames_at(places), tmp_path / "cells"
     name = str(settings["format"])

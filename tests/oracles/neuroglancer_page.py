@@ -15,20 +15,16 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.oracles.webknossos_package import PYTHON, ROOT
+from tests.oracles.webknossos_package import PYTHON, needs_environment
 
 PROGRAM = Path(__file__).with_name("neuroglancer_program.py")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 needs_neuroglancer = [
     pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(BROWSERS)} is installed"),
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason=f"no {PYTHON.relative_to(ROOT)}: Neuroglancer is in an environment of its own, "
-        "`python3 tools/run.py test` makes it",
-    ),
+    needs_environment("Neuroglancer"),
 ]
-# The page draws by WebGL, here without a graphics processor; the browser asks nobody else for anything.
+# The page draws with WebGL, here in software. The other flags keep the browser from using the network.
 _FLAGS = (
     "--headless",
     "--no-sandbox",

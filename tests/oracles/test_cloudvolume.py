@@ -16,15 +16,11 @@ import acqstream
 from tests.formats.precomputed.precomputed_data import write_container
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, halved, places_of, run_of
-from tests.oracles.webknossos_package import PYTHON, ROOT
+from tests.oracles.webknossos_package import PYTHON, needs_environment
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason=f"no {PYTHON.relative_to(ROOT)}: cloud-volume is in an environment of its own, "
-        "`python3 tools/run.py test` makes it",
-    ),
+    needs_environment("cloud-volume"),
 ]
 PROGRAM = Path(__file__).with_name("cloudvolume_program.py")
 SHARDS: Mapping[str, Any] = {

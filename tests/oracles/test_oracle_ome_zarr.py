@@ -21,15 +21,12 @@ from acqstream.views.view_progress import ViewState
 from tests.formats.blocks import in_blocks
 from tests.log.make_frames import Frame, start_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, halved, places_of, run_of
-from tests.oracles.webknossos_package import PYTHON, ROOT
+from tests.oracles.webknossos_package import PYTHON, needs_environment
 from tests.storage.unforced_disk import UnforcedDisk
 
 pytestmark = pytest.mark.oracle
 PROGRAM = Path(__file__).with_name("ome_zarr_program.py")
-needs_zarr = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason=f"no {PYTHON.relative_to(ROOT)}: zarr 3 has an environment of its own, `python3 tools/run.py test` makes it",
-)
+needs_zarr = needs_environment("zarr 3")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "raw": {"compression": "none"},

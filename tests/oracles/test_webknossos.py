@@ -22,15 +22,11 @@ from acqstream.storage.read_place import place_of
 from tests.formats.wkw.wkw_data import begin, noise, planned, read_all, store, write_array
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import array_of, finish, frames_at, halved, places_of, run_of
-from tests.oracles.webknossos_package import PYTHON, ROOT, WebknossosError, WebknossosPackage
+from tests.oracles.webknossos_package import WebknossosError, WebknossosPackage, needs_environment
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason=f"no {PYTHON.relative_to(ROOT)}: the webknossos package has an environment of its own, "
-        "which `python3 tools/run.py test` makes",
-    ),
+    needs_environment("the webknossos package"),
 ]
 
 U2 = np.dtype(np.uint16)
