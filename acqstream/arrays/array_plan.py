@@ -103,7 +103,7 @@ def plan_array(
     expect: int | None = None,
     summary: Mapping[str, Any] | None = None,
 ) -> ArrayPlan:
-    """Return the array for frames like the first one.
+    """Return the array for frames like the first one; of tiles, row and column are axes, and each tile is an image.
 
     declared are the axes of the request, as in acqstream.json; order is the order of axes that was asked for. seen are
     values by axis of all published frames, kinds the sets of axes that they have. is_final: no other frame will come.
@@ -112,10 +112,6 @@ def plan_array(
     arrived = {name: [value] for name, value in first.items()} | dict(seen or {})
     plans = axis_plans(declared)
     names = [*dict.fromkeys([*first, *arrived, *plans])]
-    if TILE_AXES & set(names):
-        raise DatasetError(
-            "frames have a row and a column, and the summary has no overlap: tiles of a picture have one, if only 0"
-        )
     reserved = sorted(set(PICTURE_AXES) & set(names))
     if reserved:
         raise DatasetError(f"axes {reserved} of the frames are those of the pixels: a mirror has them once")
@@ -142,6 +138,15 @@ def plan_array(
         interval_s=_distance(space, TIME, SECOND),
         order=axis_order(names, order),
     )
+
+
+def check_no_tiles(names: Iterable[str]) -> None:
+    """Raise DatasetError if these are axes of tiles: without an overlap they make up no picture."""
+    if TILE_AXES & set(names):
+        raise DatasetError(
+            "frames have a row and a column, and the summary has no overlap: tiles of a picture have one, if only 0. "
+            'A mirror with "tiles": "separate" keeps each tile as an image'
+        )
 
 
 def plan_mosaic(

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from acqstream.arrays.frame_space import Place, StageAxes
+from acqstream.arrays.frame_space import StageAxes
+from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
 from acqstream.grid.block_mean import reduced_shape
 from acqstream.model.axes import AxisValue
 
@@ -30,8 +31,8 @@ class ArraySpec:
     over as blocks of this shape, each contiguous in memory; (): as one. shard_shape is the part of the level that one
     object of a store (a file) holds; (): a chunk. factors: an item of this level covers so many of
     level 0. scale is the distance of two items of this level in `units` ("um", "s", ... or "" where nothing is known),
-    translation the place of the centre of item 0. places: where each position along the axis `position` lies, (z, y, x)
-    of its first item in um, None where that is not known; stage_axes: how they follow from the stage.
+    translation the place of the centre of item 0. places: of positions, and of tiles that are images of their own;
+    stage_axes: how they follow from the stage.
     labels are names of positions along an axis, e.g. of channels.
     attributes are the user's and are kept where the format has a place for them.
 
@@ -50,7 +51,7 @@ class ArraySpec:
     scale: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     translation: tuple[float, ...] = ()
-    places: tuple[Place | None, ...] = ()
+    places: ImagePlaces = NO_PLACES
     stage_axes: StageAxes = ""
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -23,6 +23,9 @@ Distance = tuple[float, str]
 Place = tuple[float, float, float]
 """(z, y, x) in um: where the centre of the first item of an image or stack lies, along the axes of the image."""
 
+ImageKey = tuple[AxisValue | None, ...]
+"""Values of a frame along the axes that separate images: `position`, or position, row and column; None: it has none."""
+
 StageAxes = Literal["", "affine", "parallel"]
 """Map from places on the stage to places of images: PixelSizeAffine, or parallel axes; "": none."""
 
@@ -62,26 +65,26 @@ class SpaceEvidence:
     """Frames that show the space of all. first: metadata of the first frame.
 
     stacks: some stacks, of each the z indices and readings of its frames; times: indices along `time` and readings;
-    positions: by value of the axis `position` (None: frames without it) the z index and reading of one frame.
+    images: of each image the z index and reading of one frame.
     """
 
     first: Mapping[str, Any] = field(default_factory=dict)
     stacks: Sequence[Sequence[tuple[int, StageReading]]] = ()
     times: Sequence[tuple[int, StageReading]] = ()
-    positions: Mapping[AxisValue | None, tuple[int, StageReading]] = field(default_factory=dict)
+    images: Mapping[ImageKey, tuple[int, StageReading]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSpace:
     """pixel_um: side of a pixel. distances: along axes of the frames, positive; an axis that is absent is not known.
 
-    places: by value of the axis `position`, None for frames without it. z_direction is -1 where planes run against the
-    stage's z: places along z are minus those of the stage then.
+    places: of images. z_direction is -1 where planes run against the stage's z: places along z are minus those of the
+    stage then.
     """
 
     pixel_um: float | None = None
     distances: Mapping[str, Distance] = field(default_factory=dict)
-    places: Mapping[AxisValue | None, Place] = field(default_factory=dict)
+    places: Mapping[ImageKey, Place] = field(default_factory=dict)
     stage_axes: StageAxes = ""
     z_direction: int = 1
 
@@ -91,9 +94,15 @@ class FrameSpace:
 
 
 def frame_space(
-    declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], evidence: SpaceEvidence | None = None
+    declared: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    evidence: SpaceEvidence | None = None,
+    tile_step: Sequence[int] | None = None,
 ) -> FrameSpace:
-    """The space that hints, summary and frames show. declared: axes of the request: `name`, maybe `scale`, `unit`."""
+    """The space that hints, summary and frames show. declared: axes of the request: `name`, maybe `scale`, `unit`.
+
+    tile_step: (y, x) in pixels between neighbours, where images are tiles: their keys end with row and column.
+    """
     evidence = evidence or SpaceEvidence()
     affine = find_affine(summary) or find_affine(evidence.first)
     pixel_um = _positive(summary, _PIXEL_SIZE_KEYS) or _positive(evidence.first, _PIXEL_SIZE_KEYS)
@@ -116,13 +125,36 @@ def frame_space(
     direction = -1 if (slope_um or finite_number(summary.get("z-step_um")) or 0.0) < 0 else 1
     z_distance, z_unit = distances.get(Z, (0.0, ""))
     step_um = direction * z_distance if z_unit == UM else None
-    found = {value: _place(*seen, step_um, pixel_um, affine) for value, seen in evidence.positions.items()}
+    found = {value: _place(*seen, step_um, pixel_um, affine) for value, seen in evidence.images.items()}
     places = {value: place for value, place in found.items() if place is not None}
     has_xy = pixel_um is not None and any(
-        seen.x_um is not None and seen.y_um is not None for _, seen in evidence.positions.values()
+        seen.x_um is not None and seen.y_um is not None for _, seen in evidence.images.values()
     )
+    if tile_step is not None:
+        places = place_tiles(places, evidence.images, [pixels * (pixel_um or 1.0) for pixels in tile_step])
     stage_axes: StageAxes = "" if not has_xy else "parallel" if affine is None else "affine"
     return FrameSpace(pixel_um, distances, places, stage_axes, direction)
+
+
+def place_tiles(
+    places: Mapping[ImageKey, Place], images: Mapping[ImageKey, tuple[int, StageReading]], step: Sequence[float]
+) -> dict[ImageKey, Place]:
+    """Return places for all tiles: where the stage shows none, by row and column from the first tile with a place.
+
+    step: (y, x) between neighbours. A tile without an integer as row or column stays without a place.
+    """
+    numbers = {key: key[-2:] for key in images if all(type(value) is int for value in key[-2:])}
+    on_stage = [key for key in numbers if images[key][1].x_um is not None and images[key][1].y_um is not None]
+    first = next((key for key in on_stage if key in places), None)
+    origin = (0, 0) if first is None else numbers[first]
+    _, top, left = (0.0, 0.0, 0.0) if first is None else places[first]
+    found = dict(places)
+    for key, (row, column) in numbers.items():
+        if first is None or key not in on_stage:
+            z = places[key][0] if key in places else 0.0
+            y, x = (row - origin[0]) * step[0], (column - origin[1]) * step[1]  # type: ignore[operator]
+            found[key] = z, _rounded(top + y), _rounded(left + x)
+    return found
 
 
 def stage_reading(metadata: Mapping[str, Any]) -> StageReading:

@@ -5,18 +5,19 @@ Which frames they are follows from the dataset alone, so a mirror that was kille
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from acqstream.arrays.frame_space import TIME, SpaceEvidence, StageReading, Z, stage_reading
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.frame_space import TIME, ImageKey, SpaceEvidence, StageReading, Z, stage_reading
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
 
-POSITION = "position"
 MAX_STACKS = 8
 MAX_PLANES = 256  # of a stack
 MAX_TIMES = 64
-MAX_POSITIONS = 100_000
+MAX_IMAGES = 100_000
 _MAX_SCANNED_ROWS = 4096  # in which the first stacks begin
 
 
@@ -33,20 +34,21 @@ class MetadataReader(Protocol):
 class SpaceWitnesses:
     """Reads metadata of frames of a reader, each once. `look` may be called again as the dataset grows.
 
-    Integers lie at their own values along an axis; names lie nowhere.
+    Integers lie at their own values along an axis; names lie nowhere. image_axes separate the images.
     """
 
-    def __init__(self, reader: MetadataReader) -> None:
+    def __init__(self, reader: MetadataReader, image_axes: Sequence[str] = (POSITION,)) -> None:
         self._reader = reader
+        self._image_axes = tuple(image_axes)
         self._first: dict[str, Any] | None = None
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
-        self._stack_rows = self._position_rows = 0  # rows in which stacks and positions were looked for
+        self._stack_rows = self._image_rows = 0  # rows in which stacks and images were looked for
         self._rows: dict[tuple[object, ...], int] = {}  # of frames that were found
-        self._positions: dict[AxisValue | None, tuple[int, StageReading]] = {}
+        self._images: dict[ImageKey, tuple[int, StageReading]] = {}
         self._readings: dict[int, StageReading] = {}
 
     def look(self, *, has_places: bool = True) -> SpaceEvidence:
-        """The evidence in the frames published now. has_places: the place of every position, not of the first alone.
+        """The evidence in the frames published now. has_places: the place of every image, not of the first alone.
 
         Raises StorageError.
         """
@@ -59,8 +61,8 @@ class SpaceWitnesses:
         self._find_stacks(count)
         stacks = [[*self._along(Z, values[Z][:MAX_PLANES], stack)] for stack in self._stacks.values()]
         times = [*self._along(TIME, values[TIME][:MAX_TIMES], key)] if TIME in key else []
-        self._find_positions(key, values.get(POSITION, [])[:MAX_POSITIONS] if has_places else [], count)
-        return SpaceEvidence(self._first, stacks, times, self._positions)
+        self._find_images(key, [*self._image_keys(values)] if has_places else [], count)
+        return SpaceEvidence(self._first, stacks, times, self._images)
 
     def _find_stacks(self, count: int) -> None:
         for row in range(self._stack_rows, min(count, _MAX_SCANNED_ROWS)):
@@ -83,30 +85,41 @@ class SpaceWitnesses:
                 self._rows[known] = row
                 yield value, self._reading(row)
 
-    def _find_positions(self, first: Axes, values: Sequence[AxisValue], count: int) -> None:
-        """A frame of each position: the one with the other axes of the first frame, else its first one."""
-        if not self._positions:
-            self._note_position(first.get(POSITION), self._reader.find(first) or 0)
-        missing: set[AxisValue | None] = set()
-        for value in values:
-            if value not in self._positions:
-                row = self._reader.find({**first, POSITION: value})
+    def _image_keys(self, values: Mapping[str, Sequence[AxisValue]]) -> Iterator[ImageKey]:
+        """The images that there may be, at most MAX_IMAGES; those without a frame, too."""
+        if not any(axis in values for axis in self._image_axes):
+            return iter(())
+        sides: list[Sequence[AxisValue | None]] = [values.get(axis, (None,)) for axis in self._image_axes]
+        return itertools.islice(itertools.product(*sides), MAX_IMAGES)
+
+    def _find_images(self, first: Axes, keys: Sequence[ImageKey], count: int) -> None:
+        """A frame of each image: the one with the other axes of the first frame, else its first one."""
+        if not self._images:
+            self._note_image(self._image_key(first), self._reader.find(first) or 0)
+        missing: set[ImageKey] = set()
+        for key in keys:
+            if key not in self._images:
+                own = {name: value for name, value in zip(self._image_axes, key, strict=True) if value is not None}
+                row = self._reader.find({**first, **own})
                 if row is None:
-                    missing.add(value)
+                    missing.add(key)
                 else:
-                    self._note_position(value, row)
+                    self._note_image(key, row)
         if not missing:
             return
-        for row in range(self._position_rows, count):
-            found = self._reader.key(row).get(POSITION)
+        for row in range(self._image_rows, count):
+            found = self._image_key(self._reader.key(row))
             if found in missing:
                 missing.discard(found)
-                self._note_position(found, row)
-        self._position_rows = count
+                self._note_image(found, row)
+        self._image_rows = count
 
-    def _note_position(self, value: AxisValue | None, row: int) -> None:
+    def _image_key(self, key: Axes) -> ImageKey:
+        return tuple(key.get(axis) for axis in self._image_axes)
+
+    def _note_image(self, image: ImageKey, row: int) -> None:
         z = self._reader.key(row).get(Z, 0)
-        self._positions[value] = (z if isinstance(z, int) else 0, stage_reading(self._metadata(row)))
+        self._images[image] = (z if isinstance(z, int) else 0, stage_reading(self._metadata(row)))
 
     def _reading(self, row: int) -> StageReading:
         if row not in self._readings:

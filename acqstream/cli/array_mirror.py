@@ -47,6 +47,8 @@ def mirror_array(
         is_lossy = target.is_lossy(options_of(target, settings))
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--to and its options") from error
+    if "tiles" in settings:
+        raise typer.BadParameter("an array is copied as it is stored; tiles are those of frames", param_hint="--tiles")
     container = out or container_beside(path, source_format, target)
     if container.resolve() == source_format.folder(place_of(path)).path.resolve():
         raise typer.BadParameter(f"{container} is the source itself: name another folder", param_hint="OUT")

@@ -51,6 +51,10 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     chunks: Annotated[
         str | None, typer.Option(metavar="Z,Y,X", help="Extents of a chunk of OME-Zarr.", show_default=False)
     ] = None,
+    tiles: Annotated[
+        str | None,
+        typer.Option(help="Tiles as one picture (stitched) or an image each (separate).", show_default=False),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Another option of the format; may be repeated.")
     ] = None,
@@ -86,7 +90,7 @@ def mirror(  # noqa: PLR0913 - one parameter per option
     from acqstream.storage.platform import keep_large_blocks
 
     keep_large_blocks(KEPT_BYTES)
-    spec = ViewSpec(to, _settings(to, compression, {"blocks": blocks, "chunks": chunks}, option or []))
+    spec = ViewSpec(to, _settings(to, compression, {"blocks": blocks, "chunks": chunks}, tiles, option or []))
     found = find_format(path)  # reports what is wrong with the path
     out = _named(out)
     if isinstance(found, ChunkFormat):
@@ -122,9 +126,9 @@ def mirror(  # noqa: PLR0913 - one parameter per option
 
 
 def _settings(
-    to: str, compression: str | None, extents: Mapping[str, str | None], options: list[str]
+    to: str, compression: str | None, extents: Mapping[str, str | None], tiles: str | None, options: list[str]
 ) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {} if tiles is None else {"tiles": tiles}
     if compression is not None:
         settings["compression"] = _value(compression)
     for name, sizes in extents.items():
@@ -136,7 +140,9 @@ def _settings(
             raise typer.BadParameter(f"{text!r} must be NAME=VALUE", param_hint="--option")
         settings[name] = _value(value)
     if settings and to in LOG_VIEW_KINDS:
-        raise typer.BadParameter(f"{to} has no options", param_hint="--compression, --blocks, --chunks, --option")
+        raise typer.BadParameter(
+            f"{to} has no options", param_hint="--compression, --blocks, --chunks, --tiles, --option"
+        )
     return {"format": to, **settings} if settings else {}
 
 

@@ -88,8 +88,15 @@ class ChunkLevel:
     @property
     def places(self) -> tuple[Place | None, ...]:
         spec = self.reader.spec
-        order = next((axis.places for axis in shown_axes(spec) if axis.name == POSITION), range(len(spec.places)))
-        return tuple(spec.places[at] if at < len(spec.places) else None for at in order) if spec.places else ()
+        known = spec.places.positions()
+        order = next((axis.places for axis in shown_axes(spec) if axis.name == POSITION), range(len(known)))
+        return tuple(known[at] if at < len(known) else None for at in order) if known else ()
+
+    def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
+        spec = self.reader.spec
+        known = {axis.name: axis for axis in shown_axes(spec) if axis.name in spec.places.axes}
+        at = {name: next(iter(axis.places_of([values[name]]))) for name, axis in known.items() if name in values}
+        return spec.places.find(at) if len(at) == len(known) else None
 
     @property
     def z_direction(self) -> int:

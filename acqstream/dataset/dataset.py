@@ -34,14 +34,16 @@ AskedValue = str | SupportsIndex
 """An axis value as users have them: integers of any library, enums."""
 
 
-def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False) -> Dataset:
+def open_dataset(path: str | os.PathLike[str], *, follow_links: bool = False, stitched: bool = True) -> Dataset:
     """Open the dataset at `path` for reading: its folder, the folder of a level, or a file in one of them; or its URL.
 
     follow_links=True reads files elsewhere that links in the dataset's folder name; else UnsupportedFeature names the
-    link. The folder itself may be a link. Raises DatasetError if the path is missing, UnknownFormat with the formats
-    tried, and UnsupportedFeature or CorruptDataset for a dataset that cannot be read.
+    link. The folder itself may be a link. stitched=False: each tile of a tiled NDTiff dataset is an image, with axes
+    row and column, at full resolution only; arrays in chunk formats are read as they are stored. Raises DatasetError if
+    the path is missing, UnknownFormat with the formats tried, and UnsupportedFeature or CorruptDataset for a dataset
+    that cannot be read.
     """
-    return Dataset(open_source(as_path(path), follow_links=follow_links))
+    return Dataset(open_source(as_path(path), follow_links=follow_links, is_stitched=stitched))
 
 
 class Dataset:

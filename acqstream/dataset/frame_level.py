@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from acqstream.arrays.axis_order import COLUMN, ROW
+from acqstream.arrays.axis_order import COLUMN, POSITION, ROW, TILE_AXES
 from acqstream.arrays.frame_array import FrameArray
 from acqstream.arrays.frame_space import UM, FrameSpace, Place, frame_space
+from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.mosaic import Side, TileRun
 from acqstream.arrays.selection import as_slice
-from acqstream.arrays.space_evidence import POSITION, SpaceWitnesses
-from acqstream.dataset.reader_array import array_of
+from acqstream.arrays.space_evidence import SpaceWitnesses
+from acqstream.dataset.reader_array import array_of, tile_step
 from acqstream.dataset.source import (
     C,
     LevelAddress,
@@ -53,10 +54,13 @@ class FrameLevel:
     left of the first one, moves nothing.
     """
 
-    def __init__(self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool) -> None:
+    def __init__(
+        self, reader: NDTiffReader, full: NDTiffReader, *, follows_links: bool, is_stitched: bool = True
+    ) -> None:
         self.reader = reader
         self._full = full
         self._follows_links = follows_links
+        self._is_stitched = is_stitched
         self._array: tuple[int, FrameArray] | None = None  # with the number of frames it was made of
         self._space: tuple[int, FrameSpace] | None = None  # likewise
 
@@ -70,7 +74,7 @@ class FrameLevel:
 
     @property
     def address(self) -> LevelAddress:
-        return LevelAddress(str(self.path.absolute()), 0, self._follows_links)
+        return LevelAddress(str(self.path.absolute()), 0, self._follows_links, self._is_stitched)
 
     @property
     def item_count(self) -> int:
@@ -108,7 +112,17 @@ class FrameLevel:
             return ()
         evidence = SpaceWitnesses(self._full).look()
         places = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence).places
-        return tuple(places.get(value) for value in positions)
+        return tuple(places.get((value,)) for value in positions)
+
+    def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
+        has_tiles = not TILE_AXES.isdisjoint(self.axis_values())
+        axes = IMAGE_AXES if has_tiles else (POSITION,)
+        if any(axis not in values for axis in axes if axis in self.axis_values()):
+            return None
+        evidence = SpaceWitnesses(self._full, axes).look()
+        step = tile_step(self._full) if has_tiles else None
+        space = frame_space(self._full.declared_axes, self._full.summary_metadata, evidence, step)
+        return space.places.get(tuple(values.get(axis) for axis in axes))
 
     @property
     def z_direction(self) -> int:
@@ -139,7 +153,7 @@ class FrameLevel:
         """The array of the frames seen so far. Raises DatasetError before the first one."""
         count = len(self.reader)
         if self._array is None or self._array[0] != count:
-            self._array = (count, array_of(self.reader))
+            self._array = (count, array_of(self.reader, is_stitched=self._is_stitched))
         return self._array[1]
 
     def axis_values(self) -> dict[str, Sequence[AxisValue]]:
@@ -149,7 +163,7 @@ class FrameLevel:
         """See LevelSource. The centre of the first pixel, or plane, is 0 or its stage place, as in mirrors."""
         space = self._frame_space()
         layout = self.layout() if len(self.reader) else None
-        has_many_places = layout is not None and (layout.is_stitched or POSITION in layout.values)
+        has_many_places = layout is not None and (layout.is_stitched or not set(IMAGE_AXES).isdisjoint(layout.values))
         z_um, y_um, x_um = next(iter(space.places.values()), (0.0,) * 3) if not has_many_places else (0.0,) * 3
         if axis in (Y, X):
             pixel, factor = space.pixel_um or 1.0, self.factors[axis]

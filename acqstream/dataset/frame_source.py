@@ -22,10 +22,19 @@ from acqstream.storage.boundary import following_links
 class NDTiffSource:
     """A Source over the readers of all levels, and what single frames alone have."""
 
-    def __init__(self, path: Path, format_name: str, readers: Sequence[NDTiffReader], *, follows_links: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        format_name: str,
+        readers: Sequence[NDTiffReader],
+        *,
+        follows_links: bool,
+        is_stitched: bool = True,
+    ) -> None:
         self.path = path
         self.format = format_name
         self._follows_links = follows_links
+        self._is_stitched = is_stitched
         self._readers = list(readers)
         self._full = self._readers[0]
         self._levels = [self._level(reader) for reader in self._readers]
@@ -33,7 +42,7 @@ class NDTiffSource:
 
     @property
     def levels(self) -> Sequence[FrameLevel]:
-        return tuple(self._levels)
+        return tuple(self._levels if self._is_stitched else self._levels[:1])
 
     @property
     def complete(self) -> bool:
@@ -117,7 +126,7 @@ class NDTiffSource:
         return self._readers
 
     def _level(self, reader: NDTiffReader) -> FrameLevel:
-        return FrameLevel(reader, self._readers[0], follows_links=self._follows_links)
+        return FrameLevel(reader, self._readers[0], follows_links=self._follows_links, is_stitched=self._is_stitched)
 
 
 class FollowedLevel:

@@ -123,6 +123,14 @@ class Level:
         """
         return self.source.places
 
+    def place_of(self, **values: AxisValue) -> Place | None:
+        """The place of an image on the stage: `place_of(row=1, column=2)`, `place_of(position="A1")`.
+
+        (z, y, x) of the centre of its first item in um, y and x in pixels where their size is unknown. None without a
+        value for each of the axes position, row and column that the array has, or where the place is unknown.
+        """
+        return self.source.place_of(values)
+
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         """Names of all positions along an axis, e.g. of channels, where the format keeps them beside the values."""

@@ -22,11 +22,12 @@ def reopened(address: LevelAddress, item_count: int) -> LevelSource:
     Raises as `acqstream.open` and `Dataset.refresh`.
     """
     path = as_path(address.path)
-    key = (address.path, address.follows_links, path.stat().st_ino)  # another dataset may have come to this place
+    # with the inode: another dataset may have come to this place
+    key = (address.path, address.follows_links, address.is_stitched, path.stat().st_ino)
     with _lock:
         source = _open.get(key)
         if source is None:
-            source = _open[key] = open_source(path, follow_links=address.follows_links)
+            source = _open[key] = open_source(path, follow_links=address.follows_links, is_stitched=address.is_stitched)
             if len(_open) > MAX_OPEN:
                 _open.popitem(last=False)  # arrays that still read from it keep its files open
         _open.move_to_end(key)

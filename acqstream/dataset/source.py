@@ -153,6 +153,9 @@ class LevelSource(Protocol):
     def places(self) -> tuple[Place | None, ...]:
         """Places of the positions along `position`: (z, y, x) of the first item in um; None if unknown."""
 
+    def place_of(self, values: Mapping[str, AxisValue]) -> Place | None:
+        """The place of the image with these values along `position`, `row` and `column`; None if unknown."""
+
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         """Names of the positions along an axis, where the format keeps them beside the values."""
@@ -185,11 +188,12 @@ class LevelSource(Protocol):
 
 
 class LevelAddress(NamedTuple):
-    """Level `number` of the dataset at `path`."""
+    """Level `number` of the dataset at `path`. is_stitched: tiles make up one picture."""
 
     path: str
     number: int
     follows_links: bool
+    is_stitched: bool = True
 
 
 class Source(Protocol):

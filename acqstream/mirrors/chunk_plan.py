@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from acqstream.arrays.array_plan import ArrayPlan, plan_array, plan_mosaic
+from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.axis_order import POSITION, declared_names
 from acqstream.arrays.position_names import position_names
-from acqstream.errors import DatasetError
+from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
+TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"
+_OF_EVERY_FORMAT = ("format", "name", TILES)
 MAX_THREADS = 4  # of a mirror; one of them waits for the disk
 
 
@@ -51,7 +53,16 @@ class ChunkPlan:
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
     """The options of a format in the settings of a mirror. Raises ConfigError."""
-    return found.parse_options({name: value for name, value in settings.items() if name not in ("format", "name")})
+    has_separate_tiles(settings)
+    return found.parse_options({name: value for name, value in settings.items() if name not in _OF_EVERY_FORMAT})
+
+
+def has_separate_tiles(settings: Mapping[str, Any]) -> bool:
+    """Return True for a mirror that keeps each tile as an image. Raises ConfigError for an unknown mode."""
+    given = settings.get(TILES, STITCHED)
+    if given not in (STITCHED, SEPARATE):
+        raise ConfigError(f'{TILES} of a mirror are {given!r:.80}, expected "{STITCHED}" or "{SEPARATE}"')
+    return bool(given == SEPARATE)
 
 
 def plan_chunks(
@@ -99,22 +110,27 @@ def plan_spec_chunks(
     return ChunkPlan(chunked, grids, need, fills_shards)
 
 
-def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
+def plan_request(request: Mapping[str, Any], *, is_separate: bool = False) -> ArrayPlan | None:
     """Plan the array of an acquisition without frames from its request; None if their kind or picture is unknown.
 
-    request is as in acqstream.json. Undeclared axes have no size here, so memory computed from it is a minimum. Raises
-    DatasetError for frames that make up no array.
+    request is as in acqstream.json. is_separate: each tile is an image. Undeclared axes have no size here, so memory
+    computed from it is a minimum. Raises DatasetError for frames that make up no array.
     """
-    frame, declared, expect = request.get("frame"), request.get("axes"), request.get("expect")
+    frame, axes, expect = request.get("frame"), request.get("axes"), request.get("expect")
     if not isinstance(frame, Mapping):
         return None
     tiles, summary = request.get("tiles"), request.get("summary")
-    make = partial(plan_mosaic, tiles["overlap"]) if isinstance(tiles, Mapping) else plan_array
+    declared = axes if isinstance(axes, list | tuple) else ()
+    make: Callable[..., ArrayPlan | None] = plan_array
+    if isinstance(tiles, Mapping) and not is_separate:
+        make = partial(plan_mosaic, tiles["overlap"])
+    elif not is_separate:
+        check_no_tiles(declared_names(declared))
     return make(
         {},
         frame["shape"],
         frame["dtype"],
-        declared=declared if isinstance(declared, list | tuple) else (),
+        declared=declared,
         expect=expect if isinstance(expect, int) else None,
         summary=summary if isinstance(summary, Mapping) else None,
     )

@@ -11,18 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.axis_order import TIME, Z
+from acqstream.arrays.axis_order import TILE_AXES, TIME, Z
+from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.mirrors.slab_grid import SlabGrid
 
 
 def growing_axis(grid: SlabGrid) -> int | None:
     """The axis that a mirror grows along: time, else z, else the first other one with more than one item.
 
-    An index into the axes of the level; None for an array of one frame.
+    Tiles that are images of their own come before z: a stack of one is complete long before that of the last one. An
+    index into the axes of the level; None for an array of one frame.
     """
     spec = grid.spec
     longer = [axis for axis in grid.outer if spec.shape[axis] != 1]
     named = {spec.axes[axis]: axis for axis in longer}
+    images = [axis for name, axis in named.items() if name in IMAGE_AXES]
+    if images and not TILE_AXES.isdisjoint(spec.axes):
+        return named.get(TIME, images[0])
     return named.get(TIME, named.get(Z, longer[0] if longer else None))
 
 

@@ -45,9 +45,11 @@ class LogFrames:
         These are counted from the first ones of the picture. Raises DatasetError for a frame that has no place.
         """
         key = self._reader.key(row)
-        found = self.places.take({name: value for name, value in key.items() if name not in TILE_AXES})
+        mosaic = self._mosaic
+        own = key if mosaic is None else {name: value for name, value in key.items() if name not in TILE_AXES}
+        found = self.places.take(own)
         outer = tuple(0 if at is None else found[at] for at in self._to_level)
-        return outer if self._mosaic is None else (*outer, *self._tile(row, key, self._mosaic))
+        return outer if mosaic is None else (*outer, *self._tile(row, key, mosaic))
 
     def place_first(self, count: int) -> None:
         """Place the first `count` frames, at least one, so that our note has the values of their places."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.errors import CannotResume, CorruptDataset, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
-from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, options_of, plan_chunks
+from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, has_separate_tiles, options_of, plan_chunks
 from acqstream.mirrors.container import (
     MirrorNote,
     check_place,
@@ -269,7 +269,7 @@ class MirrorView(RangeView):
         Raises ConfigError, DatasetError, StorageError.
         """
         source = self._source
-        plan = plan_run(source, row)
+        plan = plan_run(source, row, is_separate=has_separate_tiles(self._settings))
         if plan is None:
             source.reader.refresh()  # nobody else does while no frame is taken
             return None

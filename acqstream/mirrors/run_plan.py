@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
-from acqstream.arrays.array_plan import ArrayPlan, plan_array, plan_mosaic
+from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic
 from acqstream.views.base import ViewSource
 
 
-def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
+def plan_run(source: ViewSource, row: int, *, is_separate: bool = False) -> ArrayPlan | None:
     """Plan the array from the request, frame `row` and everything published; None while the size of its picture is not
-    known: tiles of a mosaic that was not planned. Raises DatasetError for frames that make up no array."""
+    known: tiles of a mosaic that was not planned. is_separate: each tile is an image. Raises DatasetError for frames
+    that make up no array."""
     request, reader = source.request, source.reader
     declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
+    if is_separate:
+        overlap = None
+    elif overlap is None:
+        check_no_tiles([*reader.key(row), *reader.axis_values()])
     # An interrupted run may continue with other values: only a complete one has its final sizes. A mosaic without
     # planned sizes has no picture before that, so an interrupted one gets the picture of the tiles that it has.
     is_final = reader.complete if overlap is None else not reader.writing

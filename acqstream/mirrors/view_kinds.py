@@ -12,7 +12,7 @@ from typing import Any
 from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.registry import chunk_format, chunk_format_names
-from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks, plan_request
+from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles, options_of, plan_chunks, plan_request
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.views.checkpoint import view_folder
 
@@ -57,7 +57,7 @@ def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) ->
     """
     if not spec.is_mirror:
         return
-    plan = plan_request(request)
+    plan = plan_request(request, is_separate=has_separate_tiles(spec.mirror_settings))
     if plan is not None:
         target, summary = mirror_format(spec), request.get("summary")
         options = options_of(target, spec.mirror_settings)

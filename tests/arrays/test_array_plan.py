@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acqstream.arrays.array_plan import ArrayPlan, plan_array
+from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array
 from acqstream.arrays.axis_values import axis_plans
 from acqstream.arrays.frame_array import frame_array
 from acqstream.arrays.frame_places import FramePlaces
@@ -166,10 +166,16 @@ def test_mirrors_of_earlier_versions_refuse_values_of_another_kind(value: AxisVa
         FramePlaces(old({"z": 0})).take({"z": value})
 
 
-@pytest.mark.parametrize(("axis", "text"), [("row", "tiles"), ("y", "those of the pixels")])
-def test_axes_that_no_mirror_has(axis: str, text: str) -> None:
-    with pytest.raises(DatasetError, match=text):
-        plan({axis: 0})
+def test_axes_that_no_mirror_has() -> None:
+    with pytest.raises(DatasetError, match="those of the pixels"):
+        plan({"y": 0})
+
+
+def test_tiles_are_no_picture_without_an_overlap_but_may_be_images() -> None:
+    with pytest.raises(DatasetError, match=r'no overlap.*"separate"'):
+        check_no_tiles(("time", "row"))
+    check_no_tiles(("time", "position"))
+    assert [axis.name for axis in plan({"row": -1, "column": 0}).axes] == ["row", "column"]
 
 
 def test_space_is_that_of_the_acquisition_and_plans_are_kept_as_json() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from acqstream.arrays.frame_space import SpaceEvidence, StageReading, frame_space, stage_reading
-from acqstream.model.axes import AxisValue
+from acqstream.arrays.frame_space import ImageKey, SpaceEvidence, StageReading, frame_space, stage_reading
 
 
 def stack(step_um: float = 0.3, start_um: float = 5.0, count: int = 6) -> list[tuple[int, StageReading]]:
@@ -52,19 +51,19 @@ def test_a_hint_without_a_unit_is_weaker_than_a_summary_with_one() -> None:
 
 
 def test_a_stack_that_goes_down_has_coordinates_along_its_planes() -> None:
-    there: dict[AxisValue | None, tuple[int, StageReading]] = {
-        "a": (0, StageReading(z_um=10.0)),
-        "b": (2, StageReading(z_um=11.4)),
+    there: dict[ImageKey, tuple[int, StageReading]] = {
+        ("a",): (0, StageReading(z_um=10.0)),
+        ("b",): (2, StageReading(z_um=11.4)),
     }
-    space = frame_space([], {}, SpaceEvidence(stacks=[stack(-0.3, 10.0)], positions=there))
+    space = frame_space([], {}, SpaceEvidence(stacks=[stack(-0.3, 10.0)], images=there))
     assert (space.distance("z"), space.z_direction) == ((0.3, "um"), -1)
-    assert space.places == {"a": (-10.0, 0.0, 0.0), "b": (-12.0, 0.0, 0.0)}
+    assert space.places == {("a",): (-10.0, 0.0, 0.0), ("b",): (-12.0, 0.0, 0.0)}
     assert frame_space([], {"z-step_um": -2}).z_direction == -1
 
 
 def test_uneven_stacks_have_no_distance_and_no_place() -> None:
     uneven = [(index, StageReading(z_um=float(place))) for index, place in enumerate((0, 1, 3, 7))]
-    space = frame_space([], {}, SpaceEvidence(stacks=[uneven], positions={None: uneven[1]}))
+    space = frame_space([], {}, SpaceEvidence(stacks=[uneven], images={(None,): uneven[1]}))
     assert (space.distances, space.places) == ({}, {})
 
 
@@ -84,11 +83,11 @@ def test_times_of_capture() -> None:
     assert frame_space([], {}, SpaceEvidence(times=even[:2])).distance("time") == (1.0, "")
 
 
-SEEN: dict[AxisValue | None, tuple[int, StageReading]] = {
-    0: (0, StageReading(100.0, 20.0)),
-    1: (0, StageReading(130.0, 20.0)),
-    2: (0, StageReading(130.0, 60.0)),
-    3: (0, StageReading(None, 60.0)),
+SEEN: dict[ImageKey, tuple[int, StageReading]] = {
+    (0,): (0, StageReading(100.0, 20.0)),
+    (1,): (0, StageReading(130.0, 20.0)),
+    (2,): (0, StageReading(130.0, 60.0)),
+    (3,): (0, StageReading(None, 60.0)),
 }
 
 
@@ -105,15 +104,15 @@ SEEN: dict[AxisValue | None, tuple[int, StageReading]] = {
 )
 def test_from_the_stage_to_the_image(affine: str | None, axes: str, expected: list[tuple[float, float]]) -> None:
     summary = {"PixelSizeUm": 0.5, **({"PixelSizeAffine": affine} if affine else {})}
-    space = frame_space([], summary, SpaceEvidence(positions=SEEN))
+    space = frame_space([], summary, SpaceEvidence(images=SEEN))
     assert space.stage_axes == axes
-    assert space.places == {number: (0.0, *map(float, place)) for number, place in enumerate(expected)}
-    of_frames = SpaceEvidence({"PixelSizeAffine": affine}, positions=SEEN)
+    assert space.places == {(number,): (0.0, *map(float, place)) for number, place in enumerate(expected)}
+    of_frames = SpaceEvidence({"PixelSizeAffine": affine}, images=SEEN)
     assert frame_space([], {"PixelSizeUm": 0.5}, of_frames).places == space.places
 
 
 def test_without_a_pixel_size_no_image_has_a_place() -> None:
-    space = frame_space([], {}, SpaceEvidence(positions=SEEN))
+    space = frame_space([], {}, SpaceEvidence(images=SEEN))
     assert (space.places, space.stage_axes) == ({}, "")
 
 

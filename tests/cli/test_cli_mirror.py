@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import acqstream
 from acqstream.cli.main import main
 from acqstream.formats.ndtiff.reader import open_readers
+from acqstream.model.acquisition_spec import TileSpec
 from acqstream.storage.lock import DirectoryLock
+from tests.log.make_frames import frame_of, write_log
 from tests.views.view_sums import sums_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ndtiff"
@@ -224,3 +227,16 @@ def test_a_mirror_inside_its_dataset_is_refused(data: Path, capsys: pytest.Captu
     assert "is inside the dataset" in capsys.readouterr().err
     assert not (data / "inside.n5").exists()
     assert set(before) <= {path.name for path in data.iterdir()}
+
+
+def test_tiles_become_images_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [frame_of(n, (20, 30), axes={"row": n // 2, "column": n % 2}) for n in range(4)]
+    write_log(tmp_path / "slide", frames, tiles=TileSpec((2, 4), 0, None))
+    assert run(str(tmp_path / "slide"), "--to", "n5", "--tiles", "separate") == 0
+    assert "all equal" in capsys.readouterr().out
+    with acqstream.open(tmp_path / "slide.n5") as found:
+        assert found.levels[0].shape == (2, 2, 20, 30)
+    assert run(str(tmp_path / "slide"), "--to", "n5", "--tiles", "joined") == 2
+    assert "stitched" in capsys.readouterr().err
+    assert run(str(tmp_path / "slide.n5"), "--to", "wkw", "--tiles", "separate") == 2
+    assert "as it is stored" in capsys.readouterr().err

@@ -19,8 +19,13 @@ from acqstream.formats.ome_zarr import FORMAT
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.views.view_progress import ViewState
 from tests.formats.blocks import in_blocks
-from tests.log.make_frames import Frame, start_log
+from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, halved, places_of, run_of
+from tests.mirrors.test_separate_tiles import AXES as TILE_AXES
+from tests.mirrors.test_separate_tiles import COLUMNS, PIXEL_UM, ROWS, TILES, stage_place
+from tests.mirrors.test_separate_tiles import SUMMARY as TILE_SUMMARY
+from tests.mirrors.test_separate_tiles import mirror as mirror_tiles
+from tests.mirrors.test_separate_tiles import tiles as separate_tiles
 from tests.oracles.webknossos_package import PYTHON, needs_environment
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -139,6 +144,25 @@ def test_positions_are_images_of_a_collection(tmp_path: Path) -> None:
     listed = json.loads((container / "OME" / "zarr.json").read_text())["attributes"]["ome"]["series"]
     assert listed == ["0", "1", "2"]
     assert (container / "OME" / "METADATA.ome.xml").is_file()
+
+
+@needs_zarr
+def test_separate_tiles_are_images_with_translations(tmp_path: Path) -> None:
+    """Each image of the collection is one tile, and lies where the stage was."""
+    frames = separate_tiles()
+    write_log(tmp_path / "cells", frames, tiles=TILES, axes=TILE_AXES, summary=TILE_SUMMARY)
+    container = mirror_tiles(tmp_path / "cells", "ome-zarr")
+    arrays, told = read_zarr(container, tmp_path / "out")
+    for row, column in np.ndindex(ROWS, COLUMNS):
+        number = row * COLUMNS + column
+        own = [frame for frame in frames if (frame.axes["row"], frame.axes["column"]) == (row, column)]
+        for frame in own:
+            assert np.array_equal(arrays[f"{number}/0"][int(frame.axes["time"]), int(frame.axes["z"])], frame.image)
+        assert told["groups"][str(number)] == "Image"
+        ome = json.loads((container / str(number) / "zarr.json").read_text())["attributes"]["ome"]
+        steps = ome["multiscales"][0]["datasets"][0]["coordinateTransformations"]
+        assert steps[1]["translation"] == [0.0, 7.0, *stage_place(row, column)]
+        assert steps[0]["scale"][-2:] == [PIXEL_UM, PIXEL_UM]
 
 
 @needs_zarr

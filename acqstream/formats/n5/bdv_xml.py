@@ -6,18 +6,22 @@ Source: the file that BigDataViewer itself writes for `bdv.n5`, version 1.0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import TILE_AXES
+from acqstream.arrays.frame_space import Place
 from acqstream.errors import CorruptDataset
 from acqstream.formats.n5.axes import COMPONENT
 from acqstream.formats.n5.members import TIME, Numbering, setup_number
 
 SUFFIX = ".xml"
 _FORMAT = "bdv.n5"
-POSITION = "position"
+Transform = tuple[str, list[list[float]]]
+"""Name, "" for none, and the three rows of an affine map."""
+
 _CHANNEL_AXES = ("channel", COMPONENT)  # the other axes of setups make up the tile
 
 
@@ -39,9 +43,14 @@ def make_xml(full: ArraySpec, container_name: str, numbering: Numbering = "rows"
     _add(points, "first", "0")
     _add(points, "last", str(max(0, times - 1)))
     registrations = ElementTree.SubElement(root, "ViewRegistrations")
+    transforms = _stitching_transforms if _has_tiles(full) else _transforms
     for time, (setup, at) in itertools.product(range(max(1, times)), _setups(full, numbering)):
         view = ElementTree.SubElement(registrations, "ViewRegistration", timepoint=str(time), setup=str(setup))
-        _add(ElementTree.SubElement(view, "ViewTransform", type="affine"), "affine", _affine_text(full, at))
+        for name, rows in transforms(full, at):
+            transform = ElementTree.SubElement(view, "ViewTransform", type="affine")
+            if name:
+                _add(transform, "Name", name)
+            _add(transform, "affine", " ".join(repr(float(number)) for row in rows for number in row))
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True)
     return text
@@ -84,6 +93,7 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
     parent = ElementTree.SubElement(sequence, "ViewSetups")
     channels: dict[int, str] = {}
     tiles: dict[int, str] = {}
+    locations: dict[int, Place] = {}
     for number, at in _setups(full, numbering):
         setup = ElementTree.SubElement(parent, "ViewSetup")
         _add(setup, "id", str(number))
@@ -93,17 +103,25 @@ def _add_setups(sequence: ElementTree.Element, full: ArraySpec, numbering: Numbe
         _add(voxel, "unit", _unit(full))
         _add(voxel, "size", _numbers_text(reversed(full.scale[-3:])))
         attributes = ElementTree.SubElement(setup, "attributes")
+        _add(attributes, "illumination", "0")
         for kind, named, is_channel in (("channel", channels, True), ("tile", tiles, False)):
             part = {axis: value for axis, value in at.items() if (axis in _CHANNEL_AXES) == is_channel}
             key = setup_number([*part], [full.shape[full.axes.index(axis)] for axis in part], [*part.values()])
             named[key] = _name(full, part) or str(key)
             _add(attributes, kind, str(key))
-    for tag, kind, named in (("Channel", "channel", channels), ("Tile", "tile", tiles)):
-        entries = ElementTree.SubElement(parent, "Attributes", name=kind)
+            place = None if is_channel else full.places.find(at)
+            if place is not None:
+                locations[key] = place
+        _add(attributes, "angle", "0")
+    # BigStitcher asks every setup for all four
+    for tag, named in (("Illumination", {0: "0"}), ("Channel", channels), ("Tile", tiles), ("Angle", {0: "0"})):
+        entries = ElementTree.SubElement(parent, "Attributes", name=tag.lower())
         for key, name in sorted(named.items()):
             entry = ElementTree.SubElement(entries, tag)
             _add(entry, "id", str(key))
             _add(entry, "name", name)
+            if tag == "Tile" and key in locations:
+                _add(entry, "location", _numbers_text(reversed(locations[key])))
 
 
 def _setups(full: ArraySpec, numbering: Numbering) -> Iterator[tuple[int, Mapping[str, int]]]:
@@ -130,19 +148,38 @@ def _unit(full: ArraySpec) -> str:
     return next((unit for unit in reversed(full.units[-3:]) if unit), "pixel")
 
 
-def _affine_text(full: ArraySpec, at: Mapping[str, int]) -> str:
-    """From voxels of a setup to physical units: the three rows of four numbers, x first."""
-    position = at.get(POSITION, 0)
-    own = full.places[position] if position < len(full.places) else None
-    rows = []
-    for row in range(3):
-        scale = full.scale[-1 - row]
-        place = full.translation[-1 - row] if own is None else own[-1 - row]
-        rows += [*(scale if column == row else 0.0 for column in range(3)), place]
-    return _numbers_text(rows)
+def _transforms(full: ArraySpec, at: Mapping[str, int]) -> list[Transform]:
+    """From voxels of a setup to physical units."""
+    return [("", _rows(full.scale[-3:], _origin(full, at)))]
 
 
-def _numbers_text(numbers: Iterator[float] | list[float]) -> str:
+def _stitching_transforms(full: ArraySpec, at: Mapping[str, int]) -> list[Transform]:
+    """From voxels of a tile to voxels of its finest side; the last one is applied first.
+
+    BigStitcher fuses into voxels of size 1, and knows the two steps by these names.
+    """
+    finest = min(full.scale[-3:])
+    shift = [place / finest for place in _origin(full, at)]
+    calibration = [size / finest for size in full.scale[-3:]]
+    return [("Translation to Regular Grid", _rows((1.0,) * 3, shift)), ("calibration", _rows(calibration, (0.0,) * 3))]
+
+
+def _origin(full: ArraySpec, at: Mapping[str, int]) -> Sequence[float]:
+    """The place (z, y, x) of the first voxel of a setup."""
+    own = full.places.find(at)
+    return full.translation[-3:] if own is None else own
+
+
+def _rows(scale: Sequence[float], shift: Sequence[float]) -> list[list[float]]:
+    """The three rows of an affine map of four numbers, x first. scale and shift are (z, y, x)."""
+    return [[*(scale[-1 - row] if column == row else 0.0 for column in range(3)), shift[-1 - row]] for row in range(3)]
+
+
+def _has_tiles(full: ArraySpec) -> bool:
+    return not TILE_AXES.isdisjoint(full.axes)
+
+
+def _numbers_text(numbers: Iterable[float]) -> str:
     return " ".join(map(repr, map(float, numbers)))
 
 

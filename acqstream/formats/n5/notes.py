@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.frame_space import Place, StageAxes
+from acqstream.arrays.frame_space import StageAxes
+from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.formats.n5.members import Numbering, has_too_many
 from acqstream.formats.n5.options import Layout
-from acqstream.formats.place_note import read_places
+from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
 
@@ -40,7 +41,7 @@ class Notes:
     scale: tuple[float, ...]
     units: tuple[str, ...]
     translation: tuple[float, ...]
-    places: tuple[Place | None, ...] = ()
+    places: ImagePlaces = NO_PLACES
     stage_axes: StageAxes = ""
     calibrated: bool = True
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -82,7 +83,7 @@ def to_json(notes: Notes) -> dict[str, Any]:
         "units": [*notes.units],
         "translation": [*notes.translation],
         "calibrated": notes.calibrated,
-        **({"places_um": [*notes.places], "stage_axes": notes.stage_axes} if notes.stage_axes or notes.places else {}),
+        **note_of_places(notes.places, notes.stage_axes),
         **note_of_values(notes.shown_axes, notes.axis_values),
         "labels": {name: [*values] for name, values in notes.labels.items()},
         "attributes": dict(notes.attributes),

@@ -44,7 +44,7 @@ def group(ome: Mapping[str, Any] | None, **others: Any) -> dict[str, Any]:
 
 
 def image_metadata(levels: Sequence[ArraySpec], name: str, place: Place | None) -> dict[str, Any]:
-    """`multiscales` and `omero` of an image. levels have its axes only; place: of its first item on the stage, in um.
+    """`multiscales` and `omero` of an image. levels have its axes only; place: of its first item on the stage.
 
     Levels are means, so item 0 of a lower level lies further: every level states its translation.
     """
@@ -102,8 +102,9 @@ def _transformations(level: ArraySpec, full: ArraySpec, place: Place | None) -> 
     translation = list(level.translation)
     if place is not None:
         for axis, own in zip(("z", "y", "x"), place, strict=True):
-            if axis in level.axes and level.units[level.axes.index(axis)] == _LENGTH:
-                at = level.axes.index(axis)
+            at = level.axes.index(axis) if axis in level.axes else -1
+            # places of tiles are in items where the size of a pixel is unknown; z is known from the stage alone
+            if at >= 0 and (axis != "z" or level.units[at] == _LENGTH):
                 translation[at] += own - full.translation[at]
     return [
         {"type": "scale", "scale": [_positive(size) for size in level.scale]},

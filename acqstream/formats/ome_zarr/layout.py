@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.frame_space import Place
 from acqstream.arrays.position_names import position_names
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
@@ -256,10 +257,8 @@ class OmeZarrLayout(ChunkLayout):
             parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
         return ", ".join(parts)
 
-    def _place(self, member: Position) -> tuple[float, float, float] | None:
-        places = self.plan.full.places
-        at = member[self.plan.member_axes.index("position")] if "position" in self.plan.member_axes else -1
-        return places[at] if 0 <= at < len(places) else None
+    def _place(self, member: Position) -> Place | None:
+        return self.plan.full.places.find(dict(zip(self.plan.member_axes, member, strict=True)))
 
 
 def create_layout(plan: Plan, options: OmeZarrOptions) -> OmeZarrLayout:

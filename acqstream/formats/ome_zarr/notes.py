@@ -20,7 +20,7 @@ from acqstream.formats.ome_zarr.options import OmeZarrOptions, parse_options
 from acqstream.formats.ome_zarr.plan import MAX_IMAGES, has_too_many
 from acqstream.formats.ome_zarr.wells import is_well
 from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_NDIM
-from acqstream.formats.place_note import read_places
+from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.model.fields import Fields
 
 KEY = "acqstream"
@@ -50,7 +50,7 @@ def note_to_json(note: Note) -> dict[str, Any]:
         "dtype": full.dtype.name,
         "units": [*full.units],
         "calibrated": not full.unknown_distances,
-        **({"places_um": [*full.places], "stage_axes": full.stage_axes} if full.stage_axes or full.places else {}),
+        **note_of_places(full.places, full.stage_axes),
         **note_of_values(full.shown_axes, full.axis_values),
         "labels": {axis: [*names] for axis, names in full.labels.items()},
         "attributes": dict(full.attributes),

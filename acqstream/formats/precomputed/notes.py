@@ -16,7 +16,7 @@ import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
-from acqstream.formats.place_note import read_places
+from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.formats.precomputed.info import DTYPES, MAX_CHUNK_BYTES, WRITTEN_DTYPES
 from acqstream.formats.precomputed.members import COMPONENT, MAX_MEMBERS, member_count, member_total, stored_axes
 from acqstream.formats.precomputed.options import ENCODINGS, MAX_LEVELS, Encoding
@@ -50,7 +50,6 @@ class ContainerNote:
 def encode_note(note: ContainerNote) -> bytes:
     """The content of the file."""
     first = note.levels[0]
-    has_places = bool(first.stage_axes or first.places)
     value = {
         "format": NOTE_FORMAT,
         "version": _SHARDED_VERSION if note.shards else _VERSION,
@@ -59,7 +58,7 @@ def encode_note(note: ContainerNote) -> bytes:
         "dtype": first.dtype.name,
         "units": [*first.units],
         "calibrated": not first.unknown_distances,
-        **({"places_um": [*first.places], "stage_axes": first.stage_axes} if has_places else {}),
+        **note_of_places(first.places, first.stage_axes),
         **note_of_values(first.shown_axes, first.axis_values),
         "labels": {name: [*values] for name, values in first.labels.items()},
         "attributes": dict(first.attributes),

@@ -17,7 +17,7 @@ import numpy as np
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.shown_array import note_of_values, read_note_of_values
 from acqstream.errors import ConfigError
-from acqstream.formats.place_note import read_places
+from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.formats.wkw.axes import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
 from acqstream.grid.block_mean import reduced_size
@@ -80,11 +80,7 @@ def encode_array(array: StoredArray) -> bytes:
         "dtype": first.dtype.name,
         "units": list(first.units),
         "calibrated": not first.unknown_distances,
-        **(
-            {"places_um": list(first.places), "stage_axes": first.stage_axes}
-            if first.stage_axes or first.places
-            else {}
-        ),
+        **note_of_places(first.places, first.stage_axes),
         **note_of_values(first.shown_axes, first.axis_values),
         "layers": list(array.layers),
         "labels": {axis: list(names) for axis, names in first.labels.items()},

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.image_places import ImagePlaces
 from acqstream.errors import ConfigError
 from acqstream.formats.ome_zarr.axes import image_number, member_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
@@ -66,7 +67,7 @@ def test_places_on_the_stage_are_translations_of_images() -> None:
         scale=(1.0, 0.5, 0.5),
         units=("", "um", "um"),
         translation=(0.0, 7.0, 0.0),  # of an image without a place
-        places=((0.0, 10.0, 20.0), None),
+        places=ImagePlaces.of_positions([(0.0, 10.0, 20.0), None]),
         stage_axes="parallel",
     )
     options = parse_options({"levels": 2})
