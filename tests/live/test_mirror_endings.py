@@ -300,6 +300,31 @@ def test_mirrors_of_the_configuration_are_made_of_a_tiled_run(tmp_path: Path, le
                 assert np.array_equal(mirror.levels[0].read().reshape(right.shape), right)
 
 
+@pytest.mark.parametrize("name", ["n5", "ome-zarr"])
+def test_tiles_are_mirrored_as_images_on_request(tmp_path: Path, name: str) -> None:
+    """Without a plan, in a spiral: rows and columns below those of the first tile are images like others."""
+    mirrors = [{"format": name, "tiles": "separate", "levels": 2}]
+    spiral = [(0, 0), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1)]
+    with DaemonProcess(tmp_path / "data") as daemon:
+        with acqstream.create(
+            "scan", endpoint=daemon.endpoint, tiles={"overlap": (4, 4)}, levels=0, mirrors=mirrors
+        ) as run:
+            for number, (row, column) in enumerate(spiral):
+                place = {"XPositionUm": 10.0 * column, "YPositionUm": 10.0 * row, "PixelSizeUm": 0.5}
+                run.put(image_of(number, SHAPE), row=row, column=column, meta=place)
+        assert [(one.name, one.state) for one in run.wait_for_mirrors(WAIT_S)] == [(name, "complete")]
+        assert unstalled(run.warnings) == []
+    assert verb("wait", str(daemon.data / "scan")) == ExitCode.OK
+    suffix = {"n5": "n5", "ome-zarr": "ome.zarr"}[name]
+    assert verb("verify", str(daemon.data / f"scan.{suffix}")) == ExitCode.OK
+    with acqstream.open(daemon.data / f"scan.{suffix}") as mirror:
+        level = mirror.levels[0]
+        assert (level.axes, level.shape) == (("row", "column", "y", "x"), (2, 3, *SHAPE))
+        for number, (row, column) in enumerate(spiral):
+            assert np.array_equal(level.read((row + 1, column + 1)), image_of(number, SHAPE))
+            assert level.place_of(row=row, column=column) == (0.0, 10.0 * row, 10.0 * column)
+
+
 def test_a_tiled_run_with_a_mirror_goes_on(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path / "data", mirrors=["n5"], grace_s=0.0) as daemon:
         planned = [{"name": "row", "size": 1}, {"name": "column", "size": 2}]
