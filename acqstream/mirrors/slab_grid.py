@@ -239,7 +239,9 @@ def _cuts(level: ArraySpec, ratios: Sequence[int], tile: Sequence[int], above: S
             found.append(Cut(size, least * (1 << max(0, (tile[number] // least).bit_length() - 1)), tile[number]))
         else:
             piece = above.cuts[number].side // above.ratios[axis]
-            found.append(Cut(size, math.lcm(least, piece), piece))
+            # one slab for all of a short level: a common multiple may be far beyond its end
+            side = min(math.lcm(least, piece), -(-size // level.chunk_shape[axis]) * level.chunk_shape[axis])
+            found.append(Cut(size, side, piece))
     return tuple(found)
 
 

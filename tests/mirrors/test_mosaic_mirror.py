@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -113,6 +114,48 @@ def test_a_mosaic_is_one_picture_in_every_format(
     assert (run.reason, run.progress().state) == ("", ViewState.COMPLETE)
     compared = compare(tmp_path / "cells", run.folder, len(frames))
     assert (compared.frames, compared.text) == (len(OUTER) * ROWS * COLUMNS, "all equal")
+    check(tmp_path / "cells", settings, frames)
+
+
+def take_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of 32 x 32 pixels: a tile meets four of them, and each has parts of nine tiles."""
+    monkeypatch.setattr(importlib.import_module("acqstream.formats.ome_zarr.plan"), "MAX_SHARD_PLANE_BYTES", 3000)
+
+
+@pytest.mark.parametrize("memory", ["much", "little"])
+@pytest.mark.parametrize("order", ["in order", "shuffled"])
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw"])
+def test_tiles_lie_across_borders_of_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, order: str, memory: str
+) -> None:
+    take_small_shards(monkeypatch)
+    test_a_mosaic_is_one_picture_in_every_format(tmp_path, monkeypatch, name, order, memory)
+    shards = [path for path in (tmp_path / "cells.ome.zarr" / "0" / "c").rglob("*") if path.is_file()]
+    assert len(shards) == 2 * 2 * 3, "for each time, along y and along x"
+
+
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw"])
+def test_a_mirror_with_shards_of_complete_planes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One that an earlier version began: shards of two kinds in one array would be lost pixels."""
+    frames, settings = tiles(OUTER), FORMATS[name]
+    with start_log(tmp_path / "cells", tiles=TILES, axes=(*OUTER_AXES, *AXES)) as log:
+        for frame in frames[:40]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(40)
+        run = run_of(tmp_path / "cells", settings, settings["format"])
+        while run.progress().state is not ViewState.WAITING:
+            run.step()
+        run.save()
+        run.close()
+        for frame in frames[40:]:
+            log.append(frame.header, frame.image)
+    take_small_shards(monkeypatch)
+    run = finish(run_of(tmp_path / "cells", settings, settings["format"]))
+    assert "restarted: its files were changed" in run.reason
+    assert "in shards of" in run.reason
+    assert run.progress().from_stack == len(frames)
     check(tmp_path / "cells", settings, frames)
 
 
