@@ -1,0 +1,1 @@
+"""HSDS: the object storage schema for HDF5 of the HDF Group.."""
