@@ -31,7 +31,7 @@ from acqstream.log.followers import Followers
 from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget
-from acqstream.mirrors.view_kinds import check_request, check_view
+from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
@@ -180,7 +180,8 @@ class OpenRequests:
                     raise AcquisitionRefused(f"mirror {view.name!r}: {error}", code=code) from error
                 warnings.append(("no_mirror", f"mirror {view.name!r} will not be made: {error}"))
                 continue
-            if view.is_mirror and spec.tiles is not None and not planned >= TILE_AXES:
+            is_unknown = spec.tiles is not None and not planned >= TILE_AXES
+            if view.is_mirror and is_unknown and not mirror_format(view).grows_picture:
                 text = f"mirror {view.name!r} is made when the run has ended: sizes of row and column are not declared"
                 warnings.append(("mirror_waits", text))
         return warnings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from acqstream.errors import DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
@@ -86,7 +87,7 @@ def plan_spec_chunks(
 
     Raises ConfigError with the numbers if the memory does not suffice.
     """
-    chunked = found.plan(spec, options)
+    chunked = plan_picture(found, options, spec, tile)
     grids = slab_grids(chunked.levels, tile)
     fills_shards = found.layout(chunked, options).needs == "append"
     need = memory_need(
@@ -99,17 +100,19 @@ def plan_spec_chunks(
     return ChunkPlan(chunked, grids, need, fills_shards)
 
 
-def plan_request(request: Mapping[str, Any]) -> ArrayPlan | None:
+def plan_request(request: Mapping[str, Any], *, grows_picture: bool = False) -> ArrayPlan | None:
     """Plan the array of an acquisition without frames from its request; None if their kind or picture is unknown.
 
-    request is as in acqstream.json. Undeclared axes have no size here, so memory computed from it is a minimum. Raises
-    DatasetError for frames that make up no array.
+    grows_picture: the size of the picture need not be known. request is as in acqstream.json. Undeclared axes have no
+    size here, so memory computed from it is a minimum. Raises DatasetError for frames that make up no array.
     """
     frame, declared, expect = request.get("frame"), request.get("axes"), request.get("expect")
     if not isinstance(frame, Mapping):
         return None
     tiles, summary = request.get("tiles"), request.get("summary")
-    make = partial(plan_mosaic, tiles["overlap"]) if isinstance(tiles, Mapping) else plan_array
+    make: Callable[..., ArrayPlan | None] = plan_array
+    if isinstance(tiles, Mapping):
+        make = partial(plan_mosaic, tiles["overlap"], may_grow=grows_picture)
     return make(
         {},
         frame["shape"],

@@ -8,15 +8,16 @@ from acqstream.arrays.array_plan import ArrayPlan, plan_array, plan_mosaic
 from acqstream.views.base import ViewSource
 
 
-def plan_run(source: ViewSource, row: int) -> ArrayPlan | None:
+def plan_run(source: ViewSource, row: int, *, grows_picture: bool) -> ArrayPlan | None:
     """Plan the array from the request, frame `row` and everything published; None while the size of its picture is not
-    known: tiles of a mosaic that was not planned. Raises DatasetError for frames that make up no array."""
+    known: tiles of a mosaic that was not planned. grows_picture: it need not be known. Raises DatasetError for frames
+    that make up no array."""
     request, reader = source.request, source.reader
     declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
     # An interrupted run may continue with other values: only a complete one has its final sizes. A mosaic without
-    # planned sizes has no picture before that, so an interrupted one gets the picture of the tiles that it has.
-    is_final = reader.complete if overlap is None else not reader.writing
-    return (plan_array if overlap is None else partial(plan_mosaic, overlap))(
+    # planned sizes may have no picture before that, so an interrupted one gets the picture of the tiles that it has.
+    is_final = reader.complete if overlap is None or grows_picture else not reader.writing
+    return (plan_array if overlap is None else partial(plan_mosaic, overlap, may_grow=grows_picture))(
         reader.key(row),
         reader.frame_shape(row),
         reader.frame_dtype(row).str,
