@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.arrays.array_plan import ArrayPlan
-from acqstream.errors import CannotResume, CorruptDataset, DatasetError
+from acqstream.errors import CannotResume, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, has_separate_tiles, options_of, plan_chunks
 from acqstream.mirrors.memory_need import MemoryNeed
@@ -127,22 +127,11 @@ class MirrorView(RangeView):
         return self._tasks.frames_done if self._tasks is not None else 0
 
     def is_ready(self, row: int) -> bool:
-        mirror = self._mirror
-        if mirror is None:
-            return False
-        try:
-            mirror.frames.check(row)
-            return mirror.assembly.find(mirror.frames.place(row)) is not None
-        except DatasetError:
-            return False  # `make_ready` raises it
+        return self._mirror is not None and self._mirror.is_ready(row)
 
     def make_ready(self, row: int) -> bool:
         mirror = self._mirror or self._create(row)
-        if mirror is None:
-            return False
-        mirror.workers.check()
-        mirror.frames.check(row)
-        return mirror.assembly.prepare(mirror.frames.place(row))
+        return mirror is not None and mirror.make_ready(row)
 
     def take(self, lease: Lease) -> _PlacedFrame:
         """Copy a frame straight into its slab: a frame that proves overwritten is taken again before anything else."""
@@ -170,8 +159,7 @@ class MirrorView(RangeView):
         mirror = self._mirror
         if mirror is None or self._tasks is not None:
             return
-        mirror.workers.check()
-        mirror.assembly.advance()
+        mirror.advance()
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
         if is_idle and now_s - self._idle_since_s >= IDLE_S:
             mirror.assembly.settle()  # readers that follow see every frame
@@ -220,6 +208,10 @@ class MirrorView(RangeView):
         return self._warners[1].warning if self._warners is not None else ""
 
     @property
+    def restart_reason(self) -> str:
+        return self._mirror.restart_reason if self._mirror is not None else ""
+
+    @property
     def bytes_per_frame(self) -> float:
         return self._mirror.assembly.bytes_per_frame if self._mirror is not None else 0.0
 
@@ -234,7 +226,8 @@ class MirrorView(RangeView):
         Raises ConfigError, DatasetError, StorageError.
         """
         source = self._source
-        plan = plan_run(source, row, is_separate=has_separate_tiles(self._own.settings))
+        is_separate = has_separate_tiles(self._own.settings)
+        plan = plan_run(source, row, is_separate=is_separate, grows_picture=self._format.grows_picture)
         if plan is None:
             source.reader.refresh()  # nobody else does while no frame is taken
             return None

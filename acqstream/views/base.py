@@ -98,6 +98,14 @@ class View(ABC):
         return ""
 
     @property
+    def restart_reason(self) -> str:
+        """Why it takes no more frames, and is rebuilt when the log is no longer written; else empty.
+
+        Then `make_ready` returns False, and raises CannotResume once the log is no longer written.
+        """
+        return ""
+
+    @property
     def bytes_per_frame(self) -> float:
         """Bytes of disk that it needs for each further frame, by what is known so far; 0 while nothing is."""
         return 0.0

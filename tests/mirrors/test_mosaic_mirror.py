@@ -160,7 +160,7 @@ def test_a_mirror_with_shards_of_complete_planes_is_made_again(
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["n5", "ome-zarr", "precomputed", "hsds"])
+@pytest.mark.parametrize("name", ["wkw", "precomputed", "hsds"])
 def test_without_planned_rows_the_picture_is_made_when_the_run_ends(tmp_path: Path, name: str) -> None:
     """Rows and columns may be negative: the first ones are at the origin of the canvas."""
     frames, settings = tiles(), FORMATS[name]
