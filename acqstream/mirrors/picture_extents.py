@@ -64,10 +64,10 @@ class PictureExtents:
         }
 
     def ends(self, level: int) -> tuple[int, ...]:
-        """Return the ends of the picture in a level; a block at the edge counts, even if a part of it is missing."""
+        """Return the sizes of a level along y and x; () without a mosaic."""
         grid = self._grids[level]
         return tuple(
-            cut.size or -(-size // grid.spec.factors[axis])
+            cut.size or reduced_size(size, grid.spec.factors[axis])
             for axis, cut, size in zip(grid.cut_axes, grid.cuts, self.sizes(), strict=True)
         )
 
@@ -79,7 +79,12 @@ class PictureExtents:
         """
         if not self._is_open:
             return ()
-        grid, ends = self._grids[level], self.ends(level)
+        grid = self._grids[level]
+        factors = [grid.spec.factors[axis] for axis in grid.cut_axes]
+        # slabs of the level above come here with their last incomplete block, too
+        ends = tuple(
+            cut.size or -(-size // factor) for cut, size, factor in zip(grid.cuts, self.sizes(), factors, strict=True)
+        )
         if self._outer is not None:
             at, axis = key[self._outer], grid.outer[self._outer]
             if (at + 1) * grid.step[self._outer] * grid.spec.factors[axis] <= self._last:
@@ -87,8 +92,7 @@ class PictureExtents:
             return (0, 0)
         found = [0, 0]
         side, other = 1 - self._grown, self._grown
-        factor = grid.spec.factors[grid.cut_axes[other]]
         last_tile = (self._tiles[other] - 1) * self._cuts[other].tile
-        if self._tiles[side] > 1 and (key[other - 2] + 1) * grid.cuts[other].side * factor <= last_tile:
+        if self._tiles[side] > 1 and (key[other - 2] + 1) * grid.cuts[other].side * factors[other] <= last_tile:
             found[side] = ends[side]
         return tuple(found)

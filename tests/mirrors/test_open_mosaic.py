@@ -224,6 +224,32 @@ def test_it_grows_while_tiles_keep_coming(tmp_path: Path, monkeypatch: pytest.Mo
     finish(run)
 
 
+@pytest.mark.parametrize("memory", ["much", "little"])
+@pytest.mark.parametrize("scan", ["serpentine", "ragged", "far"])
+def test_no_chunk_lies_beyond_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scan: str, memory: str
+) -> None:
+    """Names of files end with the position of the block along x, y and z."""
+    if memory == "little":
+        take_little_memory(monkeypatch)
+    settings, frames = FORMATS["n5 in odd blocks"], frames_of(SCANS[scan])
+    with start_log(tmp_path / "cells", tiles=TILES) as log:
+        run = run_of(tmp_path / "cells", settings)
+        for _ in follow(run, log, frames):
+            pass
+    finish(run)
+    sizes = stitched(frames).shape[1:]
+    for level in range(settings["levels"]):
+        folder = tmp_path / "cells.n5" / f"s{level}"
+        stored = {path.relative_to(folder).parts for path in folder.rglob("*") if path.name.isdecimal()}
+        at = {(int(y), int(x)) for x, y, *_ in (parts for parts in stored if len(parts) > 2)}
+        grid = [-(-(size >> level) // block) for size, block in zip(sizes, (5, 7), strict=True)]
+        assert at
+        assert all(y < grid[0] and x < grid[1] for y, x in at), level
+        if scan == "far":
+            assert len(at) < grid[0] * grid[1] // 2, "places without tiles have no chunks"
+
+
 @pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw"])
 @pytest.mark.parametrize("side", ["row", "column"])
 def test_a_declared_side_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, side: str) -> None:
