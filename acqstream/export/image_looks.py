@@ -1,0 +1,98 @@
+"""Names, colours, sizes and places of the images of an export, from a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.frame_space import Place
+from acqstream.arrays.position_names import position_names
+from acqstream.dataset.channel_looks import channel_looks
+from acqstream.dataset.dataset import Dataset
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.source import LevelAxis, Spacing, X, Y
+from acqstream.export.image_grid import ImageGrid, even_step
+from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels
+from acqstream.formats.ome_zarr.wells import find_wells
+from acqstream.model.axes import AxisValue
+
+
+def physical_steps(dataset: Dataset, grid: ImageGrid) -> dict[str, tuple[float, str]]:
+    """(distance, unit) along "X", "Y", "Z" and "T", of what is known and the same for all neighbours."""
+    source = dataset.levels[0].source
+    steps: dict[str, tuple[float, str]] = {}
+    for role, name in (("X", X), ("Y", Y)):
+        spacing = source.spacing(name)
+        if spacing.unit:
+            steps[role] = (spacing.step, spacing.unit)
+    for role in "ZT":
+        axis = grid.axis(role)
+        spacing = Spacing() if axis is None else source.spacing(axis.name)
+        step = even_step(axis, spacing)
+        if step is not None and step > 0:
+            steps[role] = (step, spacing.unit)
+    return steps
+
+
+def ome_pixels(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> OmePixels:
+    """What all images share."""
+    axis = grid.axis("C")
+    channels = [] if axis is None else _labelled(dataset, axis)
+    looks = channel_looks(channels, dataset.summary_metadata, dataset.display_settings)
+    return OmePixels(
+        shape=array.shape[len(array.outer) :],
+        dtype=array.dtype,
+        size_t=grid.size("T"),
+        size_z=grid.size("Z"),
+        channels=[OmeChannel(look.name, look.color) for look in looks],
+        steps=physical_steps(dataset, grid),
+    )
+
+
+def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[OmeImage]:
+    """An image for each place on the axes that count images, named after it. Names of wells make a plate."""
+    axis = next((axis for axis in grid.image_axes if axis.name == POSITION), None)
+    names = {} if axis is None else _position_names(dataset, axis)
+    places = _places(dataset)
+    wells = dict(zip(names, find_wells(list(names.values()), dataset.summary_metadata), strict=False))
+    images = []
+    for at in grid.images():
+        values = grid.values(at)
+        position = values.get(POSITION)
+        others = [f"{name} {value}" for name, value in values.items() if name != POSITION]
+        own = [] if position is None else [names[position]]
+        name = ", ".join([*own, *others]) or dataset.levels[0].source.title
+        place = places.get(position)
+        images.append(OmeImage(name, place, "" if position is None else wells.get(position, "")))
+    return images
+
+
+def _places(dataset: Dataset) -> dict[AxisValue | None, Place]:
+    """Places by value of `position`; of None for a dataset without positions whose place is known."""
+    level = dataset.levels[0]
+    values = level.axis_values().get(POSITION, ())
+    return {value: place for value, place in zip(values, level.places, strict=False) if place is not None}
+
+
+def _position_names(dataset: Dataset, axis: LevelAxis) -> dict[AxisValue, str]:
+    """Names of positions by value: texts themselves, labels, names in the summary, or "position 3"."""
+    listed = position_names(dataset.summary_metadata)
+    labels = dict(zip(axis.values, _labelled(dataset, axis), strict=True))
+    found: dict[AxisValue, str] = {}
+    for value in axis.values:
+        label = labels[value]
+        if isinstance(label, int):
+            label = listed[label] if 0 <= label < len(listed) else f"{POSITION} {label}"
+        found[value] = str(label)
+    return found
+
+
+def _labelled(dataset: Dataset, axis: LevelAxis) -> Sequence[AxisValue]:
+    """The values of a part of an axis, or their labels where the format has them."""
+    level = dataset.levels[0]
+    labels = level.labels.get(axis.name, ())
+    values = level.axis_values().get(axis.name, ())
+    if len(labels) != len(values):
+        return list(axis.values)
+    by_value = dict(zip(values, labels, strict=True))
+    return [by_value.get(value, value) for value in axis.values]
