@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from acqstream.export.ome_tiff import TileEncoder, write_ome_tiff
 from acqstream.export.plain_tiff import is_hyperstack, write_plain_tiff
 from acqstream.export.plane_levels import PlaneLevels, level_count
 from acqstream.export.request import SUFFIXES, ExportReport, ExportRequest, Kind
-from acqstream.formats.registry import chunk_format, chunk_format_names
+from acqstream.formats.chunk_format import ChunkFormat
+from acqstream.formats.ndtiff.folders import container_of
+from acqstream.formats.registry import chunk_format, chunk_format_names, find_format
 from acqstream.storage.disk import Disk, LocalDisk
-from acqstream.storage.new_file import new_file
+from acqstream.storage.new_file import NewFile, new_file
+from acqstream.storage.read_place import place_of
 from acqstream.storage.remote_path import is_remote
 
 ABSOLUTE_TEXT = "references are absolute paths of the stacks: if they move, export again (or use --copy)"
@@ -52,8 +56,9 @@ class Exporter:
         its name only when it is complete.
         """
         with open_dataset(self.path) as dataset:
-            out = default_out(dataset, self.request.kind) if self.out is None else self.out
-            _check_out(dataset.path, out, is_replaced=self.request.is_replaced)
+            folder = dataset_folder(self.path)
+            out = default_out(folder, self.request.kind) if self.out is None else self.out
+            _check_out(folder, out, is_replaced=self.request.is_replaced)
             level = dataset.levels[0]
             array = LevelArray(level.source, chosen(level.source.layout(), self.request.choices))
             missing = level.missing_count if not self.request.choices else len(_missing(dataset, array))
@@ -80,9 +85,11 @@ class Exporter:
 
     def _write_hdf5(self, dataset: Dataset, array: LevelArray, out: Path) -> None:
         h5py = import_optional("h5py", "hdf5")
-        source = dataset.levels[0].source
+        level = dataset.levels[0]
+        source = level.source
         references = None if self.request.is_copy else frame_references(source, array.layout)
-        with new_file(self.disk, out, is_replaced=self.request.is_replaced) as target, open_hdf5(h5py, target) as file:
+        has_all_pixels = self.request.is_copy and self.request.compression == "none" and not level.missing_count
+        with self._new_file(out, array, 1 if has_all_pixels else 0) as target, open_hdf5(h5py, target) as file:
             write_scales(h5py, file, source, array)
             writer = Hdf5Writer(h5py, file, source, array)
             if references is None:
@@ -103,24 +110,37 @@ class Exporter:
         levels = PlaneLevels(array, level_count(plane))
         levels.stored.update(_stored_levels(dataset, array, levels))
         tiles = TileEncoder(self.request.compression, self.request.tile)  # type: ignore[arg-type] # checked by the request
-        with new_file(self.disk, out, is_replaced=self.request.is_replaced) as target:
+        with self._new_file(out, array, 1 if self.request.compression == "none" else 0) as target:
             write_ome_tiff(target, grid, levels, images, pixels, tiles=tiles, on_progress=self.on_progress)
         self._extra |= {"images": len(images), "levels": tuple(levels.shapes)}
 
     def _write_tiff(self, dataset: Dataset, array: LevelArray, out: Path) -> None:
         _check_pictures(dataset, array)
         grid = ImageGrid(array.layout.outer)
-        with new_file(self.disk, out, is_replaced=self.request.is_replaced) as target:
+        with self._new_file(out, array, 1) as target:
             write_plain_tiff(target, array, grid, physical_steps(dataset, grid), self.on_progress)
         if not is_hyperstack(array, grid):
             self._notes.append("not an ImageJ hyperstack: the pages name their frames in their descriptions")
 
+    def _new_file(self, out: Path, array: LevelArray, copies: int) -> AbstractContextManager[NewFile]:
+        """The file to write, which will have the pixels of `array` at least `copies` times."""
+        min_bytes = copies * array.size * array.dtype.itemsize
+        return new_file(self.disk, out, min_bytes=min_bytes, is_replaced=self.request.is_replaced)
 
-def default_out(dataset: Dataset, kind: Kind) -> Path:
+
+def dataset_folder(path: Path) -> Path:
+    """The outermost folder of the dataset at `path`, which may be that of a level or an array in it."""
+    if is_remote(path):
+        return path
+    found = find_format(path)
+    folder = found.folder(place_of(path)).path if isinstance(found, ChunkFormat) else container_of(path)
+    return Path(os.path.abspath(folder))
+
+
+def default_out(folder: Path, kind: Kind) -> Path:
     """The file beside the dataset: cells or cells.n5 becomes cells.h5. Raises ConfigError for a dataset on the web."""
-    if is_remote(dataset.path):
-        raise ConfigError(f"{dataset.path} lies on a web server: name a file to write")
-    folder = Path(os.path.abspath(dataset.path))
+    if is_remote(folder):
+        raise ConfigError(f"{folder} lies on a web server: name a file to write")
     suffixes = [chunk_format(name).suffix for name in chunk_format_names()]
     stem = next((folder.name.removesuffix(end) for end in suffixes if folder.name.endswith(end)), folder.name)
     return folder.with_name(f"{stem}{SUFFIXES[kind]}")

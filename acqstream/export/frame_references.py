@@ -13,7 +13,7 @@ import numpy as np
 from acqstream.arrays.frame_array import FrameArray
 from acqstream.dataset.frame_level import FrameLevel
 from acqstream.dataset.source import LevelLayout, LevelSource
-from acqstream.errors import UnsupportedFeature
+from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.export.blocks import Box
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.remote_path import is_remote
@@ -50,9 +50,9 @@ class FrameReferences:
         return [position for position in steps if position in self._rows]
 
     def segment(self, position: tuple[int, ...]) -> Segment:
-        """The bytes of a frame in its stack. Raises UnsupportedFeature where they are not plain pixels.
+        """The bytes of a frame in its stack.
 
-        CorruptDataset if the stack is missing; UnsupportedFeature too for a frame that ends beyond the stack's end.
+        Raises UnsupportedFeature where they are not plain pixels, CorruptDataset if bytes or the stack are missing.
         """
         reader, row = self._reader, self._rows[position]
         name, frame = reader.stored_frame(row)
@@ -66,7 +66,8 @@ class FrameReferences:
             text = f"{frame.shape} {frame.pixel_type.numpy_dtype}, the array frames of {self._shape} {self.dtype}"
             raise UnsupportedFeature(f"{where} has {text}: it cannot be referenced")
         if not file.reaches(frame.pixels + frame.payload_bytes):
-            raise UnsupportedFeature(f"{where} ends beyond the end of its file: repair the dataset first")
+            text = f"pixels of frame {reader.key(row)} end beyond the end of the file: repair the dataset first"
+            raise CorruptDataset(text, path=str(file.path), offset=frame.pixels)
         return Segment(Path(os.path.abspath(file.path)), frame.pixels, frame.payload_bytes)
 
 

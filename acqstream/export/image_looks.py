@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.frame_space import Place
+from acqstream.arrays.frame_space import UM, Place
 from acqstream.arrays.position_names import position_names
 from acqstream.dataset.channel_looks import channel_looks
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level_array import LevelArray
-from acqstream.dataset.source import LevelAxis, Spacing, X, Y
+from acqstream.dataset.source import LevelAxis, Spacing, X, Y, Z
 from acqstream.export.image_grid import ImageGrid, even_step
 from acqstream.export.ome_document import OmeChannel, OmeImage, OmePixels
 from acqstream.formats.ome_zarr.wells import find_wells
@@ -53,7 +53,7 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
     """An image for each place on the axes that count images, named after it. Names of wells make a plate."""
     axis = next((axis for axis in grid.image_axes if axis.name == POSITION), None)
     names = {} if axis is None else _position_names(dataset, axis)
-    places = _places(dataset)
+    places = _places(dataset, array)
     wells = dict(zip(names, find_wells(list(names.values()), dataset.summary_metadata), strict=False))
     images = []
     for at in grid.images():
@@ -67,11 +67,24 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
     return images
 
 
-def _places(dataset: Dataset) -> dict[AxisValue | None, Place]:
-    """Places by value of `position`; of None for a dataset without positions whose place is known."""
+def _places(dataset: Dataset, array: LevelArray) -> dict[AxisValue | None, Place]:
+    """Places of the first pixels of `array` by value of `position`; of None for a dataset without positions."""
     level = dataset.levels[0]
-    values = level.axis_values().get(POSITION, ())
-    return {value: place for value, place in zip(values, level.places, strict=False) if place is not None}
+    z, y, x = (level.source.spacing(name) for name in (Z, Y, X))
+    if x.unit != UM or y.unit != UM:
+        return {}
+    planes = next((axis.numbers for axis in array.outer if axis.name == Z), None)
+    first_z = planes[0] * z.step if planes and z.unit == UM else 0.0
+    first_y, first_x = (first * step for first, step in zip(array.layout.origin, (y.step, x.step), strict=True))
+    values = level.axis_values().get(POSITION)
+    found: dict[AxisValue | None, Place | None] = dict(zip(values or (), level.places, strict=False))
+    if values is None and any(spacing.start for spacing in (z, y, x)):  # 0 where the place on the stage is unknown
+        found[None] = (z.start if z.unit == UM else 0.0, y.start, x.start)
+    return {
+        value: (place[0] + first_z, place[1] + first_y, place[2] + first_x)
+        for value, place in found.items()
+        if place is not None
+    }
 
 
 def _position_names(dataset: Dataset, axis: LevelAxis) -> dict[AxisValue, str]:

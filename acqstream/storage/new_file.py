@@ -7,8 +7,10 @@ It also remembers the first failed call, since HDF5 reports a full disk in words
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,16 +88,18 @@ class NewFile(io.RawIOBase):
 
 
 @contextmanager
-def new_file(disk: Disk, path: Path, *, is_replaced: bool = False) -> Iterator[NewFile]:
+def new_file(disk: Disk, path: Path, *, min_bytes: int = 0, is_replaced: bool = False) -> Iterator[NewFile]:
     """A file for a library to write, which gets its name, forced to disk, when the block ends without an error.
 
-    Until then it is called `.NAME.PID.part`; after an error it is removed. is_replaced: an existing file stays until
-    the new one is complete. Raises DatasetExists if the name is taken, DatasetError if it is that of a folder,
-    StorageError for each failed disk call, also for one that the library kept to itself.
+    Until then it is called `.NAME.XXXXXXXX.part`; after an error it is removed. min_bytes: length that the file will
+    have at least; a disk with less free space is not filled, since others write to it. is_replaced: an existing file
+    stays until the new one is complete. Raises DatasetExists if the name is taken, DatasetError if it is that of a
+    folder, StorageError for each failed disk call, also for one that the library kept to itself.
     """
     _check_name(path, is_replaced=is_replaced)
-    temporary = str(path.with_name(f".{path.name}.{os.getpid()}{PART_SUFFIX}"))
+    temporary = str(path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART_SUFFIX}"))
     try:
+        _check_space(disk, path, min_bytes)
         descriptor = disk.open(temporary, create=True)
     except OSError as error:
         raise StorageError.wrap(error, str(path), "cannot create") from error
@@ -119,6 +123,12 @@ def new_file(disk: Disk, path: Path, *, is_replaced: bool = False) -> Iterator[N
         if failure is None or isinstance(error, KeyboardInterrupt):
             raise
         raise StorageError.wrap(failure, str(path), "cannot write") from error
+
+
+def _check_space(disk: Disk, path: Path, min_bytes: int) -> None:
+    free_bytes = disk.free_bytes(str(path.parent)) if min_bytes else 0
+    if free_bytes < min_bytes:
+        raise OSError(errno.ENOSPC, f"it needs {min_bytes:,} bytes, and {free_bytes:,} are free")
 
 
 def _check_name(path: Path, *, is_replaced: bool) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import acqstream
 from acqstream.dataset.level_array import LevelArray
 from acqstream.dataset.xarray_arrays import coordinates
-from acqstream.errors import ConfigError, DatasetError, DatasetExists, DiskFull, UnsupportedFeature
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError, DatasetExists, DiskFull, UnsupportedFeature
 from acqstream.export.exporter import ABSOLUTE_TEXT, GROWING_TEXT
 from acqstream.export.frame_references import runs
 from acqstream.export.hdf5_axes import dimension_of
@@ -240,7 +240,7 @@ def test_what_cannot_be_referenced_says_why(cells: tuple[Path, np.ndarray], tmp_
     cut_off.add({"time": 0}, image(0, (50, 50)))
     stack = cut_off.path / cut_off.stack
     stack.write_bytes(stack.read_bytes()[:-3000])
-    with pytest.raises(DatasetError, match="repair the dataset first"):
+    with pytest.raises(CorruptDataset, match="repair the dataset first"):
         export(cut_off.path, "hdf5")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["big", "big.h5", "cut", "uneven"]
 

@@ -101,6 +101,17 @@ def test_the_document_of_a_run(cells: tuple[Path, np.ndarray], tmp_path: Path) -
         assert file.pages.first.tags["ResolutionUnit"].value == 3
 
 
+def test_places_are_those_of_the_first_pixel(cells: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    def place(*select: str) -> list[str | None]:
+        report = export(cells[0], "ome-tiff", tmp_path / "a.ome.tif", *select, is_replaced=True)
+        label = document(report.path).find("ome:Image/ome:StageLabel", OME)
+        assert label is not None
+        return [label.get(name) for name in ("Z", "Y", "X", "XUnit")]
+
+    assert place() == ["7.0", "50.0", "100.0", "µm"]
+    assert place("z=2:", "y=4:", "x=10:20") == ["11.0", "52.0", "105.0", "µm"]
+
+
 def test_lower_levels_are_rounded_means(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cells")
     frames = [image(number, (1100, 1301), "u1") for number in range(2)]

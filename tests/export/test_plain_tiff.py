@@ -14,7 +14,7 @@ from PIL import Image
 import acqstream
 from acqstream.dataset.level_array import LevelArray
 from acqstream.export import plain_tiff
-from acqstream.export.exporter import default_out
+from acqstream.export.exporter import dataset_folder, default_out
 from tests.export.sample_exports import export, write_cells
 from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 
@@ -96,7 +96,9 @@ def test_colours_are_a_hyperstack_too(tmp_path: Path) -> None:
 
 def test_the_file_lies_beside_the_dataset(cells: tuple[Path, np.ndarray]) -> None:
     path, _ = cells
-    with acqstream.open(path) as ds:
-        assert default_out(ds, "tiff") == path.with_name("cells.tif")
-        assert default_out(ds, "ome-tiff") == path.with_name("cells.ome.tif")
-        assert default_out(ds, "hdf5") == path.with_name("cells.h5")
+    for opened in (path, path / "NDTiff.index"):
+        folder = dataset_folder(opened)
+        assert default_out(folder, "tiff") == path.with_name("cells.tif")
+        assert default_out(folder, "ome-tiff") == path.with_name("cells.ome.tif")
+        assert default_out(folder, "hdf5") == path.with_name("cells.h5")
+    assert default_out(Path("/data/cells.ome.zarr"), "tiff") == Path("/data/cells.tif")

@@ -97,3 +97,11 @@ def test_an_error_of_another_kind_is_raised_as_it_is(tmp_path: Path) -> None:
         file.write(b"content")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_the_space_is_not_filled(tmp_path: Path) -> None:
+    free_bytes = UnforcedDisk().free_bytes(str(tmp_path))
+    with pytest.raises(DiskFull, match=r"it needs [0-9,]+ bytes, and [0-9,]+ are free"):
+        with new_file(UnforcedDisk(), tmp_path / "cells.h5", min_bytes=2 * free_bytes):
+            pytest.fail("the file was opened")
+    assert list(tmp_path.iterdir()) == []
