@@ -33,6 +33,9 @@ def export(
     ] = None,
     compression: Annotated[str, typer.Option(help="none, zlib, or for ome-tiff zstd.")] = "none",
     tile: Annotated[int, typer.Option(help="ome-tiff: side of tiles in pixels, a multiple of 16.")] = 512,
+    tiles: Annotated[
+        str, typer.Option(help="Tiles as one picture (stitched) or an image each (separate).")
+    ] = "stitched",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -55,6 +58,7 @@ def export(
             choices=parse_choices(select or []),
             compression=compression,
             tile=tile,
+            is_separate=_is_separate(tiles),
             is_replaced=overwrite,
         )
     except ConfigError as error:
@@ -77,6 +81,12 @@ def _kind(text: str) -> Kind:
         if kind == text:
             return kind
     raise typer.BadParameter(f"{text!r} is not a format of exports; expected {', '.join(KINDS)}", param_hint="--to")
+
+
+def _is_separate(tiles: str) -> bool:
+    if tiles not in ("stitched", "separate"):
+        raise typer.BadParameter(f"{tiles!r} must be stitched or separate", param_hint="--tiles")
+    return tiles == "separate"
 
 
 def _print_report(report: ExportReport) -> None:

@@ -55,7 +55,7 @@ class Exporter:
         exists, UnsupportedFeature for what the format cannot have, DatasetError, StorageError. The file exists under
         its name only when it is complete.
         """
-        with open_dataset(self.path) as dataset:
+        with open_dataset(self.path, stitched=not self.request.is_separate) as dataset:
             folder = dataset_folder(self.path)
             out = default_out(folder, self.request.kind) if self.out is None else self.out
             _check_out(folder, out, is_replaced=self.request.is_replaced)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.axis_order import POSITION, TILE_AXES
 from acqstream.arrays.frame_space import UM, Place
+from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.arrays.position_names import position_names
 from acqstream.dataset.channel_looks import channel_looks
 from acqstream.dataset.dataset import Dataset
@@ -59,10 +60,11 @@ def ome_images(dataset: Dataset, array: LevelArray, grid: ImageGrid) -> list[Ome
     for at in grid.images():
         values = grid.values(at)
         position = values.get(POSITION)
+        tile = {name: value for name, value in values.items() if name in IMAGE_AXES}
         others = [f"{name} {value}" for name, value in values.items() if name != POSITION]
         own = [] if position is None else [names[position]]
         name = ", ".join([*own, *others]) or dataset.levels[0].source.title
-        place = places.get(position)
+        place = places.get(position) if TILE_AXES.isdisjoint(tile) else dataset.levels[0].place_of(**tile)
         images.append(OmeImage(name, place, "" if position is None else wells.get(position, "")))
     return images
 

@@ -26,7 +26,8 @@ class ExportRequest:
     """One export. choices are values of axes to take, by axis. Raises ConfigError for options that do not fit.
 
     is_copy: copy the pixels into an HDF5 file instead of referring to them. tile: longest side of tiles in pixels, of
-    OME-TIFF. is_replaced: replace an existing file.
+    OME-TIFF. is_separate: each tile of a tiled dataset is an image; else they make up one picture. is_replaced: replace
+    an existing file.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class ExportRequest:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     compression: str = "none"
     tile: int = _DEFAULT_TILE
+    is_separate: bool = False
     is_replaced: bool = False
 
     def __post_init__(self) -> None:

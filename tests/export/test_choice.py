@@ -24,6 +24,7 @@ def test_values_and_ranges_of_values() -> None:
     assert found["time"] == [2, 4]
     assert found["channel"] == ["GFP"]
     assert values("time=:3")["time"] == [0, 2]
+    assert values("time=0:4")["time"] == [0, 2]
     assert values("time=4:")["time"] == [4, 6]
     assert values("time=6")["time"] == [6]
     assert values("channel=a:b")["channel"] == ["a:b"]

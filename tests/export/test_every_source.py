@@ -14,7 +14,7 @@ from acqstream.errors import DatasetError, UnsupportedFeature
 from acqstream.formats.registry import chunk_format
 from acqstream.model.acquisition_spec import TileSpec
 from tests.export.sample_exports import export, write_cells
-from tests.formats.ndtiff.ndtiff_bytes import Folder
+from tests.formats.ndtiff.ndtiff_bytes import Folder, image
 from tests.log.make_frames import frame_of, write_log
 
 FORMATS = {"n5": [], "wkw": ["--option", "cube=64"], "ome-zarr": [], "precomputed": []}
@@ -85,6 +85,33 @@ def test_the_picture_of_tiles(tmp_path: Path) -> None:
     export(path, "hdf5", tmp_path / "a.h5", is_copy=True)
     with h5py.File(tmp_path / "a.h5") as file:
         np.testing.assert_array_equal(file["image"][:], picture)
+
+
+def test_tiles_as_images(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cells", {"GridPixelOverlapX": 2, "GridPixelOverlapY": 2, "PixelSizeUm": 0.5})
+    level = Folder(folder.path / "Full resolution", folder.summary)
+    for entry in (folder.path / "NDTiff.index", folder.path / folder.stack):
+        entry.unlink()
+    for number, (row, column) in enumerate([(0, 0), (0, 1), (1, 1)]):
+        stage = {"XPositionUm": 9.0 * column, "YPositionUm": 4.0 * row}
+        level.add({"row": row, "column": column}, image(number, (10, 20)), metadata=stage)
+    report = export(folder.path, "ome-tiff", is_separate=True)
+    assert (report.images, report.missing) == (4, 1)
+    with acqstream.open(folder.path, stitched=False) as ds, tifffile.TiffFile(report.path) as file:
+        pixels = ds.levels[0].read()
+        assert pixels.shape == (2, 2, 10, 20)
+        for number, series in enumerate(file.series):
+            np.testing.assert_array_equal(series.asarray(), pixels[divmod(number, 2)])
+        place = ds.levels[0].place_of(row=1, column=1)
+        assert place is not None
+        assert file.ome_metadata is not None
+        assert f'Name="row 1, column 1" Z="{place[0]}" ZUnit="µm" Y="{place[1]}" YUnit="µm" X="{place[2]}"' in (
+            file.ome_metadata
+        )
+    h5py = pytest.importorskip("h5py")
+    by_reference = export(folder.path, "hdf5", is_separate=True)
+    with h5py.File(by_reference.path) as opened:
+        np.testing.assert_array_equal(opened["image"][:], pixels)
 
 
 def test_a_dataset_without_frames(tmp_path: Path) -> None:
