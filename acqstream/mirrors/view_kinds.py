@@ -57,8 +57,10 @@ def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) ->
     """
     if not spec.is_mirror:
         return
-    plan = plan_request(request, is_separate=has_separate_tiles(spec.mirror_settings))
+    target, settings = mirror_format(spec), spec.mirror_settings
+    is_separate = has_separate_tiles(settings)
+    plan = plan_request(request, is_separate=is_separate, grows_picture=target.grows_picture)
     if plan is not None:
-        target, summary = mirror_format(spec), request.get("summary")
+        summary = request.get("summary")
         options = options_of(target, spec.mirror_settings)
         plan_chunks(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)

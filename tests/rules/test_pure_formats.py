@@ -45,6 +45,7 @@ EDGES = {  # modules of mirrors that may name a path, and why
     "mirror_task": "opens the dataset in another process",
     "open_mirror": "makes the container in the folder that the view names",
     "mirror_view": "gets the folders of a view from its source",
+    "own_container": "gets the folder of a container from a user or a source, and removes it if it is ours",
     "process_pool": "ends a process",
     "slab_comparison": "counts processors",
     "view_kinds": "names the folder of a mirror",
