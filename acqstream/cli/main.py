@@ -10,6 +10,7 @@ import typer
 
 from acqstream.cli.bench import bench
 from acqstream.cli.exit_code import error_line, exit_code_of
+from acqstream.cli.export import export
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
 from acqstream.cli.mirror import mirror
@@ -54,6 +55,7 @@ for verb in (
     verify,
     repair,
     mirror,
+    export,
     bench,
     keys,
     service,
