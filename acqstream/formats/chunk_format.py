@@ -83,7 +83,8 @@ class ChunkFormat(Generic[OptionsT]):
     distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
     names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
     names_picture: names of objects contain the size of y and x, so a picture is announced as a whole. is_lossy: chunks
-    give back other pixels than they got.
+    give back other pixels than they got. names_inside: paths inside a container need not exist as files or folders;
+    `detect` gets them, too.
     """
 
     name: str
@@ -103,6 +104,7 @@ class ChunkFormat(Generic[OptionsT]):
     announces_indices: bool = False
     names_picture: bool = False
     is_lossy: Callable[[OptionsT], bool] = lambda _options: False
+    names_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ MIRRORS: Mapping[str, Mapping[str, Any]] = {  # by the end of the folder's name
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
     "ome.zarr": {"format": "ome-zarr", "chunks": [1, 64, 40], "levels": 2},
     "raw.ome.zarr": {"format": "ome-zarr", "name": "raw", "chunks": [2, 64, 40], "levels": 2, "compression": "none"},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [1, 64, 40], "levels": 2},
     "precomputed": {"format": "precomputed", "levels": 2},
     "shards.precomputed": {
         "format": "precomputed",

@@ -35,10 +35,11 @@ FORMATS: dict[str, dict[str, Any]] = {
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
     "ome-zarr": {"format": "ome-zarr", "chunks": [1, 16, 16], "levels": 3},
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2, "compression": "none"},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [1, 16, 16], "levels": 2},
     "precomputed": {"format": "precomputed", "chunks": [1, 16, 16], "levels": 2},
     "precomputed shards": {"format": "precomputed", "chunks": [2, 16, 16], "levels": 2, "shards": {}},
 }
-SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed"}
+SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed", "hsds": ".hsds"}
 OUTER = places_of(("time", "z"), {"time": 2, "z": 3})
 OUTER_AXES = (AxisSpec("time", 2), AxisSpec("z", 3))
 
@@ -116,7 +117,7 @@ def test_a_mosaic_is_one_picture_in_every_format(
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["n5", "ome-zarr", "precomputed"])
+@pytest.mark.parametrize("name", ["n5", "ome-zarr", "precomputed", "hsds"])
 def test_without_planned_rows_the_picture_is_made_when_the_run_ends(tmp_path: Path, name: str) -> None:
     """Rows and columns may be negative: the first ones are at the origin of the canvas."""
     frames, settings = tiles(), FORMATS[name]
@@ -195,7 +196,7 @@ def _some_chunk(folder: Path) -> Path:
     return min(path for path in folder.rglob("*") if path.is_file() and path.name.isdecimal())
 
 
-@pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw", "precomputed"])
+@pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("taken", [1, 14, 30, 71])
 def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) -> None:
     frames, settings = tiles(OUTER), FORMATS[name]
@@ -216,7 +217,7 @@ def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) ->
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "precomputed"])
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("outer", [OUTER, [{}]], ids=["time and z", "one picture"])
 def test_what_is_announced_has_all_its_tiles(tmp_path: Path, name: str, outer: list[Any]) -> None:
     """A reader beside the growing mirror sees complete pictures, or complete rows of tiles of a single one."""
