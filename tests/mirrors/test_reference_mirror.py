@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.bench.reading import write_large_index
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors import open_references, place_table, table_grid
@@ -452,3 +453,18 @@ def test_damaged_documents_restart_it(tmp_path: Path) -> None:
     shutil.rmtree(container_of(tmp_path / "cells"))
     assert finish(mirror(tmp_path / "cells")).reason == "restarted: its files are missing"
     check(tmp_path / "cells")
+
+
+def test_table_and_scales_take_few_bytes_per_frame(tmp_path: Path) -> None:
+    """As a million frames do: with fewer ones the documents weigh more."""
+    path = write_large_index(tmp_path, 20_000)
+    run = mirror(path)
+    until(lambda: run.step() is not None and run.progress().cursor == 20_000, "taken", every_s=0.0)
+    until(lambda: run.step() is not None and run.progress().state is ViewState.WAITING, "waiting", every_s=0.0)
+    run.settle()
+    run.close()
+    files = [file for file in container_of(path).rglob("*") if file.is_file() and not file.is_symlink()]
+    taken = sum(-(-file.stat().st_size // 4096) * 4096 for file in files)
+    assert taken / 20_000 < 20
+    with acqstream.open(container_of(path)) as found:
+        assert found.levels[0].shape == (199, 4, 25, 32, 32)  # the last time may get more frames
