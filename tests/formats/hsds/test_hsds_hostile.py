@@ -25,6 +25,7 @@ from acqstream.formats.hsds.opening import open_dataset
 from acqstream.storage.memory_store import MemoryStore
 from acqstream.storage.read_place import place_of
 from tests.formats.hsds.hsds_data import BUCKET, GOLDEN
+from tests.host_system import make_link
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _content: b"",
@@ -319,3 +320,20 @@ def test_a_dataset_that_is_gone_is_told_by_refresh(tmp_path):
     (tmp_path / "bucket" / FRAMES.key).unlink()
     with pytest.raises(DatasetError, match="no such file"):
         reader.refresh()
+
+
+@pytest.mark.parametrize("name", ["chunk", "dataset", "group", "domain"])
+def test_a_link_out_of_the_bucket_is_refused_by_name_and_followed_on_request(tmp_path, name):
+    path = tree_of(tmp_path, ITEMS)
+    bucket = tmp_path / "bucket"
+    files = {"chunk": FRAMES.chunk_key((0, 0)), "dataset": FRAMES.key, "group": SEED.key}
+    link = bucket / files[name] if name in files else path / ".domain.json"
+    away = tmp_path / "elsewhere" / link.name
+    away.parent.mkdir()
+    link.rename(away)
+    make_link(link, away)
+    with pytest.raises(UnsupportedFeature, match="pass follow_links=True") as caught:
+        read(path)
+    assert f"{link} is a link to {str(away)!r}" in str(caught.value)
+    with acqstream.open(path, follow_links=True) as ds:
+        assert ds.levels[0].read().ravel().tolist() == [*range(6)]
