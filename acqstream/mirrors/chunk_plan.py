@@ -80,6 +80,12 @@ def plan_chunks(
             f"{found.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their sizes, or "
             "make the mirror afterwards"
         )
+    tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
+    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile)
+
+
+def planned_spec(plan: ArrayPlan, summary: Mapping[str, Any]) -> ArraySpec:
+    """The array of a plan, not cut yet, with the names that the dataset's summary gives to channels and positions."""
     labels = plan.labels()
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
@@ -87,8 +93,7 @@ def plan_chunks(
     positions = position_names(summary)
     if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
         labels[POSITION] = positions
-    tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
-    return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget, tile)
+    return plan.spec(dict(summary), labels)
 
 
 def plan_spec_chunks(

@@ -16,8 +16,8 @@ from acqstream.arrays.array_spec import Position
 from acqstream.mirrors.table_grid import TableGrid
 
 NO_ROW = -1
-MAX_CHUNKS = 16_384  # in memory: 16 MiB of rows
-MAX_CHANGED = 12_288  # chunks that are not stored; after these no frame is taken until some are
+MAX_CHUNKS = 4096  # in memory: 16 MiB of rows
+MAX_CHANGED = 3072  # chunks that are not stored; after these no frame is taken until some are
 
 Rows = NDArray[np.int32]
 

@@ -7,13 +7,14 @@ when it is complete, so a large one is late, and many small ones take a block of
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.mirrors.growth import growing_axis
 from acqstream.mirrors.slab_grid import PICTURE, slab_grids
 
-MAX_ENTRIES = 256  # of a table chunk: 16 KiB, of which compression leaves less than a block of the disk
+MAX_ENTRIES = 1024  # of a table chunk: 10 s of a camera at 100 frames per second
 _UNKNOWN_STEP = 16  # entries along an axis whose size was not declared
 
 
@@ -49,19 +50,37 @@ class TableGrid:
         return size - size % self.steps[self.growing]
 
 
-def table_grid(spec: ArraySpec) -> TableGrid:
-    """The grid for the frames of an array, whose y and x (and c) belong to each frame. spec has chunk_shape."""
+def table_grid(
+    spec: ArraySpec, seen: Mapping[str, int] | None = None, steps: tuple[int, ...] | None = None
+) -> TableGrid:
+    """The grid for the frames of an array, whose y and x (and c) belong to each frame. spec has chunk_shape.
+
+    seen: numbers of values of the frames so far, which stand for unknown sizes. steps: those of an existing table.
+    """
     (slabs,) = slab_grids([spec])
     at = growing_axis(slabs)
     growing = None if at is None else slabs.outer.index(at)
     outer = [axis for axis, name in enumerate(spec.axes) if name not in PICTURE]
     sizes = [spec.shape[axis] for axis in outer]
+    axes = tuple(spec.axes[axis] for axis in outer)
+    expected = [size or _expected((seen or {}).get(name, 0)) for name, size in zip(axes, sizes, strict=True)]
+    if growing is not None and not sizes[growing]:
+        expected[growing] = MAX_ENTRIES
+    return TableGrid(axes, tuple(sizes), steps or _steps(expected, growing), growing)
+
+
+def _expected(seen: int) -> int:
+    """The likely size of an axis with an unknown one: a single value shows nothing yet."""
+    return seen if seen > 1 else _UNKNOWN_STEP
+
+
+def _steps(sizes: Sequence[int], growing: int | None) -> tuple[int, ...]:
     steps, left = [1] * len(sizes), MAX_ENTRIES
     # The growing axis last: a chunk has few indices of it, so it is complete early.
     for axis in sorted(range(len(sizes)), key=lambda axis: (axis == growing, -axis)):
-        steps[axis] = _step(sizes[axis] or (_UNKNOWN_STEP if axis != growing else left), left)
+        steps[axis] = _step(sizes[axis], left)
         left = max(1, left // steps[axis])
-    return TableGrid(tuple(spec.axes[axis] for axis in outer), tuple(sizes), tuple(steps), growing)
+    return tuple(steps)
 
 
 def _step(size: int, max_step: int) -> int:

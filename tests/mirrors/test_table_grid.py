@@ -23,12 +23,12 @@ def spec_of(**sizes: int) -> ArraySpec:
 @pytest.mark.parametrize(
     ("sizes", "steps", "growing"),
     [
-        ({"time": 0}, (256,), 0),
+        ({"time": 0}, (1024,), 0),
         ({"time": 10}, (10,), 0),
-        ({"time": 0, "channel": 4, "z": 25}, (2, 4, 25), 0),
-        ({"time": 0, "position": 300}, (1, 150), 0),  # two parts of the same length
-        ({"time": 0, "channel": 0}, (16, 16), 0),
-        ({"channel": 2, "z": 0}, (2, 128), 1),
+        ({"time": 0, "channel": 4, "z": 25}, (10, 4, 25), 0),
+        ({"time": 0, "position": 3000}, (1, 1000), 0),  # three parts of the same length
+        ({"time": 0, "channel": 0}, (64, 16), 0),
+        ({"channel": 2, "z": 0}, (2, 512), 1),
         ({"time": 1, "channel": 1}, (1, 1), None),
         ({}, (), None),
     ],

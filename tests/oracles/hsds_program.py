@@ -1,6 +1,6 @@
 """Runs in the environment of HSDS: h5pyd answers requests, a JSON list per line, from a server.
 
-Arguments: the endpoint and the bucket. Nothing of acqstream is imported here.
+Argument: the endpoint. Nothing of acqstream is imported here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import h5pyd
 import numpy as np
 
-ENDPOINT, BUCKET = sys.argv[1:]
+(ENDPOINT,) = sys.argv[1:]
 
 
-def open_domain(domain: str) -> Any:
+def open_domain(bucket: str, domain: str) -> Any:
     # A cache of the client would hide what the server has now.
     return h5pyd.File(
-        domain, "r", endpoint=ENDPOINT, username="admin", password="admin", bucket=BUCKET, use_cache=False
+        domain, "r", endpoint=ENDPOINT, username="admin", password="admin", bucket=bucket, use_cache=False
     )
 
 
@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def objects(domain: str) -> dict[str, Any]:
+def objects(bucket: str, domain: str) -> dict[str, Any]:
     """Attributes of all groups and datasets by path; shape, chunks and type of datasets."""
     found: dict[str, Any] = {}
 
@@ -42,22 +42,22 @@ def objects(domain: str) -> dict[str, Any]:
             entry["maxshape"] = None if item.maxshape is None else list(item.maxshape)
         found[f"/{name}"] = entry
 
-    with open_domain(domain) as file:
+    with open_domain(bucket, domain) as file:
         visit("", file["/"])
         file.visititems(visit)
     return found
 
 
-def read(domain: str, path: str, place: str) -> dict[str, Any]:
+def read(bucket: str, domain: str, path: str, place: str) -> dict[str, Any]:
     """Save all of a dataset as a file of numpy's."""
-    with open_domain(domain) as file:
+    with open_domain(bucket, domain) as file:
         np.save(place, file[path][...])
     return {}
 
 
-def shape(domain: str, path: str) -> dict[str, Any]:
+def shape(bucket: str, domain: str, path: str) -> dict[str, Any]:
     """The shape of a dataset."""
-    with open_domain(domain) as file:
+    with open_domain(bucket, domain) as file:
         return {"shape": list(file[path].shape)}
 
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,14 +17,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.waiting import until
+
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv-hsds"
 PYTHON = VENV / "bin" / "python"
-SERVER = VENV / "bin" / "hsds"
+SERVER = Path(__file__).with_name("hsds_start.py")
 PROGRAM = Path(__file__).with_name("hsds_program.py")
 CACHE_S = 1  # of metadata and chunks; 0 means forever
-_START_S = 60.0
-_STARTS = 8
+_START_S = 100.0
 _END_S = 20.0
 _POLL_S = 0.05
 
@@ -63,7 +63,7 @@ class HsdsServer:
         try:
             self._start_server()
             self._client = subprocess.Popen(
-                [str(PYTHON), "-W", "ignore", str(PROGRAM), self._endpoint(), self.bucket],
+                [str(PYTHON), "-W", "ignore", str(PROGRAM), self._endpoint()],
                 cwd=self._home,
                 env=self._environment,
                 stdin=subprocess.PIPE,
@@ -89,21 +89,21 @@ class HsdsServer:
             self._end_server()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def objects(self, domain: str) -> dict[str, Any]:
-        """As `hsds_program.objects`."""
-        return self._ask("objects", domain)
+    def objects(self, domain: str, bucket: str = "") -> dict[str, Any]:
+        """As `hsds_program.objects`. bucket: another one than that of the server."""
+        return self._ask("objects", bucket or self.bucket, domain)
 
-    def read(self, domain: str, path: str) -> NDArray[Any]:
-        """All of a dataset as the server has it, after its caches have expired."""
+    def read(self, domain: str, path: str, bucket: str = "") -> NDArray[Any]:
+        """All of a dataset as the server has it, maybe as it was CACHE_S seconds ago."""
         place = self._folder / "array.npy"
-        self._ask("read", domain, path, place)
+        self._ask("read", bucket or self.bucket, domain, path, place)
         array: NDArray[Any] = np.load(place)
         place.unlink()  # what is there next time was read then
         return array
 
-    def shape(self, domain: str, path: str) -> list[int]:
-        """The shape of a dataset as the server has it."""
-        found: list[int] = self._ask("shape", domain, path)["shape"]
+    def shape(self, domain: str, path: str, bucket: str = "") -> list[int]:
+        """The shape of a dataset as the server has it, maybe as it was CACHE_S seconds ago."""
+        found: list[int] = self._ask("shape", bucket or self.bucket, domain, path)["shape"]
         return found
 
     def _ask(self, *words: object) -> dict[str, Any]:
@@ -127,28 +127,19 @@ class HsdsServer:
         command += ["--bucket_name", self.bucket, "--socket_dir", str(self._sockets), "--count", "1"]
         command += ["--hs_username", "admin", "--hs_password", "admin"]
         command += ["--logfile", str(self._folder / "log"), "--loglevel", "WARNING"]
-        # The server gives its workers 10 s, which a busy machine does not keep while nothing is compiled yet.
-        for _ in range(_STARTS):
-            shutil.rmtree(self._sockets, ignore_errors=True)
-            self._sockets.mkdir()
-            output = self._folder / "out"
-            with output.open("wb") as log:
-                self._server = subprocess.Popen(
-                    command, cwd=self._home, env=self._environment, stdout=log, stderr=log, start_new_session=True
-                )
-            if self._is_ready(output):
-                return
-            self._end_server()
-        pytest.fail(f"the server did not start: {output.read_text('utf-8', 'replace')[-2000:]}")
+        self._sockets.mkdir()
+        output = self._folder / "out"
+        with output.open("wb") as log:
+            self._server = subprocess.Popen(
+                command, cwd=self._home, env=self._environment, stdout=log, stderr=log, start_new_session=True
+            )
 
-    def _is_ready(self, output: Path) -> bool:
-        """Wait until the server is ready, and return False if it ended instead."""
-        end = time.monotonic() + _START_S
-        while b"READY!" not in output.read_bytes():
-            if self._server.poll() is not None or time.monotonic() > end:
-                return False
-            time.sleep(_POLL_S)
-        return True
+        def is_ready_or_ended() -> bool:
+            return b"READY!" in output.read_bytes() or self._server.poll() is not None
+
+        until(is_ready_or_ended, "the server is ready", _START_S, every_s=_POLL_S)
+        text = output.read_text("utf-8", "replace")
+        assert "READY!" in text, f"the server ended with {self._server.returncode}: {text[-2000:]}"
 
     def _end_server(self) -> None:
         # SIGTERM would end the parent alone and leave its workers.

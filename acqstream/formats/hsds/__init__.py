@@ -30,4 +30,6 @@ FORMAT: ChunkFormat[HsdsOptions] = ChunkFormat(
     check=check,
     announces_indices=True,
     names_inside=True,
+    is_by_reference=lambda options: options.pixels == "reference",
+    options_of_copies={"pixels": "copy"},
 )

@@ -9,7 +9,8 @@ from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkCounts
 from acqstream.formats.hsds.dataset_reader import DatasetReader
 from acqstream.formats.hsds.notes import NOTE_NAME
-from acqstream.formats.hsds.opening import container_of, open_dataset, read_layout
+from acqstream.formats.hsds.opening import container_of, is_by_reference, open_dataset, read_layout
+from acqstream.formats.hsds.reference_check import check_references
 from acqstream.formats.layout_reader import check_container
 from acqstream.storage.read_place import ReadPlace
 
@@ -17,6 +18,8 @@ from acqstream.storage.read_place import ReadPlace
 def check(path: ReadPlace, report: CheckReport) -> ChunkCounts:
     """All levels of a container of ours with the documents for the server, or the one dataset that a path means."""
     container = container_of(path)
+    if container is not None and is_by_reference(container):
+        return check_references(container, report)
     if container is not None:
         counts = check_container(container, read_layout, report)
         if counts.arrays:

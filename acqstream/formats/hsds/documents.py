@@ -78,7 +78,7 @@ def server_documents(
             space=Dataspace(dims, tuple(map(_max_size, spec.axes, dims, expected))),
             layout=layout,
             filters=filters_of(compression, spec.dtype.itemsize),
-            attributes=_attributes(spec),
+            attributes=level_attributes(spec),
             created=created,
             modified=created,
         )
@@ -96,7 +96,8 @@ def _max_size(axis: str, size: int, expected: int) -> int | None:
     return size if axis in _FIXED_AXES and size == expected else None
 
 
-def _attributes(spec: ArraySpec) -> dict[str, Attribute]:
+def level_attributes(spec: ArraySpec) -> dict[str, Attribute]:
+    """Axes, distances and names of a level."""
     found: dict[str, Any] = {
         "DIMENSION_LABELS": [*spec.axes],
         "axes": [*spec.axes],

@@ -30,7 +30,7 @@ from acqstream.formats.hsds.notes import NOTE_NAME, HsdsNote, encode_note, is_no
 from acqstream.formats.hsds.object_id import ObjectId, parse_key
 from acqstream.formats.hsds.options import Compression, HsdsOptions
 
-_TEMPORARY = "acqstream-temporary"
+TEMPORARY_FOLDER = "acqstream-temporary"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class HsdsLayout(ChunkLayout):
     @property
     def temporary_folder(self) -> str:
         """See ChunkLayout: the server takes every file in a dataset's folder for a chunk."""
-        return _TEMPORARY
+        return TEMPORARY_FOLDER
 
     def key(self, level: int, position: Position) -> str:
         """See ChunkLayout."""

@@ -10,6 +10,8 @@ from acqstream.formats.hsds.dataset_reader import DatasetReader
 from acqstream.formats.hsds.domain_search import DATASET_NAME, find_dataset, is_tree
 from acqstream.formats.hsds.layout import HsdsLayout, noted_layout
 from acqstream.formats.hsds.notes import NOTE_NAME, is_note, parse_note
+from acqstream.formats.hsds.reference_note import is_reference_note
+from acqstream.formats.hsds.reference_reader import open_references
 from acqstream.formats.layout_reader import open_readers as open_by_layout
 from acqstream.storage.boundary import requested_links
 from acqstream.storage.json_file import MAX_FILE_BYTES
@@ -37,7 +39,7 @@ def open_readers(path: ReadPlace) -> Sequence[ChunkArrayReader]:
     """
     container = container_of(path)
     if container is not None:
-        return open_by_layout(container, read_layout)
+        return [open_references(container)] if is_by_reference(container) else open_by_layout(container, read_layout)
     return [open_dataset(path)]
 
 
@@ -62,11 +64,21 @@ def container_of(path: ReadPlace) -> ReadPlace | None:
 
 def is_container(folder: ReadPlace) -> bool:
     """Return True for the top folder of a container of ours."""
+    content = _mark(folder)
+    return is_note(content) or is_reference_note(content)
+
+
+def is_by_reference(container: ReadPlace) -> bool:
+    """Return True for a container of ours whose pixels stay in the stacks of a dataset."""
+    return is_reference_note(_mark(container))
+
+
+def _mark(folder: ReadPlace) -> bytes:
+    """The beginning of the note in a folder; empty without one."""
     try:
-        content = folder.store(follows_links=True).get(NOTE_NAME, 0, _MARK_BYTES)
+        return folder.store(follows_links=True).get(NOTE_NAME, 0, _MARK_BYTES) or b""
     except CorruptDataset:
-        return False  # a folder or a pipe of that name
-    return content is not None and is_note(content)
+        return b""  # a folder or a pipe of that name
 
 
 def read_layout(store: Store) -> tuple[HsdsLayout, bool]:

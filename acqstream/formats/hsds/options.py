@@ -27,7 +27,7 @@ class HsdsOptions:
     fits into 512 x 512.
     """
 
-    pixels: Pixels = "copy"
+    pixels: Pixels = "reference"
     compression: Compression = DEFAULT_COMPRESSION
     chunks: tuple[int, int, int] | None = None
     levels: int | None = None
@@ -36,17 +36,21 @@ class HsdsOptions:
 def parse_options(given: Mapping[str, object]) -> HsdsOptions:
     """From what a user wrote, e.g. {"pixels": "copy", "compression": "zlib", "chunks": [1, 512, 512], "levels": 3}.
 
+    The other options need pixels of their own: with one of them "copy" is the default.
+
     Raises ConfigError naming the option and what was expected.
     """
     known = ("pixels", "compression", "chunks", "levels")
     for name in given:
         if name not in known:
             raise ConfigError(f"HSDS has no option {name!r}, only {', '.join(known)}")
-    pixels, compression = given.get("pixels", "copy"), given.get("compression", DEFAULT_COMPRESSION)
+    others = [name for name in known[1:] if name in given]
+    pixels = given.get("pixels", "copy" if others else "reference")
+    compression = given.get("compression", DEFAULT_COMPRESSION)
     if pixels not in PIXELS:
         raise ConfigError(f"HSDS pixels are {pixels!r:.80}, expected one of {', '.join(PIXELS)}")
-    if pixels == "reference":
-        raise ConfigError('HSDS pixels "reference" are not built yet; expected "copy"')
+    if pixels == "reference" and others:
+        raise ConfigError(f'HSDS {others[0]} needs chunks of its own: expected pixels "copy", found "reference"')
     if compression not in COMPRESSIONS:
         raise ConfigError(f"HSDS compression is {compression!r:.80}, expected one of {', '.join(COMPRESSIONS)}")
     return HsdsOptions(

@@ -198,7 +198,7 @@ def test_levels_halve_y_and_x_and_are_cut_alike():
 @pytest.mark.parametrize(
     "options",
     [
-        {"pixels": "reference"},
+        {"pixels": "reference", "levels": 2},
         {"pixels": "link"},
         {"compression": "blosc"},
         {"chunks": [1, 2]},
@@ -212,6 +212,11 @@ def test_levels_halve_y_and_x_and_are_cut_alike():
 def test_wrong_options(options):
     with pytest.raises(ConfigError, match="HSDS"):
         parse_options(options)
+
+
+def test_pixels_stay_in_the_stacks_unless_an_option_needs_a_copy():
+    assert parse_options({}).pixels == parse_options({"pixels": "reference"}).pixels == "reference"
+    assert parse_options({"levels": 2}).pixels == parse_options({"pixels": "copy"}).pixels == "copy"
 
 
 @pytest.mark.parametrize(
