@@ -337,3 +337,24 @@ def test_a_link_out_of_the_bucket_is_refused_by_name_and_followed_on_request(tmp
     assert f"{link} is a link to {str(away)!r}" in str(caught.value)
     with acqstream.open(path, follow_links=True) as ds:
         assert ds.levels[0].read().ravel().tolist() == [*range(6)]
+
+
+def test_soft_links_begin_at_their_group_or_at_the_root(tmp_path):
+    path = tree_of(tmp_path, ITEMS)
+    inner = object_id(SEED, "g", "/inner")
+    groups: dict[ObjectId, dict[str, Any]] = {
+        SEED: {
+            "a": {"class": "H5L_TYPE_HARD", "id": str(FRAMES)},
+            "in": {"class": "H5L_TYPE_HARD", "id": str(inner)},
+            "near": {"class": "H5L_TYPE_SOFT", "h5path": "in/far"},
+        },
+        inner: {"far": {"class": "H5L_TYPE_SOFT", "h5path": "/a"}, "lost": {"class": "H5L_TYPE_SOFT", "h5path": "a"}},
+    }
+    for own, links in groups.items():
+        document = tmp_path / "bucket" / own.key
+        document.parent.mkdir(parents=True, exist_ok=True)
+        document.write_text(json.dumps({"id": str(own), "root": str(SEED), "links": links}))
+    for name in ("near", "in/far"):
+        assert read(path / name).ravel().tolist() == [*range(6)]
+    with pytest.raises(DatasetError, match="/in has no 'a'"):
+        read(path / "in" / "lost")
