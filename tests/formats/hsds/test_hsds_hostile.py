@@ -358,3 +358,31 @@ def test_soft_links_begin_at_their_group_or_at_the_root(tmp_path):
         assert read(path / name).ravel().tolist() == [*range(6)]
     with pytest.raises(DatasetError, match="/in has no 'a'"):
         read(path / "in" / "lost")
+
+
+def test_a_row_of_a_chunk_table_may_come_late(tmp_path):
+    """Without reading the document again: that a chunk is missing is never remembered."""
+    table = object_id(SEED, "d", "/table")
+    rows = np.zeros((2, 1), [("offset", "<i8"), ("size", "<i4")])
+    kind = {
+        "class": "H5T_COMPOUND",
+        "fields": [{"name": "offset", "type": "H5T_STD_I64LE"}, {"name": "size", "type": "H5T_STD_I32LE"}],
+    }
+    shape = {"class": "H5S_SIMPLE", "dims": [2, 1]}
+    tree_of(tmp_path, id=str(table), type=kind, shape=shape, layout={"class": "H5D_CHUNKED", "dims": [2, 1]})
+    (tmp_path / "bucket" / table.folder).mkdir()
+    shutil.move(tmp_path / "bucket" / FRAMES.key, tmp_path / "bucket" / table.key)
+    layout = {**TABLE, "dims": [1, 3], "chunk_table": str(table), "file_uri": "bucket/raw.bin"}
+    path = tree_of(tmp_path, layout=layout)
+    (tmp_path / "bucket" / "raw.bin").write_bytes(ITEMS)
+    stored = tmp_path / "bucket" / table.chunk_key((0, 0))
+    reader = open_dataset(place_of(path))
+    assert reader.read_chunk((0, 0)) is None
+    for number in range(2):
+        rows[number] = (6 * number, 6)
+        stored.write_bytes(rows.tobytes())
+        chunk = reader.read_chunk((number, 0))
+        assert chunk is not None
+        assert chunk.ravel().tolist() == [3 * number, 3 * number + 1, 3 * number + 2]
+        assert [*reader.stored()] == [(one, 0) for one in range(number + 1)]
+        assert reader.read_chunk((1, 0)) is None or number == 1
