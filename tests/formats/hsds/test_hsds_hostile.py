@@ -337,3 +337,52 @@ def test_a_link_out_of_the_bucket_is_refused_by_name_and_followed_on_request(tmp
     assert f"{link} is a link to {str(away)!r}" in str(caught.value)
     with acqstream.open(path, follow_links=True) as ds:
         assert ds.levels[0].read().ravel().tolist() == [*range(6)]
+
+
+def test_soft_links_begin_at_their_group_or_at_the_root(tmp_path):
+    path = tree_of(tmp_path, ITEMS)
+    inner = object_id(SEED, "g", "/inner")
+    groups: dict[ObjectId, dict[str, Any]] = {
+        SEED: {
+            "a": {"class": "H5L_TYPE_HARD", "id": str(FRAMES)},
+            "in": {"class": "H5L_TYPE_HARD", "id": str(inner)},
+            "near": {"class": "H5L_TYPE_SOFT", "h5path": "in/far"},
+        },
+        inner: {"far": {"class": "H5L_TYPE_SOFT", "h5path": "/a"}, "lost": {"class": "H5L_TYPE_SOFT", "h5path": "a"}},
+    }
+    for own, links in groups.items():
+        document = tmp_path / "bucket" / own.key
+        document.parent.mkdir(parents=True, exist_ok=True)
+        document.write_text(json.dumps({"id": str(own), "root": str(SEED), "links": links}))
+    for name in ("near", "in/far"):
+        assert read(path / name).ravel().tolist() == [*range(6)]
+    with pytest.raises(DatasetError, match="/in has no 'a'"):
+        read(path / "in" / "lost")
+
+
+def test_a_row_of_a_chunk_table_may_come_late(tmp_path):
+    """Without reading the document again: that a chunk is missing is never remembered."""
+    table = object_id(SEED, "d", "/table")
+    rows = np.zeros((2, 1), [("offset", "<i8"), ("size", "<i4")])
+    kind = {
+        "class": "H5T_COMPOUND",
+        "fields": [{"name": "offset", "type": "H5T_STD_I64LE"}, {"name": "size", "type": "H5T_STD_I32LE"}],
+    }
+    shape = {"class": "H5S_SIMPLE", "dims": [2, 1]}
+    tree_of(tmp_path, id=str(table), type=kind, shape=shape, layout={"class": "H5D_CHUNKED", "dims": [2, 1]})
+    (tmp_path / "bucket" / table.folder).mkdir()
+    shutil.move(tmp_path / "bucket" / FRAMES.key, tmp_path / "bucket" / table.key)
+    layout = {**TABLE, "dims": [1, 3], "chunk_table": str(table), "file_uri": "bucket/raw.bin"}
+    path = tree_of(tmp_path, layout=layout)
+    (tmp_path / "bucket" / "raw.bin").write_bytes(ITEMS)
+    stored = tmp_path / "bucket" / table.chunk_key((0, 0))
+    reader = open_dataset(place_of(path))
+    assert reader.read_chunk((0, 0)) is None
+    for number in range(2):
+        rows[number] = (6 * number, 6)
+        stored.write_bytes(rows.tobytes())
+        chunk = reader.read_chunk((number, 0))
+        assert chunk is not None
+        assert chunk.ravel().tolist() == [3 * number, 3 * number + 1, 3 * number + 2]
+        assert [*reader.stored()] == [(one, 0) for one in range(number + 1)]
+        assert reader.read_chunk((1, 0)) is None or number == 1
