@@ -33,12 +33,16 @@ Rows = dict[Position, dict[int, int]]
 
 @dataclass(slots=True)
 class Comparison:
-    """Numbers of frames compared and different, and the names of the first different ones; reason: why none were."""
+    """Numbers of frames compared and different, and the names of the first different ones; reason: why none were.
+
+    claim: what is equal, before the name of the dataset.
+    """
 
     frames: int = 0
     different: int = 0
     named: tuple[str, ...] = ()
     reason: str = ""
+    claim: str = "have the pixels that they have in"
 
     def add(self, other: Comparison) -> None:
         self.frames += other.frames
@@ -130,7 +134,7 @@ def _compare_references(
 ) -> Comparison:
     """The pixels are those of the dataset: the entries of the chunk table are compared with its index."""
     assert note.plan is not None
-    result, compared = Comparison(), 0
+    result, compared = Comparison(claim="lie in the stacks where the index has them, in"), 0
 
     def show(done: int) -> None:
         nonlocal compared

@@ -30,7 +30,7 @@ class LogProof:
         """Sentences for the report."""
         if self.dataset is None or not self.compared.frames or self.compared.different:
             return []
-        return [f"{self.compared.frames:,} frames have the pixels that they have in {self.dataset}"]
+        return [f"{self.compared.frames:,} frames {self.compared.claim} {self.dataset}"]
 
     @property
     def not_proved(self) -> list[str]:

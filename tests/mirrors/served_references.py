@@ -79,9 +79,9 @@ class Served:
         table = self._read(self.document(document["layout"]["chunk_table"]))
         found = np.zeros(dims, dtype)
         for position, entry in np.ndenumerate(table):
-            assert entry["file_uri"]
+            path = self.root / entry["file_uri"].decode()
+            assert path.is_file()  # also of a missing frame
             if entry["size"]:
-                path = self.root / entry["file_uri"].decode()
                 with path.open("rb") as file:
                     file.seek(int(entry["offset"]))
                     content = file.read(int(entry["size"]))

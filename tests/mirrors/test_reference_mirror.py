@@ -96,6 +96,16 @@ def test_frames_in_many_stacks_and_many_table_chunks(tmp_path: Path, monkeypatch
     check(tmp_path / "cells")
 
 
+def test_table_chunks_without_any_frame_name_a_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server takes the stack of a missing frame, too."""
+    monkeypatch.setattr(table_grid, "MAX_ENTRIES", 2)
+    write_log(tmp_path / "cells", frames_at([{"time": t} for t in (0, 1, 2, 9)]))
+    finish(mirror(tmp_path / "cells"))
+    served = Served(container_of(tmp_path / "cells"))
+    assert served.read("level 0").any(axis=(1, 2)).tolist() == [True] * 3 + [False] * 6 + [True]
+    check(tmp_path / "cells", is_as_stored=False)
+
+
 def test_no_pixel_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path / "cells", frames_at(TIME_Z))
 
@@ -387,11 +397,14 @@ def test_a_mirror_in_another_folder_has_a_longer_link(tmp_path: Path) -> None:
         assert np.array_equal(served.read("level 0"), right.levels[0].read())
 
 
-def test_a_frame_unlike_the_others_ends_it_and_those_before_stay(tmp_path: Path) -> None:
-    frames = [*frames_at(TIME_Z[:6]), frame_of(6, (9, 9), axes=TIME_Z[6])]
+@pytest.mark.parametrize(("shape", "dtype"), [((9, 26), "<u2"), ((21, 9), "<u2"), ((21, 26), "|u1")])
+def test_a_frame_unlike_the_others_ends_it_and_those_before_stay(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str
+) -> None:
+    frames = [*frames_at(TIME_Z[:6]), frame_of(6, shape, dtype, axes=TIME_Z[6])]
     write_log(tmp_path / "cells", frames)
     run = mirror(tmp_path / "cells")
-    with pytest.raises(DatasetError, match=r"frame 6 has shape \(9, 9\)"):
+    with pytest.raises(DatasetError, match=rf"frame 6 has shape \({shape[0]}, {shape[1]}\) and dtype .*{dtype[1:]}"):
         until(lambda: run.step() is None, "it ends", every_s=0.0)
     assert run.progress().cursor == 6
     run.close()

@@ -26,9 +26,13 @@ def open_domain(bucket: str, domain: str) -> Any:
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [plain(item) for item in value.tolist()]
+    if isinstance(value, list | tuple):  # of references to scales
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return value.item()
-    return value.decode() if isinstance(value, bytes) else value
+        return plain(value.item())
+    if isinstance(value, bytes):
+        return value.decode()
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def objects(bucket: str, domain: str) -> dict[str, Any]:
