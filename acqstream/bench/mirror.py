@@ -30,6 +30,7 @@ LIVE_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "n5 and wkw": ({"format": "n5"}, {"format": "wkw"}),
     "ome-zarr": ({"format": "ome-zarr"},),
     "ome-zarr raw one level": ({"format": "ome-zarr", "compression": "none", "levels": 1},),
+    "hsds": ({"format": "hsds"},),
 }
 PACED_ROWS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     **LIVE_ROWS,
