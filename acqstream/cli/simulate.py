@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.endpoint import EndpointOption
+from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.typed_text import typed_text
@@ -34,6 +34,7 @@ class Depth(StrEnum):
 def simulate(  # noqa: PLR0913 - one parameter per option
     *,
     endpoint: EndpointOption = None,
+    data: StartingDataOption = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames of each camera [default: what the axes hold].", show_default=False)
     ] = None,
@@ -80,6 +81,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     """
     from acqstream.simulate.camera import CameraPlan, several
 
+    check_one(endpoint, data)
     counter, sides = _axes(axes), _shape(shape, dtype, bits)
     scan = _scan(tiles, overlap, sides, snake=snake)
     if scan is None and levels is not None:
@@ -97,6 +99,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         number_if_taken=name is None,
         tiles=scan,
         levels=levels,
+        data=data,
     )
     results = _run(several(plan, producers))
     if as_json:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +51,7 @@ class CameraPlan:
     number_if_taken: bool = False
     tiles: TileScan | None = None
     levels: int | None = None
+    data: Path | None = None
 
     def axes_at(self, number: int) -> dict[str, AxisValue]:
         """The axes of frame `number`."""
@@ -151,6 +153,7 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: CameraProgress
     run = create(
         plan.name,
         endpoint=plan.endpoint,
+        data=plan.data,
         summary={"Source": "acqstream simulate"} | ({"PixelSizeUm": PIXEL_SIZE_UM} if tiles is not None else {}),
         tiles=None if tiles is None else {"overlap": tiles.overlap},
         levels="auto" if plan.levels is None else plan.levels,
