@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _MISSING_SHOWN = 20
 
 
+class Pattern(StrEnum):
+    SCENE = "scene"
+    NOISE = "noise"
+
+
 class Depth(StrEnum):
     UINT8 = "uint8"
     UINT16 = "uint16"
@@ -72,11 +77,15 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         typer.Option(min=0, max=MAX_LEVELS, help="Lower resolutions of tiles [default: all].", show_default=False),
     ] = None,
     snake: Annotated[bool, typer.Option("--snake", help="Scan every other row of tiles backwards.")] = False,
+    pattern: Annotated[
+        Pattern, typer.Option(help="scene: cells that move and divide; noise: faster, every pixel differs.")
+    ] = Pattern.SCENE,
+    numbered: Annotated[bool, typer.Option("--numbered", help="Burn the frame number into a corner.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send frames as cameras do.
 
-    Every pixel follows from frame number and position; with --tiles from its place in the sample.
+    Every pixel follows from the frame's axes and its place; tiles are windows of one picture.
     The receipts are printed at the end.
     """
     from acqstream.simulate.camera import CameraPlan, several
@@ -86,6 +95,8 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     scan = _scan(tiles, overlap, sides, snake=snake)
     if scan is None and levels is not None:
         raise typer.BadParameter("only tiles have levels: add --tiles 5x7", param_hint="--levels")
+    if scan is not None and numbered and any(scan.overlap):
+        raise typer.BadParameter("overlapping tiles would differ where they overlap", param_hint="--numbered")
     plan = CameraPlan(
         name=typed_text(name or "simulated"),
         endpoint=endpoint,
@@ -100,6 +111,8 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         tiles=scan,
         levels=levels,
         data=data,
+        pattern=pattern.value,
+        is_numbered=numbered,
     )
     results = _run(several(plan, producers))
     if as_json:
