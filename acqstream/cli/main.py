@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from acqstream.cli.bench import bench
+from acqstream.cli.doctor import doctor
 from acqstream.cli.exit_code import error_line, exit_code_of
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
@@ -57,6 +58,7 @@ for verb in (
     bench,
     keys,
     service,
+    doctor,
 ):
     app.command(epilog=_EXIT_CODES)(verb)
 
