@@ -8,8 +8,9 @@
     python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
 It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
-a second one, `.venv-webknossos`, of what requirements/webknossos.txt pins. Both are kept until one of the files they
-come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py). Standard library only.
+two more, `.venv-webknossos` and `.venv-hsds`, of what requirements/webknossos.txt and hsds.txt pin. They are kept until
+one of the files they come from changes. `test-windows` makes `.venv-windows` (tools/windows_bench.py). Standard library
+only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
 5 packages could not be installed, 6 too little space for the tests, 130 interrupted.
@@ -46,9 +47,11 @@ DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "docs"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 EXTRAS = "test,dev,docs"
-# An oracle that cannot live beside the other packages: it needs older versions of some of them.
+# Oracles that cannot live beside the other packages: they need older versions of some of them.
 WEBKNOSSOS_VENV = ROOT / ".venv-webknossos"
 WEBKNOSSOS_PINS = ROOT / "requirements" / "webknossos.txt"
+HSDS_VENV = ROOT / ".venv-hsds"
+HSDS_PINS = ROOT / "requirements" / "hsds.txt"
 LOG_NAME = "install.log"
 
 OLDEST_PYTHON = (3, 11)
@@ -93,6 +96,7 @@ Behind a proxy, set HTTPS_PROXY; for another index, PIP_INDEX_URL. Without any n
 with the same system and Python, run in a copy of this folder
     python3 -m pip download -d wheels -c requirements/constraints.txt setuptools ".[{extras}]"
     python3 -m pip download -d wheels --no-deps -r requirements/webknossos.txt
+    python3 -m pip download -d wheels --no-deps -r requirements/hsds.txt
 copy `wheels` here and run with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels."""
 
 # Settings of pip: those that uv has too, and those that change nothing about what is installed.
@@ -130,6 +134,11 @@ def ensure_environment() -> Path:
 def ensure_webknossos() -> Path:
     """Python of the environment that holds the webknossos package."""
     return ensure_venv(WEBKNOSSOS_VENV, [WEBKNOSSOS_PINS], install_webknossos)
+
+
+def ensure_hsds() -> Path:
+    """Python of the environment that holds the HSDS server and its client h5pyd."""
+    return ensure_venv(HSDS_VENV, [HSDS_PINS], install_hsds)
 
 
 def ensure_venv(venv: Path, sources: list[Path], fill: Callable[[Path], None]) -> Path:
@@ -194,6 +203,11 @@ def install_webknossos(venv: Path) -> None:
     install(venv, "--no-deps", "-r", str(WEBKNOSSOS_PINS))
 
 
+def install_hsds(venv: Path) -> None:
+    """The packages that are pinned and no others."""
+    install(venv, "--no-deps", "-r", str(HSDS_PINS))
+
+
 def install(venv: Path, *arguments: str, hint: str = "") -> None:
     code, output = run_quietly([*pip_install(venv), *arguments], INSTALL_TIMEOUT_S)
     log = log_install(venv, output)
@@ -227,10 +241,12 @@ def run_tests(arguments: list[str]) -> int:
         return run_quick_tests([argument for argument in arguments if argument != QUICK])
     check_space(Path(tempfile.gettempdir()))
     with ThreadPoolExecutor(1) as pool:
-        webknossos = pool.submit(ensure_webknossos)  # it waits for the network mostly
+        # They wait for the network mostly.
+        others = [pool.submit(ensure_other) for ensure_other in (ensure_webknossos, ensure_hsds)]
         python = ensure_environment()
         run_checks(python)
-        webknossos.result()
+        for other in others:
+            other.result()
     windows_code = 0 if arguments or sys.platform != "linux" else run_windows_like_tests(python)
     say("pytest:")
     # Most of the tests wait for processes, disks and patience: two at a time take half as long.

@@ -159,16 +159,17 @@ def plan_mosaic(
     seen: Mapping[str, Sequence[AxisValue]] | None = None,
     is_final: bool = False,
     expect: int | None = None,
+    may_grow: bool = False,
     **more: Any,
 ) -> ArrayPlan | None:
     """As `plan_array`, for tiles that make up pictures; None while the size of a picture is not known.
 
-    overlap: of neighbours, (y, x) in pixels. more: see `plan_array`.
+    overlap: of neighbours, (y, x) in pixels. may_grow: see `planned_canvas`. more: see `plan_array`.
     """
     arrived = {name: [value] for name, value in first.items()} | dict(seen or {})
     plans = axis_plans(declared)
     sides = [(plans.get(name, AxisPlan()).size, arrived.get(name, ())) for name in (ROW, COLUMN)]
-    mosaic = planned_canvas(sides, frame_shape, overlap, is_final=is_final)
+    mosaic = planned_canvas(sides, frame_shape, overlap, is_final=is_final, may_grow=may_grow)
     if mosaic is None:
         return None
     plan = plan_array(
@@ -178,7 +179,7 @@ def plan_mosaic(
         declared=[axis for axis in declared if axis.get("name") not in TILE_AXES],
         seen={name: values for name, values in arrived.items() if name not in TILE_AXES},
         is_final=is_final,
-        expect=None if expect is None else -(-expect // (mosaic.y.count * mosaic.x.count)),
+        expect=None if expect is None or mosaic.is_open else -(-expect // (mosaic.y.count * mosaic.x.count)),
         **more,
     )
     return replace(plan, mosaic=mosaic)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import PICTURE_AXES
+from acqstream.arrays.key_columns import KeyColumn
 from acqstream.arrays.stored_places import StoredPlaces
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
@@ -29,13 +33,28 @@ class FramePlaces:
     def take(self, key: Axes) -> tuple[int, ...]:
         """Return the place of a frame along each axis of the plan. Raises DatasetError for an axis that it has not."""
         if not self._known.issuperset(key):
-            more = next(name for name in key if name not in self._known)
-            raise DatasetError(
-                f"a frame with {_words(key)} has the axis {more!r}, others have {', '.join(self._names) or 'none'}: "
-                "declare all axes when the acquisition is opened, or make the mirror afterwards"
-            )
+            raise self._unknown_axis(next(name for name in key if name not in self._known), key)
         self._kinds.add(tuple(name for name in self._names if name in key))
         return tuple(places.take(key.get(name)) for name, places in self._axes.items())
+
+    def take_columns(self, keys: Mapping[str, KeyColumn], count: int) -> NDArray[np.int64]:
+        """As `take`, for `count` frames in order of arrival: their places, of shape (frames, axes of the plan).
+
+        Raises DatasetError for an axis that the plan has not, before any frame has its place.
+        """
+        present = {name: column for name, column in keys.items() if any(value is not None for value in column.values)}
+        if not self._known.issuperset(present):
+            more = next(name for name in present if name not in self._known)
+            raise self._unknown_axis(more, {name: _first(column) for name, column in present.items()})
+        absent = KeyColumn((None,), np.zeros(count, np.int32))
+        columns = [keys.get(name, absent) for name in self._names]
+        self._add_kinds(columns, count)
+        places = np.empty((count, len(columns)), np.int64)
+        # A value keeps the place of its first frame, and axes are independent: distinct values in order are enough.
+        for at, (axis, column) in enumerate(zip(self._axes.values(), columns, strict=True)):
+            known = np.array([axis.take(value) for value in column.values], np.int64)
+            places[:, at] = known[column.positions] if count else 0
+        return places
 
     def keys_at(self, place: Sequence[int]) -> Iterator[dict[str, AxisValue]]:
         """Yield the keys that a frame at this place may have."""
@@ -94,6 +113,27 @@ class FramePlaces:
     def index(self, name: str, value: AxisValue) -> int | None:
         """Return the place of a value; None for one that is unknown yet."""
         return self._axes[name].index(value) if name in self._axes else None
+
+    def _add_kinds(self, columns: Sequence[KeyColumn], count: int) -> None:
+        """Note the sets of axes that these frames have."""
+        if not columns:
+            self._kinds.add(())
+            return
+        has = np.zeros((count, len(columns)), np.bool_)
+        for at, column in enumerate(columns):
+            has[:, at] = np.array([value is not None for value in column.values], np.bool_)[column.positions]
+        for row in np.unique(has, axis=0):
+            self._kinds.add(tuple(name for name, is_present in zip(self._names, row, strict=True) if is_present))
+
+    def _unknown_axis(self, name: str, key: Axes) -> DatasetError:
+        return DatasetError(
+            f"a frame with {_words(key)} has the axis {name!r}, others have {', '.join(self._names) or 'none'}: "
+            "declare all axes when the acquisition is opened, or make the mirror afterwards"
+        )
+
+
+def _first(column: KeyColumn) -> AxisValue:
+    return next(value for value in column.values if value is not None)
 
 
 def _words(key: Axes) -> str:

@@ -36,7 +36,7 @@ class Side:
     """The canvas along y or x.
 
     step is the part of a tile that is shown, and crop where it begins in the stored frame; first is the lowest row or
-    column, count the number of them.
+    column, count the number of them. count 0: not known yet, the canvas grows from `first` on.
     """
 
     step: int
@@ -45,8 +45,13 @@ class Side:
     count: int = 1
 
     @property
+    def is_open(self) -> bool:
+        """Whether more rows or columns may come after those so far."""
+        return not self.count
+
+    @property
     def size(self) -> int:
-        """Length of the canvas."""
+        """Length of the canvas; 0 where it is open."""
         return self.step * self.count
 
     @property
@@ -85,6 +90,11 @@ class Canvas:
     def shape(self) -> tuple[int, int]:
         return self.y.size, self.x.size
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the canvas may grow along a side."""
+        return self.y.is_open or self.x.is_open
+
 
 def planned_canvas(
     sides: Sequence[tuple[int, Sequence[AxisValue]]],
@@ -92,11 +102,13 @@ def planned_canvas(
     overlap: Sequence[int],
     *,
     is_final: bool,
+    may_grow: bool = False,
 ) -> Canvas | None:
     """Return the picture of all tiles to come; None while it is not known.
 
     sides: of y and x the declared number of rows or columns, 0 for none, and those seen so far. overlap: that of tiles,
-    (y, x) in pixels. is_final: no other tile will come. Raises DatasetError for tiles that make up no picture.
+    (y, x) in pixels. is_final: no other tile will come. may_grow: a side that is not known is open, and begins at the
+    lowest tile so far. Raises DatasetError for tiles that make up no picture.
     """
     found = []
     for (size, seen), shared, length in zip(sides, overlap, frame_shape, strict=False):
@@ -107,7 +119,10 @@ def planned_canvas(
                 "picture: rows and columns are integers, and the overlap is less than a tile"
             )
         if not (size or (is_final and numbers)):
-            return None
+            if not may_grow:
+                return None
+            found.append(Side(length - shared, shared // 2, min(numbers, default=0), 0))
+            continue
         declared = [0, size - 1] if size else []
         first, last = min([*declared, *numbers]), max([*declared, *numbers])
         found.append(Side(length - shared, shared // 2, first, last - first + 1))

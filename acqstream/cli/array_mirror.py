@@ -43,6 +43,7 @@ def mirror_array(
         reason = "needs frames" if not spec.is_mirror else "is not known"
         text = f"{name!r} {reason}; {path} is an array in {source_format.name}, for {', '.join(chunk_format_names())}"
         raise typer.BadParameter(text, param_hint="--to") from error
+    settings = {**target.options_of_copies, **settings}
     try:
         is_lossy = target.is_lossy(options_of(target, settings))
     except ConfigError as error:

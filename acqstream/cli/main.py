@@ -11,6 +11,7 @@ import typer
 from acqstream.cli.bench import bench
 from acqstream.cli.doctor import doctor
 from acqstream.cli.exit_code import error_line, exit_code_of
+from acqstream.cli.export import export
 from acqstream.cli.info import info
 from acqstream.cli.keys import keys
 from acqstream.cli.mirror import mirror
@@ -55,6 +56,7 @@ for verb in (
     verify,
     repair,
     mirror,
+    export,
     bench,
     keys,
     service,

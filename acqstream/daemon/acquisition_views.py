@@ -114,7 +114,13 @@ class AcquisitionViews:
         found = []
         for name, job in self._jobs.items():
             progress = job.progress
-            for code, text in (("uncalibrated", progress.warning), ("mirror_held", progress.space_warning)):
+            restart = f"mirror {name!r} is made again when the run ends: {progress.restart_warning}"
+            found_now = {
+                "uncalibrated": progress.warning,
+                "mirror_held": progress.space_warning,
+                "mirror_restarts": progress.restart_warning and restart,
+            }
+            for code, text in found_now.items():
                 if text and (name, code) not in self._warned:
                     self._warned.add((name, code))
                     found.append((code, text))

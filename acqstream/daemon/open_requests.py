@@ -31,7 +31,7 @@ from acqstream.log.followers import Followers
 from acqstream.log.log import Log
 from acqstream.log.state_file import DatasetState, read_receipt, read_state
 from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles
-from acqstream.mirrors.view_kinds import check_request, check_view
+from acqstream.mirrors.view_kinds import check_request, check_view, mirror_format
 from acqstream.model.acquisition_spec import AcquisitionSpec
 from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
@@ -181,7 +181,7 @@ class OpenRequests:
                 warnings.append(("no_mirror", f"mirror {view.name!r} will not be made: {error}"))
                 continue
             is_stitched = view.is_mirror and spec.tiles is not None and not has_separate_tiles(view.mirror_settings)
-            if is_stitched and not planned >= TILE_AXES:
+            if is_stitched and not planned >= TILE_AXES and not mirror_format(view).grows_picture:
                 text = f"mirror {view.name!r} is made when the run has ended: sizes of row and column are not declared"
                 warnings.append(("mirror_waits", text))
         return warnings

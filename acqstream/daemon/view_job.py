@@ -83,7 +83,7 @@ class ViewJob:
         """
         values = {name: report[name] for name in _REPORTED}
         values["state"] = ViewState(values["state"])
-        for name in ("warning", "space_warning"):
+        for name in ("warning", "space_warning", "restart_warning"):
             values[name] = getattr(self.progress, name) or values[name]
         for name in ("from_memory", "from_stack", "overtaken"):
             values[name] += getattr(self._before, name)
@@ -157,7 +157,7 @@ class ViewJob:
     def _status_fields(self, stored: int = 0) -> dict[str, Any]:
         values = {**asdict(self.progress), "state": str(self.progress.state)}
         # warnings: once, with the acquisition's
-        for name in ("warning", "space_warning", "bytes_per_frame", "saved", "saved_waiting"):
+        for name in ("warning", "space_warning", "restart_warning", "bytes_per_frame", "saved", "saved_waiting"):
             del values[name]
         behind = max(values.pop("count"), stored) - self.progress.cursor
         return {**values, "behind": behind, "restarts": self.restarts, "reason": self.reason}

@@ -8,7 +8,7 @@ are written once for all formats, in `acqstream.mirrors`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -49,7 +49,13 @@ class ChunkArrayReader(Protocol):
     def close(self) -> None: ...
 
 
-class ChunkWriter(Protocol):
+class SpaceWriter(Protocol):
+    """Announces distances, places and values of an array."""
+
+    def set_space(self, levels: Sequence[ArraySpec]) -> None: ...
+
+
+class ChunkWriter(SpaceWriter, Protocol):
     """Publishes the chunks of a container: `Publisher` and `WatermarkPublisher` of acqstream.mirrors."""
 
     @property
@@ -58,7 +64,6 @@ class ChunkWriter(Protocol):
     def store(self, level: int, position: Position, encoded: Encoded) -> None: ...
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
     def grow(self, level: int, shape: tuple[int, ...]) -> None: ...
-    def set_space(self, levels: Sequence[ArraySpec]) -> None: ...
     def sync(self) -> None: ...
     def finish(self, levels: Sequence[ArraySpec]) -> None: ...
 
@@ -82,8 +87,11 @@ class ChunkFormat(Generic[OptionsT]):
     without the chunk. check reads all chunks and reports what breaks the format. needs_distances: the files state a
     distance along z, y and x even where none is known; users are warned then. announces_indices: a mirror's shape
     names no index of the axis that it grows along before its frames are stored; no level is reduced along this axis.
-    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole. is_lossy: chunks
-    give back other pixels than they got.
+    names_picture: names of objects contain the size of y and x, so a picture is announced as a whole. grows_picture: a
+    container can grow along y and x; its chunks do not depend on their sizes. is_lossy: chunks give back other pixels
+    than they got. names_inside: paths inside a container need not exist as files or folders; `detect` gets them, too.
+    is_by_reference: the pixels stay in the stacks, so a view of its own makes the mirror. options_of_copies: of a copy
+    of an array, unless the user names others.
     """
 
     name: str
@@ -102,7 +110,11 @@ class ChunkFormat(Generic[OptionsT]):
     needs_distances: Callable[[OptionsT], bool] = lambda _options: False
     announces_indices: bool = False
     names_picture: bool = False
+    grows_picture: bool = False
     is_lossy: Callable[[OptionsT], bool] = lambda _options: False
+    names_inside: bool = False
+    is_by_reference: Callable[[OptionsT], bool] = lambda _options: False
+    options_of_copies: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ class ChunkLayout(ABC):
         """The needs of the layout for its store. "append": many chunks share an object, a shard."""
         return "whole"
 
+    @property
+    def temporary_folder(self) -> str:
+        """The folder of the container for files that a store has not completed; "" for the folder of each file."""
+        return ""
+
     def with_levels(self, levels: Sequence[ArraySpec]) -> Self:
         """The same container with other shapes, space, labels or attributes."""
         return replace(self, plan=self.plan.with_levels(levels))

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import UnknownFormat, UnsupportedFeature
+from acqstream.errors import DatasetError, UnknownFormat, UnsupportedFeature
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.ndtiff import FORMAT as NDTIFF
 from acqstream.formats.ndtiff import NDTiffFormat
@@ -25,6 +25,7 @@ CHUNK_FORMATS = (
     "wkw",
     "ome-zarr",
     "precomputed",
+    "hsds",
 )  # formats of ours; packages of these names, with _ for -, define FORMAT
 
 _LOG = logging.getLogger("acqstream.formats")
@@ -83,7 +84,14 @@ def find_format(path: Path) -> NDTiffFormat | ChunkFormat[Any]:
     Raises DatasetError if there is nothing at `path`, UnknownFormat with what was looked for.
     """
     place = place_of(path)
-    place.require()
+    try:
+        place.require()
+    except DatasetError:
+        inside = (candidate for candidate in chunk_formats() if candidate.names_inside and candidate.detect(place))
+        found = next(inside, None)
+        if found is None:
+            raise
+        return found
     patterns = []
     for candidate in all_formats():
         if candidate.detect(place) if isinstance(candidate, ChunkFormat) else candidate.detect(path):

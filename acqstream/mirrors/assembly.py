@@ -8,21 +8,18 @@ longest leaves incomplete. A slab that comes back is rebuilt from the frames: it
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
-from acqstream.mirrors.growth import Growth
-from acqstream.mirrors.level_extents import LevelExtents
+from acqstream.mirrors.level_extents import GrowthRule, LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
-from acqstream.mirrors.mosaic_growth import MosaicGrowth
 from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer, SlabKey
-from acqstream.mirrors.slab_grid import Piece, SlabGrid
+from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
 from acqstream.mirrors.workers import Workers
 
@@ -53,7 +50,7 @@ class Assembly:
         *,
         slabs: int,
         byte_order: ByteOrder,
-        growth: Growth | MosaicGrowth | None = None,
+        growth: GrowthRule | None = None,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
@@ -80,8 +77,7 @@ class Assembly:
     @property
     def bytes_per_frame(self) -> float:
         """Bytes of the files that a frame, or a tile, takes in all levels, by what was stored so far."""
-        tiles = math.prod(cut.tiles for cut in self.grids[0].cuts)
-        return self._tasks.packed_share * sum(grid.picture_bytes for grid in self.grids) / max(1, tiles)
+        return self._tasks.packed_share * frame_bytes(self.grids)
 
     @property
     def count(self) -> int:
@@ -126,6 +122,8 @@ class Assembly:
         self._collect()
         if self.pending:
             self._prepare(*min(self.pending))
+        if self.extents.picture.take_change():
+            self._touched.update((level, key) for level, slabs in enumerate(self._slabs) for key in slabs)
         for level, key in sorted(self._touched):
             slab = self._slabs[level].get(key)
             if slab is None or not self._is_complete(slab) or self._leave(slab):
@@ -197,7 +195,7 @@ class Assembly:
     def _is_complete(self, slab: Slab) -> bool:
         if slab.is_leaving or slab.arriving:
             return False
-        return slab.filled == self.grids[slab.level].expected(slab.key, self.extents.planned_sizes(slab.level))
+        return self.extents.is_complete(slab)
 
     def _prepare(self, level: int, key: Position) -> bool:
         slab = self._slabs[level].get(key)
@@ -245,7 +243,7 @@ class Assembly:
             target = self._slabs[slab.level + 1][key]
         slab.is_leaving = True
         slab.clear_unfilled()
-        self._tasks.submit(slab, parts, target)
+        self._tasks.submit(slab, parts, target, self.extents.picture.ends(slab.level))
         if target is not None:
             self.extents.add_unstored(target.level, target.key)
             self._provisional.note((slab.level, slab.key))

@@ -16,6 +16,7 @@ from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
 
@@ -79,6 +80,12 @@ def plan_chunks(
             f"{found.name} needs to know how long {', '.join(unknown)} will be: declare the axes with their sizes, or "
             "make the mirror afterwards"
         )
+    tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
+    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile)
+
+
+def planned_spec(plan: ArrayPlan, summary: Mapping[str, Any]) -> ArraySpec:
+    """The array of a plan, not cut yet, with the names that the dataset's summary gives to channels and positions."""
     labels = plan.labels()
     names = summary.get("ChNames")
     if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
@@ -86,8 +93,7 @@ def plan_chunks(
     positions = position_names(summary)
     if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
         labels[POSITION] = positions
-    tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
-    return plan_spec_chunks(found, options, plan.spec(dict(summary), labels), budget, tile)
+    return plan.spec(dict(summary), labels)
 
 
 def plan_spec_chunks(
@@ -97,7 +103,7 @@ def plan_spec_chunks(
 
     Raises ConfigError with the numbers if the memory does not suffice.
     """
-    chunked = found.plan(spec, options)
+    chunked = plan_picture(found, options, spec, tile)
     grids = slab_grids(chunked.levels, tile)
     fills_shards = found.layout(chunked, options).needs == "append"
     need = memory_need(
@@ -110,11 +116,14 @@ def plan_spec_chunks(
     return ChunkPlan(chunked, grids, need, fills_shards)
 
 
-def plan_request(request: Mapping[str, Any], *, is_separate: bool = False) -> ArrayPlan | None:
+def plan_request(
+    request: Mapping[str, Any], *, is_separate: bool = False, grows_picture: bool = False
+) -> ArrayPlan | None:
     """Plan the array of an acquisition without frames from its request; None if their kind or picture is unknown.
 
-    request is as in acqstream.json. is_separate: each tile is an image. Undeclared axes have no size here, so memory
-    computed from it is a minimum. Raises DatasetError for frames that make up no array.
+    request is as in acqstream.json. is_separate: each tile is an image. grows_picture: the size of the picture need not
+    be known. Undeclared axes have no size here, so memory computed from it is a minimum. Raises DatasetError for frames
+    that make up no array.
     """
     frame, axes, expect = request.get("frame"), request.get("axes"), request.get("expect")
     if not isinstance(frame, Mapping):
@@ -123,7 +132,7 @@ def plan_request(request: Mapping[str, Any], *, is_separate: bool = False) -> Ar
     declared = axes if isinstance(axes, list | tuple) else ()
     make: Callable[..., ArrayPlan | None] = plan_array
     if isinstance(tiles, Mapping) and not is_separate:
-        make = partial(plan_mosaic, tiles["overlap"])
+        make = partial(plan_mosaic, tiles["overlap"], may_grow=grows_picture)
     elif not is_separate:
         check_no_tiles(declared_names(declared))
     return make(

@@ -16,6 +16,7 @@ from acqstream.mirrors.container import MirrorNote, read_note
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_task import find_format, open_dataset
 from acqstream.mirrors.mosaic_comparison import compared_tiles
+from acqstream.mirrors.reference_comparison import compared_entries
 from acqstream.mirrors.slab_comparison import compared_rows
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.task_runner import TaskRunner
@@ -86,6 +87,8 @@ def compare(
     found = find_format(note.settings)
     if found.is_lossy(options_of(found, note.settings)):
         return Comparison(reason=LOSSY_TEXT)
+    if found.is_by_reference(options_of(found, note.settings)):
+        return _compare_references(dataset, note, count, on_progress)
     if is_mosaic:
         return _compare_tiles(dataset, note, count, on_progress)
     whole = ComparisonTask(str(dataset.absolute()), note, _rows_by_slab(str(dataset), note, count))
@@ -119,6 +122,28 @@ def _compare_tiles(dataset: Path, note: MirrorNote, count: int, on_progress: Cal
         for row, is_equal in compared_tiles(reader, array, frames, rows):
             result.add(Comparison(1, 0 if is_equal else 1, () if is_equal else (f"frame {row} ({reader.key(row)})",)))
             on_progress(result.frames, len(rows))
+    return result
+
+
+def _compare_references(
+    dataset: Path, note: MirrorNote, count: int, on_progress: Callable[[int, int], None]
+) -> Comparison:
+    """The pixels are those of the dataset: the entries of the chunk table are compared with its index."""
+    assert note.plan is not None
+    result, compared = Comparison(), 0
+
+    def show(done: int) -> None:
+        nonlocal compared
+        compared = done
+        on_progress(done, count)
+
+    reader = open_dataset(str(dataset))
+    try:
+        for row in compared_entries(reader, Path(note.container), note.plan, count, show):
+            result.add(Comparison(0, 1, (f"frame {row} ({reader.key(row)})",)))
+    finally:
+        reader.close()
+    result.frames = compared
     return result
 
 

@@ -88,6 +88,10 @@ class Growth:
             del self._came[index]
         return size
 
+    def sizes(self, level: int) -> dict[int, int]:
+        """`size` by axis."""
+        return {self.axis: self.size(level)}
+
     def mark_all_stored(self) -> None:
         """Note that every frame that came is stored in every level, and that no other one will come."""
         self._sizes = [max(size, self._last + 1) for size in self._sizes]

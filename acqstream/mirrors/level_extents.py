@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from acqstream.arrays.array_spec import Position
-from acqstream.mirrors.growth import Growth
-from acqstream.mirrors.mosaic_growth import MosaicGrowth
+from acqstream.mirrors.growth import growing_axis
+from acqstream.mirrors.picture_extents import PictureExtents
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import SlabGrid, level_sizes
+
+
+class GrowthRule(Protocol):
+    """The rule by which indices of the growing axis are announced: see `growth`, `mosaic_growth`, `open_growth`."""
+
+    def add_frame(self, place: Sequence[int]) -> None: ...
+    def add_unstored(self, level: int, key: Position) -> None: ...
+    def add_stored_slab(self, level: int, key: Position, places: Iterable[Sequence[int]]) -> None: ...
+    def mark_all_stored(self) -> None: ...
+    def sizes(self, level: int) -> Mapping[int, int]:
+        """Sizes that may be announced, by axis of the level; they never shrink."""
 
 
 class LevelExtents:
     """Sizes along the outer axes, by level. Used by one thread.
 
     frame_extent is one more than the last place of a frame, at level 0; stored_extents are the same for slabs in the
-    files. growth: the rule by which the growing axis is announced; None: as far as slabs are stored.
+    files. picture has the sizes along y and x of a mosaic. growth: the rule by which the growing axis is announced;
+    None: as far as slabs are stored.
     """
 
-    def __init__(self, grids: Sequence[SlabGrid], growth: Growth | MosaicGrowth | None = None) -> None:
+    def __init__(self, grids: Sequence[SlabGrid], growth: GrowthRule | None = None) -> None:
         self.grids = grids
+        self.picture = PictureExtents(grids, growing_axis(grids[0]))
         self._growth = growth
         self.frame_extent = [0] * len(grids[0].outer)
         self.stored_extents = [[0] * len(grid.outer) for grid in grids]
@@ -36,8 +50,7 @@ class LevelExtents:
     def announceable(self, level: int) -> Mapping[int, int]:
         """Return the sizes that other software may see now, by axis of the level, where they may have changed."""
         found = dict(zip(self.grids[0].outer, self.stored_extents[level], strict=True))
-        if self._growth is not None:
-            found[self._growth.axis] = self._growth.size(level)
+        found.update(self.picture.stored_sizes(level) if self._growth is None else self._growth.sizes(level))
         return found
 
     def planned_sizes(self, level: int) -> tuple[int, ...]:
@@ -45,6 +58,14 @@ class LevelExtents:
         grid = self.grids[level]
         shape = self.shape(level)
         return tuple(size if grid.spec.shape[axis] else 0 for axis, size in zip(grid.outer, shape, strict=True))
+
+    def is_complete(self, slab: Slab) -> bool:
+        """Return whether a slab has all pixels that it waits for."""
+        ends = self.picture.expected_ends(slab.level, slab.key)
+        expected = self.grids[slab.level].expected(slab.key, self.planned_sizes(slab.level), ends)
+        return (
+            bool(slab.filled) and not expected & ~slab.filled
+        )  # it may have more: tiles that came after it was complete
 
     def inside(self, level: int, key: Position) -> tuple[int, ...]:
         """Return the depths of a slab that lie inside the array as it is now."""
@@ -62,6 +83,7 @@ class LevelExtents:
         """Note that a frame has come to this place, in this process or an earlier one."""
         if self._growth is not None:
             self._growth.add_frame(place)
+        self.picture.add_tile(place)
         extent = self.frame_extent
         for axis in range(len(extent)):
             if place[axis] >= extent[axis]:
@@ -75,6 +97,7 @@ class LevelExtents:
         places = [grid.place(slab.key, plane) for plane in filled]
         if self._growth is not None:
             self._growth.add_stored_slab(slab.level, slab.key, places)
+        self.picture.add_stored(slab.level, slab.key)
         for place in places:
             for axis, at in enumerate(place):
                 extent[axis] = max(extent[axis], at + 1)

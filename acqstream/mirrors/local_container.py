@@ -31,7 +31,8 @@ def open_publisher(
     announced are the levels that a new container states; empty: those of the plan.
     Raises DatasetExists if the folder holds something else, CorruptDataset if its documents are damaged, StorageError.
     """
-    layout, store = found.layout(plan, options), LocalStore(container, disk)
+    layout = found.layout(plan, options)
+    store = LocalStore(container, disk, temporary_folder=layout.temporary_folder)
     layout = layout.with_levels(announced) if announced else layout
     publisher: Publisher | WatermarkPublisher
     if isinstance(layout, WatermarkLayout):

@@ -12,6 +12,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
 from acqstream.arrays.frame_places import FramePlaces
 from acqstream.arrays.mosaic import Canvas
+from acqstream.arrays.stored_places import MAX_POSITION
 from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.mirrors.slab_grid import PICTURE
@@ -46,10 +47,11 @@ class LogFrames:
         """
         key = self._reader.key(row)
         mosaic = self._mosaic
+        tile = () if mosaic is None else self._tile(row, key, mosaic)
         own = key if mosaic is None else {name: value for name, value in key.items() if name not in TILE_AXES}
         found = self.places.take(own)
         outer = tuple(0 if at is None else found[at] for at in self._to_level)
-        return outer if mosaic is None else (*outer, *self._tile(row, key, mosaic))
+        return (*outer, *tile)
 
     def place_first(self, count: int) -> None:
         """Place the first `count` frames, at least one, so that our note has the values of their places."""
@@ -61,6 +63,17 @@ class LogFrames:
         if self._mosaic is not None:
             pixels = pixels[self._mosaic.y.shown, self._mosaic.x.shown]
         return pixels.transpose(self._order)
+
+    def why_before_origin(self, row: int) -> str:
+        """Return why a tile has no place in a picture that grows: it lies before the first one; else ""."""
+        if self._mosaic is None or not self._mosaic.is_open:
+            return ""
+        key = self._reader.key(row)
+        for name, side in ((ROW, self._mosaic.y), (COLUMN, self._mosaic.x)):
+            value = key.get(name)
+            if side.is_open and isinstance(value, int) and value < side.first:
+                return f"frame {row} is a tile of {name} {value}, and the picture begins at {name} {side.first}"
+        return ""
 
     def check(self, row: int) -> None:
         """Raises DatasetError for a frame unlike the first one."""
@@ -93,8 +106,9 @@ class LogFrames:
         found = []
         for name, side in ((ROW, mosaic.y), (COLUMN, mosaic.x)):
             value = key.get(name)
-            if not isinstance(value, int) or not side.first <= value < side.first + side.count:
-                planned = f"{side.first} to {side.first + side.count - 1}"
+            count = side.count or MAX_POSITION
+            if not isinstance(value, int) or not side.first <= value < side.first + count:
+                planned = f"{side.first} to {side.first + count - 1}"
                 raise DatasetError(
                     f"frame {row} ({key}) is no tile of the picture: {name} is {value!r}, planned were {planned}. Make "
                     "the mirror again after the run"

@@ -14,7 +14,7 @@ from acqstream.arrays.image_places import IMAGE_AXES, NO_PLACES, ImagePlaces
 from acqstream.arrays.mosaic import Canvas
 from acqstream.arrays.space_evidence import MAX_IMAGES, SpaceWitnesses
 from acqstream.dataset.reader_array import tile_step
-from acqstream.formats.chunk_format import ChunkWriter
+from acqstream.formats.chunk_format import SpaceWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
@@ -45,7 +45,7 @@ class MirrorSpace:
         self._witnesses = SpaceWitnesses(reader, self._image_axes)
         self._may_change = not reader.complete  # else the witnesses see the last frame of each place
 
-    def renew(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
+    def renew(self, levels: tuple[ArraySpec, ...], writer: SpaceWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
 
         is_final: no frame will come. If some came since, all are read again: the last one of each place counts.
@@ -67,7 +67,7 @@ class MirrorSpace:
         self._next_s = now_s + (now_s - began_s) / _MAX_SHARE
         return spaced
 
-    def note_values(self, levels: tuple[ArraySpec, ...], writer: ChunkWriter) -> tuple[ArraySpec, ...]:
+    def note_values(self, levels: tuple[ArraySpec, ...], writer: SpaceWriter) -> tuple[ArraySpec, ...]:
         """Write the values of places into our note: readers put places in order by them. Raises StorageError.
 
         Call it before places are announced.

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.arrays.array_plan import ArrayPlan
-from acqstream.errors import CannotResume, CorruptDataset, DatasetError
+from acqstream.errors import CannotResume, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, has_separate_tiles, options_of, plan_chunks
-from acqstream.mirrors.container import (
-    MirrorNote,
-    check_place,
-    is_nonempty,
-    read_own_note,
-    remove_container,
-    write_note,
-)
 from acqstream.mirrors.memory_need import MemoryNeed
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
 from acqstream.mirrors.open_mirror import OpenMirror
+from acqstream.mirrors.own_container import OwnContainer
 from acqstream.mirrors.run_plan import plan_run
 from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
 from acqstream.mirrors.slab import Slab
@@ -68,15 +60,12 @@ class MirrorView(RangeView):
         keep_free_mb: float = 0,
     ) -> None:
         self._format = chunk_format
-        self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+        self._own = OwnContainer(settings, container, is_remade=is_remade)
         self._options = options_of(chunk_format, settings)
-        self.container = None if container is None else container.absolute()
         self._budget = Budget.of(memory_mb, threads, keep_free_mb)
-        self._is_remade = is_remade
         self._runner = runner
         self._tasks: MirrorTasks | None = None
         self._saved_tasks: SavedTasks | None = None
-        self._note: MirrorNote | None = None
         self._mirror: OpenMirror | None = None
         self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
         self._grown_s = self._shown_s = self._idle_since_s = 0.0
@@ -85,32 +74,14 @@ class MirrorView(RangeView):
 
     def open(self, source: ViewSource) -> None:
         self._source = source
-        if self.container is None:
-            # named by the folder of the checkpoint: a second mirror in the same format has a name of its own
-            self.container = source.folder.with_suffix("").absolute()
-        check_place(self.container, source.dataset)
-        self._note = note = read_own_note(source.folder, source.dataset_id, self.container, is_ours=source.is_ours)
-        if note is not None and note.dataset_id != source.dataset_id and not self._is_remade:
-            raise DatasetError(f"{self.container} is a mirror of another dataset; --rebuild replaces it")
-        if note is None and is_nonempty(self.container):
-            raise DatasetError(f"{self.container} already exists and is not a mirror of {source.dataset.name}")
+        self._own.open(source)
 
     def restore(self, state: Mapping[str, Any], cursor: int) -> None:
-        if self._is_remade:
-            raise CannotResume("the mirror is being rebuilt")
-        note = self._note
-        if note is None:
-            if cursor:
-                raise CannotResume("mirror.json is missing")
+        plan = self._own.resume(cursor)
+        if plan is None:
             return
-        if note.plan is None:
-            raise CannotResume("its mirror.json is damaged, or its removal was interrupted")
-        if note.settings != self._settings or not note.is_of(self._container):
-            raise CannotResume("it was made with other settings or in another folder")
-        if cursor and not is_nonempty(self._container):
-            raise CannotResume("its files are missing")
         try:
-            mirror = self._begin(note.plan, self._plan_chunks(note.plan), cursor)
+            mirror = self._begin(plan, self._plan_chunks(plan), cursor)
         except CorruptDataset as error:
             raise CannotResume(f"its files were changed: {error}") from error
         saved = SavedMirror.parse(state, len(mirror.levels))
@@ -122,8 +93,7 @@ class MirrorView(RangeView):
         self._saved_tasks = saved.tasks
 
     def clear(self) -> None:
-        remove_container(self._source.disk, self._source.folder, self._note, self._container)
-        self._note = None
+        self._own.clear()
 
     def take_range(self, cursor: int, count: int) -> int | None:
         if self._runner is None or cursor == count:
@@ -137,8 +107,8 @@ class MirrorView(RangeView):
                 mirror,
                 range(cursor, count),
                 dataset=str(self._source.dataset.absolute()),
-                container=str(self._container),
-                settings=self._settings,
+                container=str(self._own.path),
+                settings=self._own.settings,
                 budget=self._budget,
                 saved=self._saved_tasks,
             )
@@ -149,7 +119,7 @@ class MirrorView(RangeView):
         mirror.assembly.peak_slabs = self._tasks.peak_slabs
         mirror.frames.taken = count
         self._tasks = self._saved_tasks = None
-        remove_temporaries(self._source.disk, str(self.container))
+        remove_temporaries(self._source.disk, str(self._own.path))
         return count
 
     @property
@@ -157,22 +127,11 @@ class MirrorView(RangeView):
         return self._tasks.frames_done if self._tasks is not None else 0
 
     def is_ready(self, row: int) -> bool:
-        mirror = self._mirror
-        if mirror is None:
-            return False
-        try:
-            mirror.frames.check(row)
-            return mirror.assembly.find(mirror.frames.place(row)) is not None
-        except DatasetError:
-            return False  # `make_ready` raises it
+        return self._mirror is not None and self._mirror.is_ready(row)
 
     def make_ready(self, row: int) -> bool:
         mirror = self._mirror or self._create(row)
-        if mirror is None:
-            return False
-        mirror.workers.check()
-        mirror.frames.check(row)
-        return mirror.assembly.prepare(mirror.frames.place(row))
+        return mirror is not None and mirror.make_ready(row)
 
     def take(self, lease: Lease) -> _PlacedFrame:
         """Copy a frame straight into its slab: a frame that proves overwritten is taken again before anything else."""
@@ -200,8 +159,7 @@ class MirrorView(RangeView):
         mirror = self._mirror
         if mirror is None or self._tasks is not None:
             return
-        mirror.workers.check()
-        mirror.assembly.advance()
+        mirror.advance()
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else 0.0
         if is_idle and now_s - self._idle_since_s >= IDLE_S:
             mirror.assembly.settle()  # readers that follow see every frame
@@ -250,17 +208,16 @@ class MirrorView(RangeView):
         return self._warners[1].warning if self._warners is not None else ""
 
     @property
+    def restart_reason(self) -> str:
+        return self._mirror.restart_reason if self._mirror is not None else ""
+
+    @property
     def bytes_per_frame(self) -> float:
         return self._mirror.assembly.bytes_per_frame if self._mirror is not None else 0.0
 
     @property
     def waiting(self) -> int:
         return self._mirror.assembly.count if self._mirror is not None else 0
-
-    @property
-    def _container(self) -> Path:
-        assert self.container is not None
-        return self.container
 
     def _create(self, row: int) -> OpenMirror | None:
         """Plan the array, then create the container.
@@ -269,13 +226,13 @@ class MirrorView(RangeView):
         Raises ConfigError, DatasetError, StorageError.
         """
         source = self._source
-        plan = plan_run(source, row, is_separate=has_separate_tiles(self._settings))
+        is_separate = has_separate_tiles(self._own.settings)
+        plan = plan_run(source, row, is_separate=is_separate, grows_picture=self._format.grows_picture)
         if plan is None:
             source.reader.refresh()  # nobody else does while no frame is taken
             return None
         chunk_plan = self._plan_chunks(plan)
-        self._note = MirrorNote(source.dataset_id, str(self.container), self._settings, plan)
-        write_note(source.disk, source.folder, self._note)
+        self._own.begin(plan)
         return self._begin(plan, chunk_plan, row + 1)
 
     def _plan_chunks(self, plan: ArrayPlan) -> ChunkPlan:
@@ -288,7 +245,7 @@ class MirrorView(RangeView):
         self._mirror = mirror = OpenMirror(
             self._format,
             self._options,
-            self._container,
+            self._own.path,
             self._source,
             plan=plan,
             chunk_plan=chunk_plan,

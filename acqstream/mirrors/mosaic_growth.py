@@ -64,6 +64,10 @@ class MosaicGrowth:
         self._announced[level] = max(self._announced[level], self._items(level, index))
         return self._announced[level]
 
+    def sizes(self, level: int) -> dict[int, int]:
+        """`size` by axis."""
+        return {self.axis: self.size(level)}
+
     def mark_all_stored(self) -> None:
         """Note that every frame that came is stored in every level, and that no other one will come."""
         for unstored in self._unstored:

@@ -9,15 +9,18 @@ from typing import Any
 
 from acqstream.arrays.array_plan import ArrayPlan
 from acqstream.arrays.mosaic import Canvas
+from acqstream.errors import CannotResume, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan
 from acqstream.mirrors.container import existing_shapes
 from acqstream.mirrors.growth import Growth, empty_levels, growing_axis
+from acqstream.mirrors.level_extents import GrowthRule
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mosaic_growth import MosaicGrowth
+from acqstream.mirrors.open_growth import OpenIndexGrowth, RectangleGrowth
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.space_bound import SpaceBound
@@ -46,6 +49,9 @@ class OpenMirror:
     ) -> None:
         self.plan = plan
         self.n_processes = 1
+        self.restart_reason = ""  # a tile lies before the picture: no frame is taken any more
+        self._is_at_rest = False  # all that was taken before it is stored
+        self._reader = source.reader
         self.fills_shards = chunk_plan.fills_shards
         self._max_bytes = chunk_plan.need.max_bytes
         self._container = container
@@ -62,7 +68,6 @@ class OpenMirror:
         spaced = chunk_plan.plan.with_levels(self.levels)
         self._writer = open_publisher(chunk_format, container, spaced, options, source.disk, announced=announced)
         self._announced = existing_shapes(chunk_format.open, container, announced)  # of all levels
-        sizes = [] if axis is None else [shape[axis] for shape in self._announced]
         self._synced_chunks = 0
         # Last, so that an error above leaves no threads.
         self.space_bound = SpaceBound(
@@ -78,8 +83,40 @@ class OpenMirror:
             self.workers,
             slabs=chunk_plan.need.slabs,
             byte_order=chunk_format.byte_order,
-            growth=None if axis is None else _growth(chunk_plan, axis, sizes, mosaic),
+            growth=None if axis is None else _growth(chunk_plan, axis, self._announced, mosaic),
         )
+
+    def is_ready(self, row: int) -> bool:
+        """Return whether the slabs of a frame are in memory; False for one that `make_ready` refuses."""
+        try:
+            self.frames.check(row)
+            return self.assembly.find(self.frames.place(row)) is not None
+        except DatasetError:
+            return False
+
+    def make_ready(self, row: int) -> bool:
+        """Have the slabs of a frame in memory.
+
+        A tile before the picture ends the growing array where it is. Raises CannotResume when the run has ended too,
+        so that the mirror is rebuilt from all tiles; DatasetError for a frame that has no place.
+        """
+        self.workers.check()
+        self.frames.check(row)
+        self.restart_reason = self.restart_reason or self.frames.why_before_origin(row)
+        if not self.restart_reason:
+            return self.assembly.prepare(self.frames.place(row))
+        self._reader.refresh()  # no other call does while no frame is taken
+        if not self._reader.writing:
+            raise CannotResume(self.restart_reason)
+        return False
+
+    def advance(self) -> None:
+        """Store slabs that are complete; all of them once no frame is taken any more."""
+        self.workers.check()
+        if not self.restart_reason:
+            self.assembly.advance()
+        elif not self._is_at_rest:
+            self._is_at_rest = self.settle()
 
     def renew_space(self, *, is_final: bool = False) -> None:
         """Announce distances and places that the metadata of later frames show."""
@@ -123,7 +160,7 @@ class OpenMirror:
         assembly = self.assembly
         extents = assembly.extents
         sizes = final_sizes(assembly.grids[0], extents.shape(0), extents.frame_extent)
-        shapes = level_shapes(assembly.grids, sizes)
+        shapes = level_shapes(assembly.grids, sizes, extents.picture.sizes())
         if shapes != self._announced:  # else it was finished before
             assembly.end(sizes)
         if not self.settle():
@@ -136,11 +173,12 @@ class OpenMirror:
 
     def summary(self) -> dict[str, Any]:
         """Return the container, levels and their shapes, chunks stored by this process, and the memory computed."""
-        assembly = self.assembly
+        assembly, extents = self.assembly, self.assembly.extents
+        shapes = level_shapes(assembly.grids, extents.shape(0), extents.picture.sizes())
         return {
             "container": str(self._container),
             "axes": list(self.levels[0].axes),
-            "levels": [list(shape) for shape in level_shapes(assembly.grids, assembly.extents.shape(0))],
+            "levels": [list(shape) for shape in shapes],
             "chunk": list(self.levels[0].chunk_shape),
             "stored_chunks": assembly.stored_chunks,
             "memory_bytes": self._max_bytes * self.n_processes,
@@ -148,7 +186,13 @@ class OpenMirror:
         }
 
 
-def _growth(chunk_plan: ChunkPlan, axis: int, sizes: Sequence[int], mosaic: Canvas | None) -> Growth | MosaicGrowth:
+def _growth(chunk_plan: ChunkPlan, axis: int, announced: Sequence[Sequence[int]], mosaic: Canvas | None) -> GrowthRule:
+    """The rule for an axis. announced: shapes of the levels that an earlier process announced."""
+    grids, sizes = chunk_plan.grids, [shape[axis] for shape in announced]
     if mosaic is None:
-        return Growth(chunk_plan.grids, axis, sizes)
-    return MosaicGrowth(chunk_plan.grids, axis, sizes, (mosaic.y.count, mosaic.x.count))
+        return Growth(grids, axis, sizes)
+    n_tiles = mosaic.y.count, mosaic.x.count
+    if not mosaic.is_open:
+        return MosaicGrowth(grids, axis, sizes, n_tiles)
+    is_picture = axis not in grids[0].outer
+    return RectangleGrowth(grids, announced, n_tiles) if is_picture else OpenIndexGrowth(grids, axis, announced)

@@ -8,9 +8,12 @@ from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, p
 from acqstream.views.base import ViewSource
 
 
-def plan_run(source: ViewSource, row: int, *, is_separate: bool = False) -> ArrayPlan | None:
+def plan_run(
+    source: ViewSource, row: int, *, is_separate: bool = False, grows_picture: bool = False
+) -> ArrayPlan | None:
     """Plan the array from the request, frame `row` and everything published; None while the size of its picture is not
-    known: tiles of a mosaic that was not planned. is_separate: each tile is an image. Raises DatasetError for frames
+    known: tiles of a mosaic that was not planned. is_separate: each tile is an image. grows_picture: the size of the
+    picture need not be known. Raises DatasetError for frames
     that make up no array."""
     request, reader = source.request, source.reader
     declared, expect, overlap = request.get("axes"), request.get("expect"), reader.tile_overlap
@@ -19,9 +22,9 @@ def plan_run(source: ViewSource, row: int, *, is_separate: bool = False) -> Arra
     elif overlap is None:
         check_no_tiles([*reader.key(row), *reader.axis_values()])
     # An interrupted run may continue with other values: only a complete one has its final sizes. A mosaic without
-    # planned sizes has no picture before that, so an interrupted one gets the picture of the tiles that it has.
-    is_final = reader.complete if overlap is None else not reader.writing
-    return (plan_array if overlap is None else partial(plan_mosaic, overlap))(
+    # planned sizes may have no picture before that, so an interrupted one gets the picture of the tiles that it has.
+    is_final = reader.complete if overlap is None or grows_picture else not reader.writing
+    return (plan_array if overlap is None else partial(plan_mosaic, overlap, may_grow=grows_picture))(
         reader.key(row),
         reader.frame_shape(row),
         reader.frame_dtype(row).str,

@@ -73,12 +73,6 @@ class SlabGrid:
         return math.prod(self.counts) * self.spec.chunk_bytes
 
     @property
-    def picture_bytes(self) -> float:
-        """Bytes of this level's chunks for each picture of level 0, with what lies beyond its edges."""
-        pictures = self.planes * math.prod(self.spec.factors[axis] for axis in self.outer)
-        return self.slab_bytes * math.prod(cut.slabs for cut in self.cuts) / pictures
-
-    @property
     def planes(self) -> int:
         """Number of planes of a slab."""
         return math.prod(self.step)
@@ -137,10 +131,11 @@ class SlabGrid:
             for y, x in itertools.product(*sides)
         ]
 
-    def pieces_in(self, key: Position) -> Iterator[Piece]:
-        """The pieces that make up a slab inside y and x."""
+    def pieces_in(self, key: Position, ends: Sequence[int] = ()) -> Iterator[Piece]:
+        """The pieces that make up a slab inside y and x. ends: of the picture along both; 0, or (): as planned."""
         outer = self.outer_key(key)
-        sides = [list(cut.in_slab(at)) for cut, at in zip(self.cuts, key[len(self.outer) :], strict=True)]
+        places = zip(self.cuts, key[len(self.outer) :], ends or (0,) * len(self.cuts), strict=True)
+        sides = [list(cut.in_slab(at, end)) for cut, at, end in places]
         for plane in range(self.planes):
             place = self.place(outer, plane)
             if not self.cuts:
@@ -159,23 +154,30 @@ class SlabGrid:
         """The place of a plane in its slab."""
         return tuple(map(int, np.unravel_index(plane, self.step))) if self.step else ()
 
-    def expected(self, key: Position, shape: Sequence[int]) -> int:
-        """The planes, as bits, that lie inside `shape`: sizes along the outer axes, 0 for one that is not known."""
+    def expected(self, key: Position, shape: Sequence[int], ends: Sequence[int] = ()) -> int:
+        """The planes, as bits, that lie inside `shape`: sizes along the outer axes, 0 for one that is not known.
+
+        ends: see `pieces_in`.
+        """
         sides = [
             range(step if not size else max(0, min(step, size - at * step)))
             for at, step, size in zip(self.outer_key(key), self.step, shape, strict=True)
         ]
         if self.cuts:  # slabs at the edges of the picture have fewer pieces than others
             inside = {self._number(local) for local in itertools.product(*sides)}
-            return sum(1 << piece.bit for piece in self.pieces_in(key) if piece.plane in inside)
+            return sum(1 << piece.bit for piece in self.pieces_in(key, ends) if piece.plane in inside)
         # by far the most frequent case, and asked for each frame
         if all(len(side) == step for side, step in zip(sides, self.step, strict=True)):
             return (1 << self.planes) - 1
         return sum(1 << self._number(local) for local in itertools.product(*sides))
 
-    def chunks(self, key: Position) -> Iterator[tuple[Position, Position, int]]:
-        """The chunks of a slab: position in the level's grid, position in the slab, and its planes as bits."""
+    def chunks(self, key: Position, ends: Sequence[int] = ()) -> Iterator[tuple[Position, Position, int]]:
+        """The chunks of a slab: position in the level's grid, position in the slab, and its planes as bits.
+
+        ends: of the picture along y and x, by default as planned; chunks beyond them are left out.
+        """
         cut_axes, spec = self.cut_axes, self.spec
+        ends = ends or [cut.end for cut in self.cuts]
         for local in itertools.product(*map(range, self.counts)):
             position = list(local)
             sides = []
@@ -187,7 +189,7 @@ class SlabGrid:
             planes = sum(1 << self._number(places) * self.pieces for places in itertools.product(*sides))
             for axis, cut, at in zip(cut_axes, self.cuts, key[len(self.outer) :], strict=True):
                 position[axis] += at * (cut.side // spec.chunk_shape[axis])
-            if any(position[axis] >= spec.grid_shape[axis] for axis in cut_axes):
+            if any(position[axis] * spec.chunk_shape[axis] >= end for axis, end in zip(cut_axes, ends, strict=True)):
                 continue  # beyond the picture
             yield tuple(position), local, planes * self._pieces_of_chunk(key, local) if self.cuts else planes
 
@@ -239,7 +241,10 @@ def _cuts(level: ArraySpec, ratios: Sequence[int], tile: Sequence[int], above: S
             found.append(Cut(size, least * (1 << max(0, (tile[number] // least).bit_length() - 1)), tile[number]))
         else:
             piece = above.cuts[number].side // above.ratios[axis]
-            found.append(Cut(size, math.lcm(least, piece), piece))
+            side = math.lcm(least, piece)
+            if size:  # one slab for all of a short level: a common multiple may be far beyond its end
+                side = min(side, -(-size // level.chunk_shape[axis]) * level.chunk_shape[axis])
+            found.append(Cut(size, side, piece))
     return tuple(found)
 
 
@@ -257,15 +262,32 @@ def level_sizes(grids: Sequence[SlabGrid], level: int, sizes: Sequence[int]) -> 
     )
 
 
-def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes of all levels for these sizes of level 0 along the outer axes."""
+def level_shapes(grids: Sequence[SlabGrid], sizes: Sequence[int], picture: Sequence[int] = ()) -> list[tuple[int, ...]]:
+    """Return the shapes of all levels for these sizes of level 0 along the outer axes.
+
+    picture: the sizes of level 0 along y and x, of which a mosaic may know neither beforehand.
+    """
     shapes = []
     for level, grid in enumerate(grids):
         shape = list(grid.spec.shape)
         for axis, size in zip(grid.outer, level_sizes(grids, level, sizes), strict=True):
             shape[axis] = size
+        for axis, size in zip(grid.cut_axes, picture, strict=False):
+            shape[axis] = grid.spec.shape[axis] or reduced_size(size, grid.spec.factors[axis])
         shapes.append(tuple(shape))
     return shapes
+
+
+def frame_bytes(grids: Sequence[SlabGrid]) -> float:
+    """Bytes of the chunks of all levels for each frame, or tile, with what lies beyond the edges of the picture."""
+    total = 0.0
+    for grid in grids:
+        share = 1.0  # of a slab, for each tile
+        for axis, cut, full in zip(grid.cut_axes, grid.cuts, grids[0].cuts, strict=True):
+            share *= cut.slabs / full.tiles if cut.size else full.tile / (cut.side * grid.spec.factors[axis])
+        frames = grid.planes * math.prod(grid.spec.factors[axis] for axis in grid.outer)
+        total += grid.slab_bytes * share / frames
+    return total
 
 
 def final_sizes(grid: SlabGrid, planned: Sequence[int], extents: Sequence[int]) -> list[int]:

@@ -60,14 +60,14 @@ class SlabTasks:
         with self._lock:
             return self._stored_bytes / self._pixel_bytes if self._pixel_bytes else 1.0
 
-    def submit(self, slab: Slab, parts: Sequence[ReducedPart], target: Slab | None) -> None:
+    def submit(self, slab: Slab, parts: Sequence[ReducedPart], target: Slab | None, ends: Sequence[int] = ()) -> None:
         """Have the chunks of a slab stored, and its parts reduced into the target (`LevelReduction.parts`).
 
-        The slab must not change from here on.
+        ends: those of a mosaic's picture in this level. The slab must not change from here on.
         """
         due = [
             _Chunk(slab, position, local)
-            for position, local, bits in slab.buffer.grid.chunks(slab.key)
+            for position, local, bits in slab.buffer.grid.chunks(slab.key, ends)
             if bits & slab.filled  # a chunk without any plane is not stored
         ]
         tasks: list[Callable[[], None]] = []

@@ -13,6 +13,7 @@ from acqstream.errors import ConfigError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.registry import chunk_format, chunk_format_names
 from acqstream.mirrors.chunk_plan import Budget, has_separate_tiles, options_of, plan_chunks, plan_request
+from acqstream.mirrors.reference_plan import check_references
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
 from acqstream.views.checkpoint import view_folder
 
@@ -57,8 +58,12 @@ def check_request(spec: ViewSpec, request: Mapping[str, Any], budget: Budget) ->
     """
     if not spec.is_mirror:
         return
-    plan = plan_request(request, is_separate=has_separate_tiles(spec.mirror_settings))
+    target, settings, summary = mirror_format(spec), spec.mirror_settings, request.get("summary")
+    options = options_of(target, settings)
+    if target.is_by_reference(options):
+        check_references(request)
+        return
+    is_separate = has_separate_tiles(settings)
+    plan = plan_request(request, is_separate=is_separate, grows_picture=target.grows_picture)
     if plan is not None:
-        target, summary = mirror_format(spec), request.get("summary")
-        options = options_of(target, spec.mirror_settings)
         plan_chunks(target, options, plan, summary if isinstance(summary, Mapping) else {}, budget)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from acqstream.mirrors.chunk_plan import options_of
 from acqstream.mirrors.mirror_view import MirrorView
+from acqstream.mirrors.reference_view import ReferenceView
 from acqstream.mirrors.view_kinds import mirror_format
 from acqstream.model.view_spec import NULL_KIND, PYRAMID_KIND, ViewSpec
 from acqstream.views.base import View
@@ -27,6 +29,8 @@ def view_maker(spec: ViewSpec, **options: Any) -> Callable[[], View]:
     """
     if not spec.is_mirror:
         return partial(LOG_VIEWS[spec.kind], **options)
-    make = partial(MirrorView, mirror_format(spec), spec.mirror_settings, **options)
+    found, settings = mirror_format(spec), spec.mirror_settings
+    kind = ReferenceView if found.is_by_reference(options_of(found, settings)) else MirrorView
+    make: Callable[[], View] = partial(kind, found, settings, **options)
     make()  # raises for settings that the format refuses
     return make

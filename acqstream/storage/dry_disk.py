@@ -44,5 +44,8 @@ class DryDisk(LocalDisk):
     def mkdir(self, path: str) -> None:
         return
 
+    def link_folder(self, target: str, path: str) -> None:
+        return
+
     def sync_directory(self, path: str) -> None:
         return

@@ -22,10 +22,12 @@ class FolderTree:
     """Creates folders and writes complete files into them; from any thread. Raises StorageError.
 
     makes_root=False: the root exists and belongs to another program; the folder above it may be unreadable.
+    temporary_folder: a folder below the root for files that are not complete; "": they lie beside the complete ones.
     """
 
-    def __init__(self, root: str, disk: Disk, *, makes_root: bool = True) -> None:
+    def __init__(self, root: str, disk: Disk, *, makes_root: bool = True, temporary_folder: str = "") -> None:
         self.root = root
+        self._temporary_folder = temporary_folder
         self._disk = disk
         self._files = WholeFiles(disk)
         self._lock = threading.Lock()
@@ -59,7 +61,7 @@ class FolderTree:
         same time. A length beyond the content leaves a hole, with `tail` after it.
         """
         path = f"{folder}/{name}"
-        temporary = path + TEMPORARY_SUFFIX
+        temporary = self._temporary(path)
         try:
             try:
                 self._files.make(temporary, content, length, tail)
@@ -115,6 +117,13 @@ class FolderTree:
             with self._lock:
                 self._unsynced |= remaining
             raise DiskFullAtSync.wrap(error, folder, "cannot force the folder") from error
+
+    def _temporary(self, path: str) -> str:
+        if not self._temporary_folder:
+            return path + TEMPORARY_SUFFIX
+        # The key is in the name: no two files that are put at a time share one.
+        name = path.removeprefix(f"{self.root}/").replace("/", "~")
+        return f"{self.folder(self._temporary_folder.split('/'))}/{name}{TEMPORARY_SUFFIX}"
 
     def _make(self, path: str) -> None:
         if path in self._existing:

@@ -28,22 +28,33 @@ class LocalStore:
     """A Store whose keys are paths below `root`. No file stays open.
 
     Every write goes through `disk`. Names that end with TEMPORARY_SUFFIX belong to the store and are never listed.
-    makes_root: the first write makes the root. follows_links: reading may follow links out of the folder, else it
-    raises UnsupportedFeature.
+    makes_root: the first write makes the root. temporary_folder: see FolderTree. follows_links: reading may follow
+    links out of the folder, else it raises UnsupportedFeature.
     """
 
-    def __init__(self, root: Path, disk: Disk, *, follows_links: bool = False, makes_root: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        disk: Disk,
+        *,
+        follows_links: bool = False,
+        makes_root: bool = True,
+        temporary_folder: str = "",
+    ) -> None:
         self.root = root.absolute()
         self.url = str(self.root)
         self.capabilities = ALL_CAPABILITIES
         self._disk = disk
         self._boundary = Boundary(self.root, follows=follows_links)
-        self._tree = FolderTree(self.url, disk, makes_root=makes_root)
+        self._temporary_folder = temporary_folder
+        self._tree = FolderTree(self.url, disk, makes_root=makes_root, temporary_folder=temporary_folder)
         self._unforced = UnforcedFiles(disk)
         self._in_place = InPlaceFiles(disk)
         self._lock = threading.Lock()  # for `_fixed`, and for making files of fixed length
         self._fixed: set[str] = set()
         self._max_key_characters = max_path_characters() - len(self.url) - 1 - len(TEMPORARY_SUFFIX)
+        if temporary_folder:
+            self._max_key_characters -= len(temporary_folder) + 1
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | None:
         file = self._open(key)
@@ -146,7 +157,7 @@ class LocalStore:
 
     def clear(self) -> None:
         remove_tree(self._disk, self.url)
-        self._tree = FolderTree(self.url, self._disk)
+        self._tree = FolderTree(self.url, self._disk, temporary_folder=self._temporary_folder)
         self._unforced = UnforcedFiles(self._disk)
         with self._lock:
             self._fixed.clear()

@@ -64,6 +64,16 @@ class ReadPlace:
         """The place if it is a folder, else the folder above."""
         return self if self.is_folder() else self.parent
 
+    def beside(self, path: str) -> ReadPlace:
+        """The place at a relative path with "/" between its parts, of which the first ones may be "..".
+
+        It counts from where the folder really is: a local one may be reached by a link.
+        """
+        place = self if is_remote(self.path) else ReadPlace(Path(os.path.realpath(self.path)))
+        for part in path.split("/"):
+            place = place.parent if part == ".." else place / part
+        return place
+
     def is_folder(self) -> bool:
         """Return True if a folder exists here; False without a request for a URL that ends as a dataset's file does."""
         return self.path.is_dir()

@@ -94,6 +94,9 @@ class WatchedDisk:
     def mkdir(self, path: str) -> None:
         self._watch("mkdir", path, lambda: self._inner.mkdir(path))
 
+    def link_folder(self, target: str, path: str) -> None:
+        self._watch("symlink", path, lambda: self._inner.link_folder(target, path))
+
     def sync_directory(self, path: str) -> None:
         self._watch("fsync", path, lambda: self._inner.sync_directory(path))
 

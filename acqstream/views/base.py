@@ -1,7 +1,8 @@
 """The interface of a view, as `acqstream.views.view.ViewRun` drives it.
 
 `View` has what all views need. `DigestingView` adds work on frames before they are published (the pyramid),
-`RangeView` work on many frames at once by other processes (mirrors).
+`RangeView` work on many frames at once by other processes (mirrors). A `RowView` needs no pixels (mirrors by
+reference).
 """
 
 from __future__ import annotations
@@ -97,6 +98,14 @@ class View(ABC):
         return ""
 
     @property
+    def restart_reason(self) -> str:
+        """Why it takes no more frames, and is rebuilt when the log is no longer written; else empty.
+
+        Then `make_ready` returns False, and raises CannotResume once the log is no longer written.
+        """
+        return ""
+
+    @property
     def bytes_per_frame(self) -> float:
         """Bytes of disk that it needs for each further frame, by what is known so far; 0 while nothing is."""
         return 0.0
@@ -163,3 +172,20 @@ class RangeView(View):
     @abstractmethod
     def frames_ahead(self) -> int:
         """Number of frames already processed beyond the cursor; worth a checkpoint."""
+
+
+class RowView(View):
+    """A view that takes rows of the index: no pixel is read, copied or checked for it."""
+
+    @abstractmethod
+    def take_rows(self, cursor: int, count: int) -> int:
+        """Take frames from `cursor` up to `count`, at least one, and return the new cursor. Uses no disk.
+
+        Called after `make_ready` of the frame at the cursor.
+        """
+
+    def take(self, lease: Lease) -> Any:
+        raise TypeError(f"{type(self).__name__} takes rows, not frame {lease.row}")
+
+    def keep(self, taken: Any) -> None:
+        raise TypeError(f"{type(self).__name__} takes rows, not {taken!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acqstream.views.base import DigestingView, RangeView, View
+from acqstream.views.base import DigestingView, RangeView, RowView, View
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 
@@ -36,6 +36,8 @@ class FrameTaker:
             has_digested = feed.look_ahead(view.digest, view.max_digests, limit_bytes)
         else:  # no digest is made, but the feed notes the frames in memory: has_news then reports later ones only
             has_digested = feed.look_ahead(lambda _: None, 0, limit_bytes)
+        if isinstance(view, RowView):
+            return is_ready and self._take_rows(view, feed)
         return (is_ready and self._take_published(view, feed, limit_bytes)) or has_digested
 
     def _take_published(self, view: View, feed: FrameFeed, limit_bytes: int) -> bool:
@@ -56,6 +58,10 @@ class FrameTaker:
             else:
                 self.from_stack += 1
         return bool(leases)
+
+    def _take_rows(self, view: RowView, feed: FrameFeed) -> bool:
+        self.cursor = view.take_rows(self.cursor, len(feed.reader))
+        return True
 
     def _make_ready(self, view: View, row: int) -> bool:
         """Prepare the view for this frame. False if it must wait, with the cause in is_held or is_waiting."""

@@ -150,6 +150,7 @@ class ViewRun:
             self.view.waiting,
             self.view.warning,
             self.view.space_warning,
+            self.view.restart_reason,
             self.view.bytes_per_frame,
             *((self._saved.cursor, self._saved.waiting) if self._saved is not None else ()),
         )
@@ -160,7 +161,7 @@ class ViewRun:
         Raises the errors of the view, DatasetError or StorageError; then only the failure is saved.
         """
         try:
-            if isinstance(self._full_disk, DiskFullAtSync):
+            if self._files.fault or isinstance(self._full_disk, DiskFullAtSync):
                 self._return_to_checkpoint()
             if self._feed is None:
                 self._feed = self._open()
@@ -171,17 +172,30 @@ class ViewRun:
         except DiskFull as error:
             self._state, self.reason, self._full_disk = ViewState.HELD, str(error), error
             return FULL_POLL_S
+        except CannotResume as error:  # of a frame: the restart follows, in a step that may fail as any other
+            self._files.mark_restart(str(error))
+            return 0.0
         except Exception as error:
             self._fail(error)
             raise
 
     def _return_to_checkpoint(self) -> None:
-        """Let the view open as it was saved last: a second sync could succeed without the lost bytes."""
+        """Let the view open as saved last (a second sync could succeed without the lost bytes), or restart."""
+        if self._feed is not None and not isinstance(self._full_disk, DiskFullAtSync):
+            self._save(self._feed)  # with the reason of the restart, for a later process
         self._full_disk = None
         self.close()
         self.view = self._make()
         self._taker.cursor = 0
         self._saved = None
+
+    def _await_end(self, feed: FrameFeed, reason: str) -> float:
+        """The view takes no frame until the log is no longer written. Returns the seconds until the next step."""
+        self._state = ViewState.HELD
+        if self.reason != reason and self._may_read():
+            self._files.record(self._result("running", reason))
+            self.reason = reason
+        return QUIET_POLL_S
 
     def failure_text(self, error: Exception) -> str:
         """Return the reason of a failed view."""
@@ -203,6 +217,8 @@ class ViewRun:
             self.view.work(now_s, is_idle=not (was_busy or taker.is_held or taker.is_waiting))
         if self._full_disk is not None:
             self.reason, self._full_disk = "", None
+        if self.view.restart_reason:
+            return self._await_end(feed, self.view.restart_reason)
         if was_busy or taker.is_waiting:
             self._polling.note_news(now_s)
             self._continue(now_s)
@@ -219,7 +235,7 @@ class ViewRun:
         is_complete = feed.reader.complete
         self._state = ViewState.COMPLETE if is_complete else ViewState.INTERRUPTED
         self.save()
-        self._files.record(self._result("complete" if is_complete else "interrupted"))
+        self._files.record(self._result("complete" if is_complete else "interrupted", self._files.restarted))
         return None
 
     def _result(self, state: MirrorState, reason: str = "") -> MirrorResult:
@@ -314,6 +330,7 @@ class ViewRun:
                 self.view = self._make()
                 self.view.open(source)
         if fault:
-            self.reason = f"restarted: {fault}"
             self.view.clear()
+            self._files.note_cleared(saved)
+        self.reason = f"restarted: {fault}" if fault else self._files.restarted
         return saved is not None and bool(saved.failed)

@@ -25,11 +25,15 @@ from acqstream.views.checkpoint import (
 from acqstream.views.mirrored_dataset import id_of_summary, place, state_of
 from acqstream.views.result_record import record_result, reopen_record
 
+_RESTARTED = "restarted: "
 _CHECKPOINTS = {CHECKPOINT_NAME, CHECKPOINT_NAME + TEMPORARY_SUFFIX}
 
 
 class ViewFolder:
     """path: the folder; dataset: the container of the dataset; name: the view's.
+
+    fault: why this process cannot use the checkpoint, besides its content. restarted: the report of a restart that
+    frames made necessary, which the checkpoint keeps.
 
     Files are written between `lock` and `unlock` only, except for the record of a failure.
     """
@@ -44,6 +48,7 @@ class ViewFolder:
         self._request: Mapping[str, Any] = {}
         self._is_foreign = False  # the dataset was written by another program
         self._is_ours = False  # view.json is of this view of this dataset
+        self.fault = self.restarted = ""
 
     def create(self) -> None:
         """Create the folder. Raises DatasetError if another folder has its name, StorageError."""
@@ -81,10 +86,15 @@ class ViewFolder:
             saved = read_checkpoint(self.path)
             if saved is not None:
                 self._check(saved, reader)
+                self._note_restart(saved)
         except (CorruptDataset, CannotResume) as error:
             fault = str(error)
         self._is_ours = saved is not None and self._is_of_dataset(saved, reader)
-        return saved, fault
+        return saved, self.fault or fault
+
+    def mark_restart(self, reason: str) -> None:
+        """Have the view begin at frame 0 when it is opened next. The next checkpoint has the reason."""
+        self.fault, self.restarted = reason, f"{_RESTARTED}{reason}"
 
     def source(self, reader: NDTiffReader) -> ViewSource:
         """Return the source of the view. `read` must have been called."""
@@ -101,6 +111,8 @@ class ViewFolder:
     def save(self, reader: NDTiffReader, cursor: int, state: Mapping[str, Any], *, is_complete: bool) -> None:
         """Replace the checkpoint. Raises StorageError."""
         last = place(reader, cursor - 1)
+        if self.restarted:
+            state = {**state, "restarted": self.restarted}
         checkpoint = Checkpoint(self._name, self._dataset_id, cursor, last, is_complete, state)
         write_checkpoint(self._disk, self.path, checkpoint)
         self._is_ours = True
@@ -129,6 +141,18 @@ class ViewFolder:
             mark_failed(self._disk, self.path, result.reason, is_unsure=isinstance(error, StorageError))
         except (AcqStreamError, OSError) as again:
             error.add_note(f"and {self.path / CHECKPOINT_NAME} could not be marked: {again}")
+
+    def note_cleared(self, saved: Checkpoint | None) -> None:
+        """Note that the files of the view are removed. A complete view is removed by request, and has no report."""
+        self.fault = ""
+        if saved is not None and saved.is_complete:
+            self.restarted = ""
+
+    def _note_restart(self, saved: Checkpoint) -> None:
+        """Take over the report of a restart from an earlier process."""
+        text = saved.state.get("restarted")
+        if isinstance(text, str) and text.startswith(_RESTARTED):
+            self.restarted = text
 
     def _is_of_dataset(self, saved: Checkpoint, reader: NDTiffReader) -> bool:
         if (saved.view, saved.dataset_id) != (self._name, self._dataset_id):

@@ -25,9 +25,9 @@ class ViewProgress:
 
     from_memory, from_stack and overtaken count frames of this process: taken from memory, from stack files, and
     overwritten in memory while they were used. warning is for the operator, about the result, space_warning about a
-    disk on which it stores nothing more. bytes_per_frame is what the view needs of the disk for each further frame.
-    saved is the cursor in the last checkpoint, saved_waiting the pieces that were not written then: what the next
-    process has not to do again.
+    disk on which it stores nothing more, restart_warning about a frame for which it is rebuilt when the run ends.
+    bytes_per_frame is what the view needs of the disk for each further frame. saved is the cursor in the last
+    checkpoint, saved_waiting the pieces that were not written then: what the next process has not to do again.
     """
 
     state: ViewState = ViewState.STARTING
@@ -39,6 +39,7 @@ class ViewProgress:
     waiting: int = 0
     warning: str = ""
     space_warning: str = ""
+    restart_warning: str = ""
     bytes_per_frame: float = 0.0
     saved: int = -1
     saved_waiting: int = 0

@@ -44,6 +44,9 @@ class Case:
 
 
 CASES = {
+    "hsds": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2}),
+    "hsds zlib": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "zlib"}),
+    "hsds none": Case({"pixels": "copy", "chunks": [4, 16, 16], "levels": 2, "compression": "none"}),
     "n5": Case({"blocks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
     "npy": Case({"depth": 4}),
     "ome-zarr": Case({"chunks": [4, 16, 16], "levels": 2, "compression": "gzip"}),

@@ -34,6 +34,8 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "precomputed": {"format": "precomputed", "levels": 2, "chunks": [1, 16, 16]},
     "precomputed deep": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16]},
     "precomputed shards": {"format": "precomputed", "levels": 2, "chunks": [4, 16, 16], "shards": True},
+    "hsds": {"format": "hsds", "pixels": "copy", "levels": 2},
+    "hsds deep": {"format": "hsds", "pixels": "copy", "levels": 2, "chunks": [4, 16, 16], "compression": "zlib"},
     "wkw": {"format": "wkw", "levels": 2, "cube": 32},
 }
 

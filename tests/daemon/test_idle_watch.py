@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from acqstream.daemon.config import ANY_LOCAL_PORT, DaemonConfig, embedded_config
 from acqstream.daemon.idle_watch import IdleWatch
 
@@ -35,7 +37,8 @@ def test_without_a_configured_time_a_daemon_stays() -> None:
 
 
 def test_an_embedded_daemon_takes_any_port_and_ends_when_idle() -> None:
-    given = DaemonConfig(endpoints=["tcp://127.0.0.1:9"], memory_mb=99, ipc=False)
+    keys = {"remote": ["tcp://0.0.0.0:9"], "server_key": Path("server.key_secret"), "client_keys": Path("clients")}
+    given = DaemonConfig(endpoints=["tcp://127.0.0.1:9"], memory_mb=99, ipc=False, **keys)  # type: ignore[arg-type]
     config = embedded_config(given)
     assert (config.endpoints, config.remote, config.idle_exit_s) == ([ANY_LOCAL_PORT], [], 60.0)
     assert (config.memory_mb, config.ipc) == (99, False)  # the rest stays as it is configured

@@ -14,7 +14,7 @@ import pytest
 from acqstream.daemon.acquisition import ActiveAcquisition, Peer
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.data_directory import DataDirectory
-from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenRequests
+from acqstream.daemon.open_requests import TAKEOVER_EPOCHS, OpenPlan, OpenRequests
 from acqstream.daemon.resources import Resources
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.errors import AcqStreamError, AcquisitionRefused, DatasetExists, ProtocolError
@@ -61,6 +61,11 @@ class Desk:
         opened = self._openings.start(PEER, plan)
         self.running.append(opened)
         return opened
+
+    def plan(self, **more: Any) -> OpenPlan:
+        plan = self._openings.prepare(AcquisitionSpec(dataset_id=OWN, name="cells", **more), set())
+        assert isinstance(plan, OpenPlan)
+        return plan
 
     def refusal(self, *arguments: Any, **more: Any) -> tuple[str, str]:
         """Code and text of the error."""
@@ -260,13 +265,29 @@ def test_mirrors_of_the_configuration_that_do_not_fit_are_warned_of(tmp_path: Pa
 
 
 def test_a_mirror_of_tiles_that_are_not_planned_is_told_to_wait(desk: Desk) -> None:
-    more: dict[str, Any] = {"tiles": TileSpec((4, 4), 0), "views": (ViewSpec("n5"),), "default_mirrors": False}
+    """Where the format cannot grow along y and x."""
+    views = (ViewSpec("wkw"), ViewSpec("n5"), ViewSpec("ome-zarr"))
+    more: dict[str, Any] = {"tiles": TileSpec((4, 4), 0), "views": views, "default_mirrors": False}
     one = desk.open("scan", **more, axes=(AxisSpec("row", 2), AxisSpec("column")))
     ((code, text, _),) = unstalled(one.log.warnings)
-    assert (code, "sizes of row and column are not declared" in text) == ("mirror_waits", True)
+    assert (code, "'wkw'" in text, "sizes of row and column are not declared" in text) == ("mirror_waits", True, True)
     desk.end("completed")
     planned = desk.open("planned", OTHER, **more, axes=(AxisSpec("row", 2), AxisSpec("column", 3)))
     assert unstalled(planned.log.warnings) == []
+
+
+@pytest.mark.parametrize("name", ["n5", "ome-zarr"])
+def test_the_memory_for_a_picture_of_unknown_size_is_checked(tmp_path: Path, name: str) -> None:
+    """The slabs that one tile meets, in each of eight levels."""
+    frame = FrameHint("<u2", (2048, 2048))
+    more: dict[str, Any] = {"frame": frame, "tiles": TileSpec((100, 100), 0), "default_mirrors": False}
+    small, large = (Desk(tmp_path / str(size), mirror_memory_mb=size) for size in (64, 1024))
+    code, text = small.refusal(**more, views=(ViewSpec(name),))
+    assert (code, "mirror_memory_mb allows 64" in text) == ("no_memory", True)
+    plan = large.plan(**more, views=(ViewSpec(name),))
+    assert not plan.warnings
+    small.close()
+    large.close()
 
 
 def test_mirrors_of_the_configuration_are_made_of_tiles_and_left_out_where_none_can_be_made(

@@ -34,6 +34,7 @@ OPTIONS = {
     "wkw": ["--option", "cube=64"],
     "ome-zarr": ["--chunks", "1,16,32"],
     "precomputed": ["--option", "chunks=[2,16,32]"],
+    "hsds": ["--option", "pixels=copy", "--option", "chunks=[2,16,32]"],
 }
 
 

@@ -53,6 +53,17 @@ def test_a_dataset_opens_wherever_it_lies_on_a_server(name: str, above: int) -> 
         assert not [line for line in asked if "http:" in line or "//" in line]
 
 
+HSDS = ["hsds_1.0.2/bkt/home/u8.h5", "hsds_0.9.4/bkt/home/acq.h5/edge", "handmade/bkt/home/v1_gzip"]
+
+
+@pytest.mark.parametrize("name", [*HSDS, "handmade/bkt/home/v2_lz4", "handmade/bkt/home/ref_indirect"])
+def test_a_domain_of_hsds_opens_below_its_bucket_on_a_server(name: str) -> None:
+    """All objects of a domain are elsewhere in its bucket, so the server must serve that."""
+    tree, _, inside = name.partition("/")
+    with serving(GOLDEN / "hsds" / tree) as (url, _):
+        assert_same(f"{url}/{inside}", GOLDEN / "hsds" / name)
+
+
 @pytest.mark.parametrize("inside", ["setup0", "setup0/timepoint1/s1", "setup0/timepoint1/s1/attributes.json"])
 def test_parts_of_an_n5_container_open_over_http(inside: str) -> None:
     container = GOLDEN / "n5" / "multiscale_bdv.n5"

@@ -1,4 +1,4 @@
-"""Faults of the disks of OME-Zarr and precomputed mirrors: the log never notices, and the mirrors are made whole."""
+"""Faults of the disks of OME-Zarr, precomputed and HSDS mirrors: the log never notices, and all end complete."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ MIRRORS: Mapping[str, Mapping[str, Any]] = {
     "unsharded": {**OME, "name": "unsharded", "shards": False},
     "files": {**VOLUMES, "name": "files"},
     "shards": {**VOLUMES, "name": "shards", "shards": True},
+    "reference": {"format": "hsds", "name": "reference", "pixels": "reference"},
 }
 
 
@@ -105,7 +106,7 @@ def check(dataset: Path) -> None:
 
 
 def _is_begun(place: Path) -> bool:
-    return any(path.name in ("c", "s0") for path in place.rglob("*"))
+    return any(path.name in ("c", "s0", "home") for path in place.rglob("*"))
 
 
 def put(run: Run, first: int, stop: int) -> None:

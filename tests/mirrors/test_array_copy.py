@@ -26,7 +26,11 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 BUDGET = Budget(2**28, 2)
 SUMMARY = {"PixelSizeUm": 0.5, "z-step_um": 2.0, "User": "Ada"}
 STAGE = {"XPositionUm": 100.0, "YPositionUm": 50.0}
-OPTIONS = {"n5": ["--blocks", "3,16,32"], "wkw": ["--option", "cube=64"]}
+OPTIONS = {
+    "n5": ["--blocks", "3,16,32"],
+    "wkw": ["--option", "cube=64"],
+    "hsds": ["--option", "pixels=copy", "--option", "chunks=[3,16,32]"],
+}
 
 
 def run(*arguments: object) -> int:
@@ -83,7 +87,7 @@ def test_a_copy_into_precomputed_has_the_pixels(frames: Path, tmp_path: Path, op
     assert run("verify", copied) == 0
 
 
-@pytest.mark.parametrize(("first", "second"), [("n5", "wkw"), ("wkw", "n5")])
+@pytest.mark.parametrize(("first", "second"), [("n5", "wkw"), ("wkw", "n5"), ("n5", "hsds"), ("hsds", "n5")])
 def test_a_copy_equals_a_mirror_of_the_frames(frames: Path, tmp_path: Path, first: str, second: str) -> None:
     made = mirror(frames, first)
     copied = mirror(made, second, tmp_path / f"copied.{second}")
@@ -91,6 +95,19 @@ def test_a_copy_equals_a_mirror_of_the_frames(frames: Path, tmp_path: Path, firs
     assert facts(copied) == facts(direct)
     assert facts(copied)[0] == facts(frames)[0]
     assert run("verify", copied) == 0
+
+
+def test_a_dataset_of_another_hsds_writer_is_copied(tmp_path: Path) -> None:
+    """By its path in HDF5, which no folder has."""
+    source = GOLDEN / "hsds" / "hsds_1.0.2" / "bkt" / "home" / "acq.h5" / "entry" / "data" / "frames"
+    for name in ("n5", "hsds"):
+        copied = mirror(source, name, tmp_path / f"copied.{name}")
+        with acqstream.open(source) as original, acqstream.open(copied) as copy:
+            right = original.levels[0].read()
+            assert np.array_equal(copy.levels[0].read().reshape(right.shape), right)
+        assert run("verify", copied) == 0
+    assert run("info", source) == 0
+    assert run("verify", source) == 0
 
 
 def test_a_copy_lies_beside_and_is_made_once(frames: Path, capsys: pytest.CaptureFixture[str]) -> None:

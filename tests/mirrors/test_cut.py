@@ -34,3 +34,17 @@ def test_pieces_of_a_slab_have_numbers_of_their_own(size: int, side: int, tile: 
     for number in range(-(-size // tile)):
         assert len(list(cut.of_piece(number))) <= cut.most_slabs
     assert list(cut.of_piece(-(-size // tile))) == []
+
+
+@given(st.integers(1, 90), st.integers(1, 40), st.integers(1, 40))
+def test_a_picture_without_an_end_is_cut_as_one_that_ends_far_away(end: int, side: int, tile: int) -> None:
+    endless, far, near = Cut(0, side, tile), Cut(100_000, side, tile), Cut(end, side, tile)
+    assert (endless.slabs, endless.tiles) == (0, 0)
+    assert (endless.most, endless.most_slabs) == (far.most, far.most_slabs)
+    for number in range(-(-end // tile)):
+        assert list(endless.of_piece(number)) == list(far.of_piece(number))
+    for slab in range(-(-end // side)):
+        assert list(endless.in_slab(slab)) == list(far.in_slab(slab))
+        assert endless.inside(slab) == side
+        reached = {(span.tile, span.piece) for span in endless.in_slab(slab, end)}
+        assert reached == {(span.tile, span.piece) for span in near.in_slab(slab)}

@@ -26,6 +26,7 @@ MIRRORS: Mapping[str, Mapping[str, Any]] = {
     "n5": {"format": "n5", "levels": 2},
     "wkw": {"format": "wkw", "cube": 32, "levels": 1},
     "ome.zarr": {"format": "ome-zarr", "levels": 2},
+    "hsds": {"format": "hsds", "pixels": "copy", "levels": 2},
     "precomputed": {"format": "precomputed", "levels": 2},
 }
 CHANNELS = ("DAPI", "\x00\x1b" + "c" * 500)

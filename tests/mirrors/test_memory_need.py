@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors.chunk_plan import Budget, plan_spec_chunks
+from acqstream.mirrors.chunk_plan import Budget, plan_chunks, plan_request, plan_spec_chunks
 from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.memory_need import reduction_bytes
@@ -30,6 +31,22 @@ def test_shards_512_deep_with_four_levels_take_less_than_1_5_gib() -> None:
     assert len(plan.grids) == 4
     assert plan.need.slabs >= 1
     assert plan.need.max_bytes < 1536 * 2**20
+
+
+@pytest.mark.parametrize("compression", ["blosc", "none"])
+@pytest.mark.parametrize("outer", [[], [{"name": "z", "size": 50}], [{"name": "time"}]], ids=["picture", "z", "time"])
+def test_a_mosaic_of_400_tiles_fits(compression: str, outer: list[dict[str, Any]]) -> None:
+    """A picture of 38960 x 38960 pixels, 3 GB, with eight levels."""
+    ome_zarr = chunk_format("ome-zarr")
+    axes = [*outer, {"name": "row", "size": 20}, {"name": "column", "size": 20}]
+    frame = {"shape": [2048, 2048], "dtype": "uint16"}
+    array = plan_request({"frame": frame, "axes": axes, "tiles": {"overlap": (100, 100)}})
+    assert array is not None
+    options = ome_zarr.parse_options({"compression": compression})
+    plan = plan_chunks(ome_zarr, options, array, {}, Budget.of(1024, threads=4))
+    assert len(plan.grids) == 8
+    assert plan.need.slabs >= plan.grids[0].slabs_of_frame == 4
+    assert plan.need.max_bytes < 1024 * 2**20
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:

@@ -36,6 +36,8 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "ome-zarr": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2},
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2, "compression": "none"},
     "ome-zarr unsharded": {"format": "ome-zarr", "chunks": [2, 8, 10], "levels": 2, "shards": False},
+    "hsds reference": {"format": "hsds", "pixels": "reference"},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [2, 8, 10], "levels": 2},
     "precomputed": {"format": "precomputed", "chunks": [2, 8, 10], "levels": 2},
     "precomputed shards": {"format": "precomputed", "chunks": [2, 8, 10], "levels": 2, "shards": True},
 }

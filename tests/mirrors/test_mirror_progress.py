@@ -71,7 +71,7 @@ def test_stored_slabs_are_in_the_next_checkpoint_although_no_frame_comes(
 def report(**values: Any) -> dict[str, Any]:
     names = ("from_memory", "from_stack", "overtaken", "waiting", "bytes_per_frame")
     counts = dict.fromkeys(names, 0)
-    texts = dict.fromkeys(("warning", "space_warning", "reason"), "")
+    texts = dict.fromkeys(("warning", "space_warning", "restart_warning", "reason"), "")
     return {"state": "running", "cursor": 50, "count": 50, "saved": 50, "saved_waiting": 0, **counts, **texts, **values}
 
 

@@ -158,6 +158,7 @@ def test_a_process_killed_before_the_note_of_the_container_is_resumed(
         {"format": "wkw", "cube": 32, "levels": 1},
         {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 1},
         {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 1, "compression": "none"},
+        {"format": "hsds", "pixels": "copy", "chunks": [2, 16, 16], "levels": 1},
         {"format": "precomputed", "chunks": [2, 16, 16], "levels": 1},
         {"format": "precomputed", "chunks": [2, 16, 16], "levels": 1, "shards": True},
     ],

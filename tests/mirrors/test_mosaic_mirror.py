@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -35,10 +36,11 @@ FORMATS: dict[str, dict[str, Any]] = {
     "wkw": {"format": "wkw", "cube": 32, "levels": 2},
     "ome-zarr": {"format": "ome-zarr", "chunks": [1, 16, 16], "levels": 3},
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2, "compression": "none"},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [1, 16, 16], "levels": 2},
     "precomputed": {"format": "precomputed", "chunks": [1, 16, 16], "levels": 2},
     "precomputed shards": {"format": "precomputed", "chunks": [2, 16, 16], "levels": 2, "shards": {}},
 }
-SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed"}
+SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed", "hsds": ".hsds"}
 OUTER = places_of(("time", "z"), {"time": 2, "z": 3})
 OUTER_AXES = (AxisSpec("time", 2), AxisSpec("z", 3))
 
@@ -116,7 +118,49 @@ def test_a_mosaic_is_one_picture_in_every_format(
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["n5", "ome-zarr", "precomputed"])
+def take_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of 32 x 32 pixels: a tile meets four of them, and each has parts of nine tiles."""
+    monkeypatch.setattr(importlib.import_module("acqstream.formats.ome_zarr.plan"), "MAX_SHARD_PLANE_BYTES", 3000)
+
+
+@pytest.mark.parametrize("memory", ["much", "little"])
+@pytest.mark.parametrize("order", ["in order", "shuffled"])
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw"])
+def test_tiles_lie_across_borders_of_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, order: str, memory: str
+) -> None:
+    take_small_shards(monkeypatch)
+    test_a_mosaic_is_one_picture_in_every_format(tmp_path, monkeypatch, name, order, memory)
+    shards = [path for path in (tmp_path / "cells.ome.zarr" / "0" / "c").rglob("*") if path.is_file()]
+    assert len(shards) == 2 * 2 * 3, "for each time, along y and along x"
+
+
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw"])
+def test_a_mirror_with_shards_of_complete_planes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One that an earlier version began: shards of two kinds in one array would be lost pixels."""
+    frames, settings = tiles(OUTER), FORMATS[name]
+    with start_log(tmp_path / "cells", tiles=TILES, axes=(*OUTER_AXES, *AXES)) as log:
+        for frame in frames[:40]:
+            log.append(frame.header, frame.image)
+        assert log.wait_for_published(40)
+        run = run_of(tmp_path / "cells", settings, settings["format"])
+        while run.progress().state is not ViewState.WAITING:
+            run.step()
+        run.save()
+        run.close()
+        for frame in frames[40:]:
+            log.append(frame.header, frame.image)
+    take_small_shards(monkeypatch)
+    run = finish(run_of(tmp_path / "cells", settings, settings["format"]))
+    assert "restarted: its files were changed" in run.reason
+    assert "in shards of" in run.reason
+    assert run.progress().from_stack == len(frames)
+    check(tmp_path / "cells", settings, frames)
+
+
+@pytest.mark.parametrize("name", ["wkw", "precomputed", "hsds"])
 def test_without_planned_rows_the_picture_is_made_when_the_run_ends(tmp_path: Path, name: str) -> None:
     """Rows and columns may be negative: the first ones are at the origin of the canvas."""
     frames, settings = tiles(), FORMATS[name]
@@ -195,7 +239,7 @@ def _some_chunk(folder: Path) -> Path:
     return min(path for path in folder.rglob("*") if path.is_file() and path.name.isdecimal())
 
 
-@pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw", "precomputed"])
+@pytest.mark.parametrize("name", ["n5", "ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("taken", [1, 14, 30, 71])
 def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) -> None:
     frames, settings = tiles(OUTER), FORMATS[name]
@@ -216,7 +260,7 @@ def test_an_interrupted_mosaic_goes_on(tmp_path: Path, name: str, taken: int) ->
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "precomputed"])
+@pytest.mark.parametrize("name", ["ome-zarr", "ome-zarr raw", "precomputed", "hsds"])
 @pytest.mark.parametrize("outer", [OUTER, [{}]], ids=["time and z", "one picture"])
 def test_what_is_announced_has_all_its_tiles(tmp_path: Path, name: str, outer: list[Any]) -> None:
     """A reader beside the growing mirror sees complete pictures, or complete rows of tiles of a single one."""

@@ -29,7 +29,7 @@ TILES = TileSpec(OVERLAP, 0, None)
 AXES = (AxisSpec("time", 2), AxisSpec("row", ROWS), AxisSpec("column", COLUMNS), AxisSpec("z", 2))
 PIXEL_UM = 0.5
 SUMMARY = {"PixelSizeUm": PIXEL_UM, "z-step_um": 2.0}
-SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed"}
+SUFFIXES = {"n5": ".n5", "wkw": ".wkw", "ome-zarr": ".ome.zarr", "precomputed": ".precomputed", "hsds": ".hsds"}
 FORMATS: dict[str, dict[str, Any]] = {
     "n5": {"format": "n5", "blocks": [2, 8, 8], "levels": 2},
     "n5 array": {"format": "n5", "blocks": [2, 8, 8], "levels": 2, "layout": "array"},
@@ -38,6 +38,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [1, 16, 16], "levels": 2, "compression": "none"},
     "precomputed": {"format": "precomputed", "chunks": [1, 16, 16], "levels": 2},
     "precomputed shards": {"format": "precomputed", "chunks": [1, 16, 16], "levels": 2, "shards": {}},
+    "hsds": {"format": "hsds", "pixels": "copy", "levels": 2},
 }
 
 

@@ -39,11 +39,11 @@ class JavaDataset:
 
 def read(datasets: Sequence[Path], work_folder: Path, *, timeout_s: float = 120) -> dict[Path, JavaDataset]:
     """Every dataset as the Java library reads it, from one start of Java. Raises JavaUnavailable."""
-    java, javac = _tool("java"), _tool("javac")
+    java, javac = tool("java"), tool("javac")
     class_path = os.pathsep.join([str(_jars() / "*"), str(work_folder)])
-    _run([javac, "-encoding", "UTF-8", "-cp", class_path, "-d", work_folder, SOURCE], COMPILE_TIMEOUT_S)
+    run_java_tool([javac, "-encoding", "UTF-8", "-cp", class_path, "-d", work_folder, SOURCE], COMPILE_TIMEOUT_S)
     options = ["-Djava.awt.headless=true", f"-Dfile.encoding={CHARSET}", "-cp", class_path]
-    output = _run([java, *options, SOURCE.stem, *datasets], timeout_s)
+    output = run_java_tool([java, *options, SOURCE.stem, *datasets], timeout_s)
     found = {path: JavaDataset() for path in datasets}
     for line in output.splitlines():
         values = json.loads(line)
@@ -65,7 +65,7 @@ def _jars() -> Path:
         return folder
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
     command: list[str | Path] = [
-        _tool("mvn"),
+        tool("mvn"),
         "-B",
         "-q",
         "-Dstyle.color=never",
@@ -86,14 +86,14 @@ def _jars() -> Path:
     return folder
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise JavaUnavailable(f"{name} is not on the PATH")
     return path
 
 
-def _run(command: Sequence[str | Path], timeout_s: float) -> str:
+def run_java_tool(command: Sequence[str | Path], timeout_s: float) -> str:
     """Standard output of a command that must succeed."""
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{Path(command[0]).name} ended with {done.returncode}: {done.stderr[-2000:]}"

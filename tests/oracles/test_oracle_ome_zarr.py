@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import warnings
@@ -129,6 +130,22 @@ def test_zarr_reads_it_and_the_models_accept_it(tmp_path: Path, variant: str) ->
     assert told["groups"] == {"": "Image"}
     assert told["arrays"]["0"]["names"] == ["t", "c", "z", "y", "x"]
     assert (told["arrays"]["0"]["shards"] is None) == variant.startswith("unsharded")
+
+
+@needs_zarr
+@pytest.mark.parametrize("variant", ["raw", "raw, deep chunks", "blosc"])
+def test_shards_of_parts_of_a_plane_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    """Of large frames and mosaics; here planes of 3 x 4 chunks in shards of 2 x 2."""
+    monkeypatch.setattr(importlib.import_module("acqstream.formats.ome_zarr.plan"), "MAX_SHARD_PLANE_BYTES", 2048)
+    frames = frames_at(places_of(("time", "z"), SIZES), (37, 50))
+    container = write(tmp_path / "cells", frames, VARIANTS[variant])
+    full = expected(frames, ("time", "z"))
+    right = [full, halved(full, (1, 1, 2, 2))]
+    arrays, told = read_zarr(container, tmp_path / "out")
+    assert told["arrays"]["0"]["shards"][2:] == [32, 32]
+    for number, level in enumerate(right):
+        assert np.array_equal(arrays[str(number)], level)
+        assert np.array_equal(read_tensorstore(container / str(number)), level)
 
 
 @needs_zarr

@@ -36,16 +36,17 @@ def test_every_installed_package_is_pinned():
     assert not loose, f"pin these in requirements/constraints.txt: {', '.join(sorted(loose))}"
 
 
-def test_the_environment_of_webknossos_holds_what_is_pinned():
-    venv = ROOT / ".venv-webknossos"
+@pytest.mark.parametrize("package", ["webknossos", "hsds"])
+def test_the_environments_of_other_packages_have_the_pinned_versions(package):
+    venv = ROOT / f".venv-{package}"
     folders = [*venv.glob("lib/python*/site-packages"), *venv.glob("Lib/site-packages")]
     if not folders:
         pytest.skip(f"{venv.name} was not made here")
     installed = {canonical(found.name): found.version for found in distributions(path=[str(folders[0])])}
-    assert installed.items() >= pins("webknossos.txt").items()
+    assert installed.items() >= pins(f"{package}.txt").items()
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "webknossos.txt", "windows.txt"])
+@pytest.mark.parametrize("name", ["constraints.txt", "webknossos.txt", "hsds.txt", "windows.txt"])
 def test_names_are_pinned_once(name):
     lines = (ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
     names = [canonical(line.split("==")[0]) for line in lines if not line.startswith("#")]

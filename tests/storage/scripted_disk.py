@@ -174,6 +174,10 @@ class ScriptedDisk:
         self._enter("mkdir", path)
         self._inner.mkdir(path)
 
+    def link_folder(self, target: str, path: str) -> None:
+        self._enter("link_folder", path)
+        self._inner.link_folder(target, path)
+
     def sync_directory(self, path: str) -> None:
         self._enter("sync_directory", path)
         self._inner.sync_directory(path)

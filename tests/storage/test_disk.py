@@ -125,3 +125,27 @@ def test_files_of_each_system_write_and_read_at_places(path: str, kind: Callable
     disk.fdatasync(fd)
     assert disk.pread(fd, 100, 0) == b"\0\0abcdefg"
     disk.close(fd)
+
+
+@posix
+def test_a_link_to_a_folder_is_relative_and_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "a").write_bytes(b"a")
+    (tmp_path / "mirror").mkdir()
+    disk, link = LocalDisk(), tmp_path / "mirror" / "link"
+    disk.link_folder("../cells", str(link))
+    assert (link / "a").read_bytes() == b"a"
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("cells", "mirror"):
+        (tmp_path / name).rename(moved / name)
+    assert (moved / "mirror" / "link" / "a").read_bytes() == b"a"
+    with pytest.raises(FileExistsError):
+        disk.link_folder("../other", str(moved / "mirror" / "link"))
+
+
+def test_windows_makes_no_links() -> None:
+    from acqstream.storage.platform.windows_files import WindowsFiles
+
+    with pytest.raises(PermissionError, match="administrators only"):
+        WindowsFiles().link_folder("../cells", "link")

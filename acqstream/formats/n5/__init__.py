@@ -24,4 +24,5 @@ FORMAT: ChunkFormat[N5Options] = ChunkFormat(
     max_encode_memory=max_encode_memory,
     check=check,
     needs_distances=lambda options: options.layout == "bdv",  # its XML file
+    grows_picture=True,
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.key_columns import KeyColumn
 from acqstream.errors import DatasetError, FrameNotFound
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
@@ -30,6 +31,7 @@ from acqstream.formats.ndtiff.index_maps import IndexMaps
 from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.read_ahead import read_ahead
+from acqstream.formats.ndtiff.row_columns import EntryColumns, entry_columns, key_columns
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.model.axes import Axes, AxisValue
@@ -186,6 +188,16 @@ class NDTiffReader:
         """Name of the stack file that holds the frame, and where and how it lies there."""
         return self._frames.stack_name(row), self._frames.locate(row)
 
+    def key_columns(self, rows: range) -> dict[str, KeyColumn]:
+        """The axes of consecutive rows, as columns."""
+        with self._lock:
+            return key_columns(self._table, rows)
+
+    def entry_columns(self, rows: range | NDArray[np.int64]) -> EntryColumns:
+        """Places of the frames in these rows, as columns."""
+        with self._lock:
+            return entry_columns(self._table, rows)
+
     def stack_file(self, name: str) -> tuple[ReadFile, ByteOrder]:
         """A stack file and its byte order. Raises CorruptDataset if it is missing or no TIFF file."""
         self._check_open()
@@ -236,7 +248,7 @@ class NDTiffReader:
         """From the first stack file that has a header; empty while there is none."""
         if self._summary is None:
             self._check_open()
-            self._summary = self._read_summary()
+            self._summary = _read_summary(self._table.stack_names, self.path, self._stacks, self._index)
         return self._summary or {}
 
     @property
@@ -287,19 +299,6 @@ class NDTiffReader:
             self._request = (read_request(self.container),)
         return self._request[0]
 
-    def _read_summary(self) -> dict[str, Any] | None:
-        names = self._table.stack_names or [path.name for path in stack_paths(self.path) if has_ndtiff_mark(path)]
-        errors: list[DatasetError] = []
-        for name in names:
-            try:
-                file, _ = self._stacks.get(name)
-                return self._index.summary_of(file)
-            except DatasetError as error:  # every stack file has the same summary
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        return None
-
     def _looks_finished(self) -> bool:
         self._check_open()
         if not len(self._table):
@@ -309,6 +308,20 @@ class NDTiffReader:
     def _check_open(self) -> None:
         if self._closed:
             raise DatasetError(f"{self.path}: the dataset is closed")
+
+
+def _read_summary(known: Sequence[str], folder: Path, stacks: StackFiles, index: FrameIndex) -> dict[str, Any] | None:
+    """The summary in a stack file, of those that the index names or, before its first entry, of those in the folder."""
+    errors: list[DatasetError] = []
+    for name in known or [path.name for path in stack_paths(folder) if has_ndtiff_mark(path)]:
+        try:
+            file, _ = stacks.get(name)
+            return index.summary_of(file)
+        except DatasetError as error:  # every stack file has the same summary
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return None
 
 
 def _describe_axes(axis_values: Mapping[str, Sequence[AxisValue]]) -> str:

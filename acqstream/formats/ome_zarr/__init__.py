@@ -24,4 +24,5 @@ FORMAT: ChunkFormat[OmeZarrOptions] = ChunkFormat(
     max_encode_memory=max_encode_memory,
     check=check,
     announces_indices=True,
+    grows_picture=True,
 )

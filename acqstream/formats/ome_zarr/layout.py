@@ -23,7 +23,7 @@ from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.frame_space import Place
 from acqstream.arrays.position_names import position_names
-from acqstream.errors import ConfigError, DatasetExists
+from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
 from acqstream.formats.ome_zarr.axes import image_axis
@@ -35,7 +35,7 @@ from acqstream.formats.ome_zarr.plan import has_too_many
 from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
 from acqstream.formats.ome_zarr.wells import find_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
-from acqstream.formats.ome_zarr.zarr_json import array_document
+from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
 from acqstream.storage.json_file import parse_fields
 from acqstream.storage.store import Capability
 
@@ -174,6 +174,10 @@ class OmeZarrLayout(ChunkLayout):
             docs.document_key(docs.SERIES_FOLDER): docs.encode(docs.series([number for number, _ in images])),
         }
 
+    def resume_keys(self) -> Sequence[str]:
+        """See ChunkLayout: the note, and the arrays of the first image."""
+        return [docs.document_key(), *(self._array_key(number) for number in range(len(self.plan.levels)))]
+
     def resume(self, documents: Mapping[str, bytes], where: str) -> tuple[Self, bool]:
         """See ChunkLayout."""
         key = docs.document_key()
@@ -191,6 +195,10 @@ class OmeZarrLayout(ChunkLayout):
             raise DatasetExists(
                 f"{where} exists with {len(found.levels)} levels, expected {len(own)}, or other factors"
             )
+        for number in range(len(own)):
+            key = self._array_key(number)
+            if key in documents:
+                _check_shards(self.array(number), parse_array(documents[key], f"{where}/{key}"), f"{where}/{key}")
         shapes = [level.shape for level in found.levels]
         if not found.complete:
             shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
@@ -219,6 +227,11 @@ class OmeZarrLayout(ChunkLayout):
             index=self._index(spec) if spec.shard_shape else None,
             dimension_names=tuple(image_axis(axis).name for axis in spec.axes),
         )
+
+    def _array_key(self, level: int) -> str:
+        """The document of a level of the first image."""
+        first = (0,) * len(self.plan.member_axes)
+        return docs.document_key(*self.folders.parts(first), str(level))
 
     @property
     def _is_in_place(self) -> bool:
@@ -280,6 +293,14 @@ def _wells(full: ArraySpec) -> tuple[str, ...]:
     names = [*full.labels.get(POSITION, ())]
     is_known = full.shape[full.axes.index(POSITION)] > 0 or names == position_names(full.attributes)
     return find_wells(names, full.attributes) if is_known else ()
+
+
+def _check_shards(own: ZarrArray, found: ZarrArray, where: str) -> None:
+    """Raise CorruptDataset for an array in other chunks or shards: earlier versions did not cut large planes."""
+    expected, stored = ((array.chunk_shape, array.shard_shape) for array in (own, found))
+    if stored != expected:
+        text = "has chunks of {} in shards of {}, expected {} in {}"
+        raise CorruptDataset(text.format(*stored, *expected), path=where)
 
 
 def _part(spec: ArraySpec, members: int) -> ArraySpec:

@@ -1,8 +1,8 @@
 """Cuts an array into chunks, shards and levels. Pure.
 
-A shard holds complete planes, and several of them along one axis: z if an image has planes along it, else time. Raw
-chunks all have one length, so a shard's index is known beforehand and each plane of chunks is written in place. A
-compressed shard is put complete.
+A shard holds complete planes, or parts of large ones, and several of them along one axis: z if an image has planes
+along it, else time. Raw chunks all have one length, so a shard's index is known beforehand and each of its planes is
+written in place. A compressed shard is put complete.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from acqstream.formats.ome_zarr.zarr_json import DTYPES, MAX_CHUNK_BYTES
 MAX_IMAGES = 1_000_000
 MAX_RAW_SHARD_BYTES = 512 * 2**20
 MAX_COMPRESSED_SHARD_BYTES = 64 * 2**20  # it is in memory until it is complete
+MAX_SHARD_PLANE_BYTES = 16 * 2**20  # of pixels: a tile of a mosaic meets few shards, and all of them are in memory
 _UNPLANNED_DEPTH = 64
 _MAX_SHARD_CHUNKS = 16384  # its index, which viewers read first, has 256 KiB then
 
@@ -47,8 +48,9 @@ def plan(array: ArraySpec, options: OmeZarrOptions) -> Plan:
         if factors == levels[-1].factors:
             break
         levels.append(full.reduced(factors))
-    depth = _depth(full, options)  # equal in all levels, so that their shards end at the same plane
-    return Plan(levels=tuple(_cut(level, options, depth) for level in levels), member_axes=members)
+    sides = _shard_sides(full, _chunk_shape(full, options))
+    depth = _depth(full, options, sides)  # equal in all levels, so that their shards end at the same plane
+    return Plan(levels=tuple(_cut(level, options, sides, depth) for level in levels), member_axes=members)
 
 
 def has_too_many(shape: Sequence[int], members: int) -> bool:
@@ -76,10 +78,28 @@ def _chunk_shape(level: ArraySpec, options: OmeZarrOptions) -> dict[str, int]:
     return chunk
 
 
-def _plane_shape(level: ArraySpec, chunk: dict[str, int]) -> dict[str, int]:
-    """A complete plane of chunks by axis."""
+def _shard_sides(full: ArraySpec, chunk: dict[str, int]) -> dict[str, int]:
+    """The sides of a shard along y and x, in items: complete chunks, MAX_SHARD_PLANE_BYTES of pixels at most.
+
+    Sides of the full resolution, the larger one first, are halved until they fit, but never below a chunk.
+    """
+    counts = {name: -(-full.shape[full.axes.index(name)] // chunk[name]) for name in PLANE}
+
+    def sides() -> dict[str, int]:
+        return {name: count * chunk[name] for name, count in counts.items()}
+
+    while math.prod(sides().values()) * full.dtype.itemsize > MAX_SHARD_PLANE_BYTES and max(counts.values()) > 1:
+        size = sides()
+        larger = max((name for name in PLANE if counts[name] > 1), key=size.__getitem__)
+        counts[larger] = -(-counts[larger] // 2)
+    return sides()
+
+
+def _plane_shape(level: ArraySpec, chunk: dict[str, int], sides: dict[str, int]) -> dict[str, int]:
+    """A plane of chunks by axis: complete, or of these sides where the level is longer."""
     sizes = dict(zip(level.axes, level.shape, strict=True))
-    return {name: -(-sizes[name] // size) * size if name in PLANE else size for name, size in chunk.items()}
+    ends = {name: -(-min(sizes[name], sides[name]) // chunk[name]) * chunk[name] for name in PLANE}
+    return {name: ends.get(name, size) for name, size in chunk.items()}
 
 
 def _depth_axis(level: ArraySpec) -> str:
@@ -90,16 +110,20 @@ def _depth_axis(level: ArraySpec) -> str:
     return TIME if sizes.get(TIME, 1) != 1 else ""
 
 
-def _depth(full: ArraySpec, options: OmeZarrOptions) -> int:
-    """Number of planes of chunks in a shard: never more than the planned ones, and a power of two without a plan."""
+def _depth(full: ArraySpec, options: OmeZarrOptions, sides: dict[str, int]) -> int:
+    """Number of planes of chunks in a shard: never more than the planned ones, and a power of two without a plan.
+
+    A compressed shard counts with all shards beside it, which are in memory with it.
+    """
     axis = _depth_axis(full)
     if not axis or not options.is_sharded:
         return 1
     chunk = _chunk_shape(full, options)
-    plane = _plane_shape(full, chunk)
-    max_bytes = MAX_RAW_SHARD_BYTES if options.is_raw else MAX_COMPRESSED_SHARD_BYTES
+    plane = _plane_shape(full, chunk, sides)
+    complete = _plane_shape(full, chunk, dict(zip(full.axes, full.shape, strict=True)))
+    max_bytes, held = (MAX_RAW_SHARD_BYTES, plane) if options.is_raw else (MAX_COMPRESSED_SHARD_BYTES, complete)
     plane_chunks = math.prod(plane[name] // chunk[name] for name in plane)
-    plane_bytes = math.prod(plane.values()) * full.dtype.itemsize
+    plane_bytes = math.prod(held.values()) * full.dtype.itemsize
     most = max(1, min(max_bytes // plane_bytes, _MAX_SHARD_CHUNKS // plane_chunks))
     planned = -(-full.shape[full.axes.index(axis)] // chunk[axis])
     if not planned:
@@ -107,16 +131,16 @@ def _depth(full: ArraySpec, options: OmeZarrOptions) -> int:
     return -(-planned // -(-planned // most))  # shards of equal depth
 
 
-def _cut(level: ArraySpec, options: OmeZarrOptions, depth: int) -> ArraySpec:
+def _cut(level: ArraySpec, options: OmeZarrOptions, sides: dict[str, int], depth: int) -> ArraySpec:
     """A level with its chunks.
 
-    For a raw shard the engine's chunk is a plane of chunks, one run of bytes in the file; for a compressed one the
+    For a raw shard the engine's chunk is a plane of the shard, one run of bytes in the file; for a compressed one the
     shard. Without shards it is a chunk.
     """
     chunk = _chunk_shape(level, options)
     if not options.is_sharded:
         return replace(level, chunk_shape=tuple(chunk.values()))
-    plane, axis = _plane_shape(level, chunk), _depth_axis(level)
+    plane, axis = _plane_shape(level, chunk, sides), _depth_axis(level)
     shard = {name: size * depth if name == axis else size for name, size in plane.items()}
     return replace(
         level,

@@ -142,6 +142,11 @@ def max_path_characters() -> int:
     return sys.maxsize if sys.platform != "win32" or has_long_paths() else 259
 
 
+def has_folder_links() -> bool:
+    """True if every user may make a link to a folder; on Windows that takes a privilege (CreateSymbolicLinkW)."""
+    return sys.platform != "win32"
+
+
 def is_junction(status: os.stat_result) -> bool:
     """True if os.lstat describes a junction: a link of Windows that Python reports as the folder where it leads."""
     return getattr(status, "st_reparse_tag", 0) == 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT

@@ -136,6 +136,10 @@ class PosixFiles:
     def mkdir(self, path: str) -> None:
         os.mkdir(path)
 
+    def link_folder(self, target: str, path: str) -> None:
+        """Make a symbolic link at `path` to a folder; a relative target counts from the folder of the link."""
+        os.symlink(target, path, target_is_directory=True)
+
     def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
         os.rmdir(path)

@@ -7,6 +7,7 @@ EINVAL for most errors. A handle is an int and is used like a descriptor, but on
 from __future__ import annotations
 
 import ctypes
+import errno
 import ntpath
 import threading
 from collections.abc import Sequence
@@ -230,6 +231,10 @@ class WindowsFiles:
 
     def mkdir(self, path: str) -> None:
         names.mkdir(path)
+
+    def link_folder(self, target: str, path: str) -> None:
+        """Raises OSError (EPERM): links take a privilege that users do not have."""
+        raise OSError(errno.EPERM, f"no link to {target}: Windows permits links to administrators only", path)
 
     def rmdir(self, path: str) -> None:
         names.rmdir(path)

@@ -64,6 +64,33 @@ def test_an_index_longer_than_the_window(folder: Folder, monkeypatch: pytest.Mon
     assert len(open_one(folder)) == 30
 
 
+def test_columns_of_rows(folder: Folder) -> None:
+    keys: list[dict[str, Any]] = [
+        {"time": 4, "channel": "b"},
+        {"time": 2},
+        {"time": 4, "channel": "a"},
+        {"time": 3, "channel": "b", "z": 0},
+    ]
+    for number, key in enumerate(keys):
+        folder.add(key, image(number))
+    reader = open_one(folder)
+    for rows in (range(4), range(1, 3), range(2, 2)):
+        found = reader.key_columns(rows)
+        assert set(found) == {"time", "channel", "z"}
+        for name, column in found.items():
+            right = [keys[row].get(name) for row in rows]
+            assert [column.values[at] for at in column.positions] == right
+            assert list(column.values) == list(dict.fromkeys(right))
+    chosen = reader.entry_columns(np.array([3, 0]))
+    assert [int(offset) for offset in chosen.numbers["pixel_offset"]] == [
+        reader.stored_frame(row)[1].pixels for row in (3, 0)
+    ]
+    assert [chosen.stack_names[stack] for stack in chosen.stacks] == [STACK, STACK]
+    assert chosen.is_plain.all()
+    assert set(chosen.payload_bytes.tolist()) == {image(0).nbytes}
+    assert len(reader.entry_columns(range(1, 3)).numbers) == 2
+
+
 def test_zeros_reserved_in_the_index_are_filled_later(folder: Folder) -> None:
     entries = [folder.add({"time": t}, image(t), publish=False) for t in range(2)]
     index = folder.path / "NDTiff.index"

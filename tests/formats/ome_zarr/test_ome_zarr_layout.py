@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,16 @@ from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.image_places import ImagePlaces
-from acqstream.errors import ConfigError
+from acqstream.errors import ConfigError, CorruptDataset
 from acqstream.formats.ome_zarr.axes import image_number, member_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
 from acqstream.formats.ome_zarr.options import parse_options
-from acqstream.formats.ome_zarr.plan import MAX_RAW_SHARD_BYTES, plan
+from acqstream.formats.ome_zarr.plan import (
+    MAX_COMPRESSED_SHARD_BYTES,
+    MAX_RAW_SHARD_BYTES,
+    MAX_SHARD_PLANE_BYTES,
+    plan,
+)
 
 
 def layout_of(axes: tuple[str, ...], shape: tuple[int, ...], **options: Any) -> OmeZarrLayout:
@@ -37,6 +44,51 @@ def test_raw_shards_hold_planes_of_chunks_up_to_half_a_gibibyte() -> None:
     assert level.shard_shape == (1, 50, 2048, 2048)  # 200 planes in four equal shards
     assert np.prod(level.shard_shape) * 2 <= MAX_RAW_SHARD_BYTES
     assert [spec.shape[-2:] for spec in layout.plan.levels] == [(2048, 2048), (1024, 1024), (512, 512)]
+
+
+SIDE = st.integers(1, 60_000)
+
+
+@given(SIDE, SIDE, st.sampled_from([64, 500, 512, 2048]), st.sampled_from(["none", "blosc"]))
+def test_large_planes_are_cut_into_shards(height: int, width: int, chunk: int, compression: str) -> None:
+    """A part of a plane has whole chunks, and no more than the bound, unless a single chunk has."""
+    levels = layout_of(
+        ("z", "y", "x"), (100, height, width), compression=compression, chunks=[1, chunk, chunk]
+    ).plan.levels
+    full = levels[0]
+    for level in levels:
+        depth, *sides = level.shard_shape
+        assert all(side % block == 0 for side, block in zip(sides, level.block_shape[1:], strict=True))
+        assert math.prod(sides) * 2 <= max(MAX_SHARD_PLANE_BYTES, math.prod(level.block_shape) * 2)
+        assert depth == full.shard_shape[0]
+        for axis in (1, 2):  # shards of a level end where its chunks end, or where those of level 0 do
+            assert level.shard_shape[axis] - level.shape[axis] < level.block_shape[axis]
+            assert level.shard_shape[axis] <= max(full.shard_shape[axis], level.block_shape[axis])
+    padded = [-(-size // block) * block for size, block in zip(full.shape[1:], full.block_shape[1:], strict=True)]
+    if math.prod(padded) * 2 <= MAX_SHARD_PLANE_BYTES:
+        assert list(full.shard_shape[1:]) == padded
+    else:
+        assert full.shard_shape[1:] == full.block_shape[1:] or math.prod(full.shard_shape[1:]) * 8 > (
+            MAX_SHARD_PLANE_BYTES
+        )
+    if compression == "blosc":  # all shards of a plane may be in memory at once
+        held = full.shard_shape[0] * math.prod(padded) * 2
+        assert held <= max(MAX_COMPRESSED_SHARD_BYTES, math.prod(padded) * 2)
+
+
+def test_a_frame_of_4_megapixels_has_shards_of_complete_planes() -> None:
+    for compression in ("none", "blosc"):
+        for chunk in ([1, 512, 512], [16, 256, 256]):
+            level = layout_of(("z", "y", "x"), (64, 2048, 2048), compression=compression, chunks=chunk).plan.full
+            assert level.shard_shape[1:] == (2048, 2048)
+
+
+def test_an_array_in_other_shards_is_not_continued() -> None:
+    layout = layout_of(("z", "y", "x"), (8, 4096, 4096), compression="none")
+    other = layout.with_levels([replace(level, shard_shape=(8, 4096, 4096)) for level in layout.plan.levels])
+    documents = {**other.documents(complete=False), **other.member_documents(())}
+    with pytest.raises(CorruptDataset, match=r"in shards of \(8, 4096, 4096\), expected .* in \(8, 2048, 4096\)"):
+        layout.resume({key: documents[key] for key in layout.resume_keys()}, "cells")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 63, 64, 65, 1000])

@@ -31,6 +31,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2, "compression": "none"},
     "ome-zarr": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2},
     "ome-zarr unsharded": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2, "shards": False},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [2, 16, 16], "levels": 2},
     "precomputed": {"format": "precomputed", "chunks": [2, 16, 16], "levels": 2},
     "precomputed shards": {"format": "precomputed", "chunks": [2, 16, 16], "levels": 2, "shards": True},
 }
@@ -140,7 +141,7 @@ def test_a_mirror_that_was_made_in_parts_is_proved_whole(tmp_path: Path, kind: s
     assert result.proved
 
 
-@pytest.mark.parametrize("kind", ["n5", "wkw raw", "ome-zarr", "precomputed shards"])
+@pytest.mark.parametrize("kind", ["n5", "wkw raw", "ome-zarr", "hsds", "precomputed shards"])
 def test_processes_that_make_a_mirror_together_prove_all_of_it(tmp_path: Path, kind: str) -> None:
     with TaskRunner(lambda: ProcessPool(2), 1) as runner:
         container = mirror_of(tmp_path, kind, runner=runner)

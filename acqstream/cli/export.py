@@ -1,0 +1,103 @@
+"""`acqstream export`: one file of another format, made of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acqstream.cli.output import print_json, progress_bar
+from acqstream.cli.units import size_text
+from acqstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from acqstream.export.request import ExportReport, Kind
+
+_KINDS = ("hdf5", "ome-tiff", "tiff")
+
+
+def export(
+    path: Annotated[str, typer.Argument(help="A dataset in any format: its folder, a file in it, or its URL.")],
+    out: Annotated[
+        Path | None, typer.Argument(help="The file to write [default: beside the dataset].", show_default=False)
+    ] = None,
+    *,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"Format of the file: {', '.join(_KINDS)}.")],
+    copy: Annotated[
+        bool, typer.Option("--copy", "--portable", help="hdf5: copy the pixels, so that the file stands alone.")
+    ] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=VALUE", help="Take a value, or integers START:STOP; may be repeated."),
+    ] = None,
+    compression: Annotated[str, typer.Option(help="none, zlib, or for ome-tiff zstd.")] = "none",
+    tile: Annotated[int, typer.Option(help="ome-tiff: side of tiles in pixels, a multiple of 16.")] = 512,
+    tiles: Annotated[
+        str, typer.Option(help="Tiles as one picture (stitched) or an image each (separate).")
+    ] = "stitched",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Export a dataset to one file: HDF5, OME-TIFF, or a TIFF stack.
+
+    `hdf5` writes a small file that refers to the frames in the NDTiff stacks; with --copy it has the pixels themselves.
+    `ome-tiff` writes a BigTIFF with resolution levels. `tiff` writes an ordinary stack, an ImageJ hyperstack where that
+    fits. The file appears when it is complete. Of a dataset that is being written, the frames published now are
+    exported.
+    """
+    from acqstream.export.choice import parse_choices
+    from acqstream.export.exporter import Exporter
+    from acqstream.export.request import ExportRequest
+    from acqstream.storage.remote_path import as_path
+
+    try:
+        request = ExportRequest(
+            kind=_kind(to),
+            is_copy=copy,
+            choices=parse_choices(select or []),
+            compression=compression,
+            tile=tile,
+            is_separate=_is_separate(tiles),
+            is_replaced=overwrite,
+        )
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
+    with progress_bar() as bar:
+        task = bar.add_task(f"{Path(path).name} to {to}", total=None)
+        report = Exporter(
+            as_path(path), request, out, lambda done, total: bar.update(task, completed=done, total=total)
+        ).run()
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+
+
+def _kind(text: str) -> Kind:
+    from acqstream.export.request import KINDS
+
+    for kind in KINDS:
+        if kind == text:
+            return kind
+    raise typer.BadParameter(f"{text!r} is not a format of exports; expected {', '.join(KINDS)}", param_hint="--to")
+
+
+def _is_separate(tiles: str) -> bool:
+    if tiles not in ("stitched", "separate"):
+        raise typer.BadParameter(f"{tiles!r} must be stitched or separate", param_hint="--tiles")
+    return tiles == "separate"
+
+
+def _print_report(report: ExportReport) -> None:
+    shape = ", ".join(f"{name} {size}" for name, size in zip(report.axes, report.shape, strict=True))
+    print(f"{report.path}: complete, {size_text(report.size_bytes)}")
+    print(f"shape   {shape}, {report.dtype}")
+    if report.images > 1:
+        print(f"images  {report.images:,}")
+    if len(report.levels) > 1:
+        print(f"levels  {', '.join(' x '.join(map(str, shape[:2])) for shape in report.levels)}")
+    if report.missing:
+        print(f"missing {report.missing:,}: read as 0")
+    for note in report.notes:
+        print(f"note: {note}")

@@ -1,0 +1,119 @@
+"""Dimension scales, coordinates and metadata in an HDF5 file, as the netCDF-4 data model has them.
+
+Sources: HDF5 Dimension Scale Specification 1.0; netCDF-4 file format ("Creating netCDF-4 files with HDF5"); CF
+conventions, section 5 ("coordinates"). So h5py finds scales, and xarray and netCDF tools variables and coordinates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.source import LevelSource
+from acqstream.dataset.xarray_arrays import coordinates, dimension_names
+
+IMAGE, METADATA, SUMMARY, FRAMES = "image", "metadata", "summary_metadata", "frames"
+_OWN_NAMES = frozenset({IMAGE, METADATA, SUMMARY, FRAMES})
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %9d"  # text of the netCDF-4 file format
+_MAX_COLUMNS = 200  # of numbers in the metadata of frames
+_MAX_ATTRIBUTE_BYTES = 32 * 1024  # an object header has at most 64 KiB
+
+
+def dimension_of(name: str) -> str:
+    """The name of a dimension in the file: no slash, and none of ours."""
+    plain = name.replace("/", "_") or "_"
+    return f"{plain}_axis" if plain in _OWN_NAMES or plain == "." else plain
+
+
+def write_scales(h5py: Any, file: Any, source: LevelSource, array: LevelArray) -> None:
+    """Dimensions with their coordinates: int64, float64 or texts; a unit is the attribute `units`."""
+    by_name = coordinates(source, array)
+    for number, (name, size) in enumerate(zip(dimension_names(array), array.shape, strict=True)):
+        dimension = dimension_of(name)
+        if name in by_name:
+            scale = _write_coordinate(h5py, file, dimension, by_name[name])
+            scale.make_scale(dimension)
+        else:
+            scale = file.create_dataset(dimension, (size,), "<f4", track_times=False)
+            scale.make_scale(_NO_VARIABLE % size)
+        scale.attrs["_Netcdf4Dimid"] = np.int32(number)
+        label = source.labels.get(name)
+        if label is not None and len(label) == size:
+            names = file.create_dataset(f"{dimension}_name", data=list(label), dtype=h5py.string_dtype())
+            names.dims[0].attach_scale(scale)
+    for name, coordinate in by_name.items():
+        if name not in dimension_names(array):
+            dataset = _write_coordinate(h5py, file, dimension_of(name), coordinate)
+            dataset.dims[0].attach_scale(file[dimension_of(coordinate[0])])
+
+
+def attach_scales(file: Any, dataset: Any, source: LevelSource, array: LevelArray) -> None:
+    """Give `dataset`, whose first axes are those of `array`, its dimensions and coordinates."""
+    dimensions = [dimension_of(name) for name in dimension_names(array)][: dataset.ndim]
+    for at, dimension in enumerate(dimensions):
+        dataset.dims[at].label = dimension
+        dataset.dims[at].attach_scale(file[dimension])
+    more = [dimension_of(name) for name in coordinates(source, array) if name not in dimension_names(array)]
+    if more:
+        dataset.attrs["coordinates"] = " ".join(more)
+
+
+def write_summary(h5py: Any, file: Any, summary: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+    """The summary metadata as JSON text in a dataset of its own, and its plain values as attributes of the file."""
+    text = json.dumps(summary, ensure_ascii=False, default=str)
+    file.create_dataset(SUMMARY, data=text.replace("\0", ""), dtype=h5py.string_dtype())
+    left = _MAX_ATTRIBUTE_BYTES
+    for name, value in {**summary, **attributes}.items():
+        if not isinstance(value, str | int | float) or not name or "\0" in name:
+            continue
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            continue
+        content = value.replace("\0", "") if isinstance(value, str) else value
+        left -= len(name.encode("utf-8", "replace")) + len(str(content).encode("utf-8", "replace")) + 64
+        if left < 0:
+            return
+        file.attrs[name] = content
+
+
+def write_metadata(
+    file: Any, source: LevelSource, array: LevelArray, frames: Iterable[tuple[Sequence[int], Mapping[str, Any]]]
+) -> int:
+    """Numbers in the metadata of frames, a dataset per key in group `metadata`: float64, NaN where a frame has none.
+
+    frames: position along the outer axes and metadata of each frame. The shape is that of the outer axes. Return
+    the number of datasets; the first 200 keys become one.
+    """
+    shape = array.shape[: len(array.outer)]
+    columns: dict[str, NDArray[np.float64]] = {}
+    for position, metadata in frames:
+        for key, value in metadata.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if key not in columns:
+                if len(columns) == _MAX_COLUMNS or not key.strip("."):
+                    continue
+                columns[key] = np.full(shape, np.nan)
+            columns[key][tuple(position)] = value
+    if columns:
+        group = file.create_group(METADATA)
+        for key, column in columns.items():
+            dataset = group.create_dataset(key.replace("/", "_").replace("\0", ""), data=column, track_times=False)
+            attach_scales(file, dataset, source, array)
+    return len(columns)
+
+
+def _write_coordinate(h5py: Any, file: Any, name: str, coordinate: tuple[Any, ...]) -> Any:
+    _, values, *attributes = coordinate
+    values = np.asarray(values)
+    if values.dtype.kind in "US":
+        dataset = file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
+    else:
+        dataset = file.create_dataset(name, data=values, track_times=False)
+    for key, value in (attributes[0] if attributes else {}).items():
+        dataset.attrs[key] = value
+    return dataset

@@ -1,0 +1,163 @@
+"""The OME-XML of a file: images, channels, physical sizes, places, a plate. Pure.
+
+Source: OME data model, schema 2016-06; OME-TIFF specification, "Storage of planes" (TiffData) and "Sub-resolutions".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from acqstream.errors import UnsupportedFeature
+from acqstream.formats.ome_zarr.wells import row_number
+
+NAMESPACE = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+_TYPES = {
+    "int8": "int8",
+    "int16": "int16",
+    "int32": "int32",
+    "uint8": "uint8",
+    "uint16": "uint16",
+    "uint32": "uint32",
+    "float32": "float",
+    "float64": "double",
+}
+_UNITS = {"um": "\u00b5m", "micrometer": "\u00b5m", "nanometer": "nm", "millimeter": "mm", "second": "s"}
+_NOT_IN_XML = re.compile("[^\\t\\n\\r\\u0020-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+_KNOWN_UNITS = frozenset({"\u00b5m", "nm", "mm", "cm", "m", "pm", "s", "ms", "min", "h"})
+
+
+@dataclass(frozen=True, slots=True)
+class OmeChannel:
+    """color is #rrggbb."""
+
+    name: str
+    color: str
+
+
+@dataclass(frozen=True, slots=True)
+class OmeImage:
+    """An image of `size_t` x `size_z` planes per channel. place is (z, y, x) in um; well is a path such as "A/1"."""
+
+    name: str
+    place: tuple[float, float, float] | None = None
+    well: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OmePixels:
+    """What all images of a file share. shape is that of a plane, (Y, X) or (Y, X, 3).
+
+    steps are (distance, unit) along "X", "Y", "Z" and "T"; roles without a known distance are absent.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    size_t: int
+    size_z: int
+    channels: Sequence[OmeChannel]
+    steps: dict[str, tuple[float, str]]
+
+    @property
+    def plane_count(self) -> int:
+        """Planes of one image, each a page of the file."""
+        return self.size_t * self.size_z * len(self.channels)
+
+
+def ome_xml(images: Sequence[OmeImage], pixels: OmePixels, creator: str) -> bytes:
+    """The document in UTF-8. Character references such as &#181; would be ASCII, but Bio-Formats destroys them.
+
+    Pages follow image by image, in each t slowest, then c, then z. Raises UnsupportedFeature for a dtype without a
+    name in OME.
+    """
+    root = ET.Element("OME", {"xmlns": NAMESPACE, "Creator": creator})
+    if images and all(image.well for image in images):
+        _add_plate(root, images)
+    for number, image in enumerate(images):
+        _add_image(root, number, image, pixels)
+    text: bytes = ET.tostring(root, "utf-8", xml_declaration=False)
+    return b'<?xml version="1.0" encoding="UTF-8"?>' + text
+
+
+def pixel_type(dtype: np.dtype[np.generic]) -> str:
+    """OME's name of a dtype. Raises UnsupportedFeature."""
+    try:
+        return _TYPES[dtype.name]
+    except KeyError:
+        raise UnsupportedFeature(f"OME-TIFF has no pixels of dtype {dtype}; it has {', '.join(_TYPES)}") from None
+
+
+def _add_image(root: ET.Element, number: int, image: OmeImage, pixels: OmePixels) -> None:
+    element = ET.SubElement(root, "Image", {"ID": f"Image:{number}", "Name": _plain(image.name)})
+    place = None
+    if image.place is not None:
+        place = {
+            name: value
+            for axis, um in zip("ZYX", image.place, strict=True)
+            for name, value in ((axis, repr(um)), (f"{axis}Unit", "\u00b5m"))
+        }
+        ET.SubElement(element, "StageLabel", {"Name": _plain(image.name), **place})
+    samples = pixels.shape[2] if len(pixels.shape) > 2 else 1
+    attributes = {
+        "ID": f"Pixels:{number}",
+        "DimensionOrder": "XYZCT",
+        "Type": pixel_type(pixels.dtype),
+        "BigEndian": "false",
+        "SizeX": str(pixels.shape[1]),
+        "SizeY": str(pixels.shape[0]),
+        "SizeZ": str(pixels.size_z),
+        "SizeC": str(len(pixels.channels) * samples),
+        "SizeT": str(pixels.size_t),
+    }
+    if samples > 1:
+        attributes["Interleaved"] = "true"
+    for role, (distance, unit) in pixels.steps.items():
+        name = "TimeIncrement" if role == "T" else f"PhysicalSize{role}"
+        text = _UNITS.get(unit, unit)
+        if text in _KNOWN_UNITS and distance > 0:
+            attributes |= {name: repr(distance), f"{name}Unit": text}
+    element = ET.SubElement(element, "Pixels", attributes)
+    for at, channel in enumerate(pixels.channels):
+        names = {"Name": _plain(channel.name)} if channel.name else {}
+        ET.SubElement(
+            element,
+            "Channel",
+            {"ID": f"Channel:{number}:{at}", "SamplesPerPixel": str(samples), "Color": _color(channel.color), **names},
+        )
+    count = pixels.plane_count
+    ET.SubElement(element, "TiffData", {"IFD": str(number * count), "PlaneCount": str(count)})
+    if place is not None:  # of the first plane; one for each would make the text as long as the frames are many
+        positions = {f"Position{name}": value for name, value in place.items()}
+        ET.SubElement(element, "Plane", {"TheZ": "0", "TheC": "0", "TheT": "0", **positions})
+
+
+def _add_plate(root: ET.Element, images: Sequence[OmeImage]) -> None:
+    naming = {"RowNamingConvention": "letter", "ColumnNamingConvention": "number"}
+    plate = ET.SubElement(root, "Plate", {"ID": "Plate:0", **naming})
+    wells: dict[str, ET.Element] = {}
+    counts: dict[str, int] = {}
+    for number, image in enumerate(images):
+        well = wells.get(image.well)
+        if well is None:
+            row, column = image.well.split("/")
+            place = {"Row": str(row_number(row)), "Column": str(int(column) - 1)}
+            well = wells[image.well] = ET.SubElement(plate, "Well", {"ID": f"Well:0:{len(wells)}", **place})
+        site = counts[image.well] = counts.get(image.well, -1) + 1
+        identity = f"WellSample:0:{list(wells).index(image.well)}:{site}"
+        sample = ET.SubElement(well, "WellSample", {"ID": identity, "Index": str(number)})
+        ET.SubElement(sample, "ImageRef", {"ID": f"Image:{number}"})
+
+
+def _color(color: str) -> str:
+    """OME's color, a signed integer of the bytes red, green, blue, alpha."""
+    value = (int(color[1:], 16) << 8) | 0xFF
+    return str(value - 2**32 if value >= 2**31 else value)
+
+
+def _plain(text: str) -> str:
+    """The text without characters that XML 1.0 lacks."""
+    return _NOT_IN_XML.sub("", text)

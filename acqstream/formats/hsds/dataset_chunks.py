@@ -1,0 +1,293 @@
+"""Finds the chunks of a dataset: files of its own, or spans of other files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import Position
+from acqstream.errors import CorruptDataset, UnsupportedFeature
+from acqstream.formats.hsds.bucket import Bucket
+from acqstream.formats.hsds.codec import ChunkCodec
+from acqstream.formats.hsds.object_documents import DatasetDocument
+from acqstream.formats.hsds.object_id import parse_index, parse_key
+from acqstream.formats.hsds.references import FileKey, ResolveUri
+from acqstream.formats.hsds.stored_layout import Span
+
+MAX_CHUNK_BYTES = 1 << 30
+_CONTIGUOUS_BYTES = 16 << 20  # a dataset in one piece is read in parts of about that
+_PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67)  # the server derives a chunk's partition from them
+
+
+class ChunkBytes(NamedTuple):
+    """The stored bytes of one chunk: from byte `offset` of a file on; None for a file of its own."""
+
+    data: bytes
+    where: str
+    offset: int | None = None
+
+
+class DatasetChunks(Protocol):
+    """Encoded chunks of one dataset; from any thread. Methods raise StorageError, CorruptDataset."""
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The shape of a chunk, slowest dimension first; () for a scalar."""
+
+    def read(self, position: Position) -> ChunkBytes | None:
+        """A chunk as stored; None if it is missing, which is never remembered."""
+
+    def positions(self) -> Iterator[Position]:
+        """All stored chunks, also outside the grid, in any order."""
+
+    def place(self, position: Position) -> str:
+        """The file of a chunk, for messages."""
+
+
+def dataset_chunks(bucket: Bucket, document: DatasetDocument, codec: ChunkCodec, resolve: ResolveUri) -> DatasetChunks:
+    """The chunks of a dataset. codec is that of its chunks.
+
+    Raises CorruptDataset, UnsupportedFeature for chunks of more than 1 GiB.
+    """
+    kind = document.layout.kind
+    if kind == "H5D_CONTIGUOUS_REF":
+        return ContiguousSpan(document, resolve)
+    if codec.raw_bytes > MAX_CHUNK_BYTES:
+        text = f"{bucket.where(document.id.key)}: chunks of {codec.raw_bytes} bytes"
+        raise UnsupportedFeature(f"{text}; acqstream reads up to {MAX_CHUNK_BYTES}")
+    if kind == "H5D_CHUNKED_REF":
+        return ListedSpans(document, codec, resolve)
+    if kind == "H5D_CHUNKED_REF_INDIRECT":
+        return TableSpans(bucket, document, codec, resolve)
+    return FilePerChunk(bucket, document, codec)
+
+
+class FilePerChunk:
+    """DatasetChunks with a file each."""
+
+    def __init__(self, bucket: Bucket, document: DatasetDocument, codec: ChunkCodec) -> None:
+        self._bucket = bucket
+        self._document = document
+        self._codec = codec
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """See DatasetChunks."""
+        return self._document.chunk_shape
+
+    def read(self, position: Position) -> ChunkBytes | None:
+        """See DatasetChunks."""
+        key, limit = self._key(position), self._codec.max_bytes
+        # One byte more than a chunk may have: a longer file is found without being read.
+        data = self._bucket.store.get(key, 0, limit + 1)
+        if data is not None and len(data) > limit:
+            text = f"has more than {limit} bytes, which no chunk takes"
+            raise CorruptDataset(text, path=self._bucket.where(key), offset=limit)
+        return None if data is None else ChunkBytes(data, self._bucket.where(key))
+
+    def positions(self) -> Iterator[Position]:
+        """See DatasetChunks."""
+        own, store = self._document.id, self._bucket.store
+        if own.is_v1:
+            # All objects of all domains lie in one folder.
+            for name in store.children():
+                found = parse_key(name)
+                if found is not None and found.id == own and found.position is not None:
+                    yield self._shown(found.position)
+            return
+        for name in store.children(own.folder):
+            position = parse_index(name)
+            if position is not None:
+                yield self._shown(position)
+            elif name.startswith("p") and name[1:-1].isdecimal() and name.endswith("/"):
+                inside = map(parse_index, store.children(f"{own.folder}/{name}"))
+                yield from (self._shown(one) for one in inside if one is not None)
+
+    def place(self, position: Position) -> str:
+        """See DatasetChunks."""
+        return self._bucket.where(self._key(position))
+
+    def _key(self, position: Position) -> str:
+        index, count = position or (0,), self._document.layout.partitions
+        partition = None
+        if count > 1:
+            partition = sum(at * _PRIMES[axis % len(_PRIMES)] for axis, at in enumerate(index)) % count
+        return self._document.id.chunk_key(index, partition)
+
+    def _shown(self, position: Position) -> Position:
+        """The chunk of a scalar is named 0."""
+        return position if self._document.space.dims else position[1:]
+
+
+class ListedSpans:
+    """DatasetChunks in one file, with offsets and lengths in the document."""
+
+    def __init__(self, document: DatasetDocument, codec: ChunkCodec, resolve: ResolveUri) -> None:
+        self._document = document
+        self._codec = codec
+        self._file = resolve(document.layout.file_uri)
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """See DatasetChunks."""
+        return self._document.chunk_shape
+
+    def read(self, position: Position) -> ChunkBytes | None:
+        """See DatasetChunks."""
+        span = self._document.layout.spans.get(position)
+        return None if span is None else _read_span(self._file, span, self._codec.max_bytes)
+
+    def positions(self) -> Iterator[Position]:
+        """See DatasetChunks."""
+        return (position for position, (_, size) in self._document.layout.spans.items() if size)
+
+    def place(self, position: Position) -> str:
+        """See DatasetChunks."""
+        return self._file.where
+
+
+class TableSpans:
+    """DatasetChunks in other files, with a row for each in another dataset, the chunk table."""
+
+    def __init__(self, bucket: Bucket, document: DatasetDocument, codec: ChunkCodec, resolve: ResolveUri) -> None:
+        self._bucket = bucket
+        self._document = document
+        self._codec = codec
+        self._resolve = resolve
+        self._where = bucket.where(document.id.key)
+        table_id = document.layout.chunk_table
+        assert table_id is not None  # a layout of this kind has one
+        table = bucket.dataset(table_id)
+        self._table = self._checked(table)
+        self._table_codec = ChunkCodec(table.chunk_shape, table.dtype, table.filters)
+        if table.layout.is_reference or self._table_codec.raw_bytes > MAX_CHUNK_BYTES:
+            raise UnsupportedFeature(f"{self._where}: a chunk table that is not read here ({table.layout.kind})")
+        self._files = FilePerChunk(bucket, table, self._table_codec)
+        self._rows: tuple[Position, NDArray[Any]] | None = None  # of the chunk of the table that was read last
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """See DatasetChunks."""
+        return self._document.chunk_shape
+
+    def read(self, position: Position) -> ChunkBytes | None:
+        """See DatasetChunks."""
+        row = self._row(position)
+        if row is None:
+            return None
+        offset, size = int(row["offset"]), int(row["size"])
+        return _read_span(self._file(row), (offset, size), self._codec.max_bytes)
+
+    def positions(self) -> Iterator[Position]:
+        """See DatasetChunks."""
+        for chunk in self._files.positions():
+            rows = self._chunk_of_table(chunk)
+            if rows is None:
+                continue
+            first = [at * step for at, step in zip(chunk, self._files.chunk_shape, strict=True)]
+            # A size of 0 is a chunk that was never stored.
+            for inside in np.argwhere(rows["size"] > 0).tolist():
+                yield tuple(at + start for at, start in zip(inside, first, strict=True))
+
+    def place(self, position: Position) -> str:
+        """See DatasetChunks."""
+        row = self._row(position)
+        return self._where if row is None else self._file(row).where
+
+    def _checked(self, table: DatasetDocument) -> DatasetDocument:
+        names = table.dtype.names or ()
+        dims = self._document.space.dims or ()
+        wrong = [name for name in ("offset", "size") if name not in names or table.dtype[name].kind not in "iu"]
+        if wrong or len(table.space.dims or ()) != len(dims):
+            text = f"the chunk table {table.id} has {table.space.dims} items of {table.dtype}"
+            raise CorruptDataset(f"{text}, expected a row of offset and size for each chunk", path=self._where)
+        if "file_uri" in names and table.dtype["file_uri"].kind != "S":
+            raise CorruptDataset(f"file_uri of {table.id} is not a fixed string", path=self._where)
+        return table
+
+    def _row(self, position: Position) -> Any:
+        """The row of a chunk; None if it has no bytes."""
+        # The table has a row for each chunk of the dataset, so a position is cut by the table's own chunks.
+        chunk = tuple(at // step for at, step in zip(position, self._files.chunk_shape, strict=True))
+        inside = tuple(at % step for at, step in zip(position, self._files.chunk_shape, strict=True))
+        kept = self._rows
+        row = kept[1][inside] if kept is not None and kept[0] == chunk else None
+        if row is None or row["size"] <= 0:  # a row that was missing may have come
+            rows = self._chunk_of_table(chunk)
+            if rows is None:
+                return None
+            self._rows = chunk, rows
+            row = rows[inside]
+        return row if row["size"] > 0 else None
+
+    def _chunk_of_table(self, chunk: Position) -> NDArray[Any] | None:
+        stored = self._files.read(chunk)
+        return None if stored is None else self._table_codec.decode(stored.data, stored.where)
+
+    def _file(self, row: Any) -> FileKey:
+        uri = self._document.layout.file_uri
+        # A row without a name means the file of the layout.
+        if "file_uri" in (row.dtype.names or ()):
+            uri = bytes(row["file_uri"]).rstrip(b"\0").decode("utf-8", "replace") or uri
+        return self._resolve(uri)
+
+
+class ContiguousSpan:
+    """DatasetChunks of a dataset that lies in one piece in another file: parts of it along its first dimensions."""
+
+    def __init__(self, document: DatasetDocument, resolve: ResolveUri) -> None:
+        self._document = document
+        self._file = resolve(document.layout.file_uri)
+        self._item_bytes = document.dtype.itemsize
+        self.chunk_shape = self._parts(document.space.dims or ())
+
+    def read(self, position: Position) -> ChunkBytes | None:
+        """See DatasetChunks."""
+        dims, span = self._document.space.dims or (), self._document.layout.span
+        assert span is not None  # a layout of this kind has one
+        # The part is one run: all dimensions after its first long one are complete.
+        first = 0
+        for at, step, size in zip(position, self.chunk_shape, dims, strict=True):
+            first = first * size + at * step
+        length = math.prod(self.chunk_shape) * self._item_bytes
+        start = first * self._item_bytes
+        if start + length > span[1]:
+            raise CorruptDataset(f"a span of {span[1]} bytes is too short for {dims}", path=self._file.where)
+        return _read_span(self._file, (span[0] + start, length), length)
+
+    def positions(self) -> Iterator[Position]:
+        """See DatasetChunks."""
+        sides = zip(self._document.space.dims or (), self.chunk_shape, strict=True)
+        return itertools.product(*(range(-(-size // step)) for size, step in sides))
+
+    def place(self, position: Position) -> str:
+        """See DatasetChunks."""
+        return self._file.where
+
+    def _parts(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Items along the first dimensions one by one, until a part is small enough: each part is one run of bytes."""
+        shape = [max(1, size) for size in dims]
+        for axis in range(len(shape)):
+            if math.prod(shape) * self._item_bytes <= _CONTIGUOUS_BYTES:
+                break
+            shape[axis] = 1
+        return tuple(shape)
+
+
+def _read_span(file: FileKey, span: Span, limit: int) -> ChunkBytes | None:
+    offset, size = span
+    if size == 0:
+        return None
+    if size > limit or offset < 0:
+        raise CorruptDataset(f"a chunk of {size} bytes at {offset}, expected at most {limit}", path=file.where)
+    data = file.store.get(file.key, offset, size)
+    if data is None:
+        raise CorruptDataset("no such file, but chunks of a dataset lie in it", path=file.where)
+    if len(data) < size:
+        raise CorruptDataset(f"ends after {len(data)} of the {size} bytes of a chunk", path=file.where, offset=offset)
+    return ChunkBytes(data, file.where, offset)

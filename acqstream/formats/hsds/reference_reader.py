@@ -1,0 +1,247 @@
+"""Reads a container of ours whose pixels stay in the stacks of a dataset beside it.
+
+The dataset is found by our note, and only one with the same id is read. No link of the bucket is followed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from acqstream.arrays.array_spec import ArraySpec, Position
+from acqstream.errors import CorruptDataset, DatasetError
+from acqstream.formats.hsds.notes import NOTE_NAME
+from acqstream.formats.hsds.reference_layout import ReferenceLayout
+from acqstream.formats.hsds.reference_note import ReferenceNote, parse_reference_note
+from acqstream.storage.boundary import requested_links
+from acqstream.storage.json_file import MAX_FILE_BYTES, parse_fields
+from acqstream.storage.read_place import ReadPlace
+from acqstream.storage.store import Store
+
+STATE_NAME = "acqstream.json"  # of a dataset that acqstream has written
+_MAX_CHUNKS = 64  # of the table, kept until the next refresh
+_SLACK_BYTES = 1024  # of a compressed chunk that cannot be compressed
+
+Records = NDArray[np.void]
+
+
+class StackStore:
+    """The stacks of the dataset that a container refers to. From any thread.
+
+    Methods raise DatasetError if the dataset is missing or another one, CorruptDataset for a missing or cut stack.
+    """
+
+    def __init__(self, container: ReadPlace, note: ReferenceNote, *, follows_links: bool) -> None:
+        self.place = container.beside(note.dataset)  # it moves together with the container
+        self._container = container
+        self._note = note
+        self._store: Store = self.place.store(follows_links=follows_links)
+        self._is_checked = False
+
+    def check(self) -> None:
+        """Compare the dataset with the note, once."""
+        if self._is_checked:
+            return
+        note = self._note
+        state = self._store.get(STATE_NAME, 0, MAX_FILE_BYTES)
+        header = self._store.get(note.stack_path(note.stacks[0]), 0, note.header_bytes)
+        if state is None and header is None:
+            raise DatasetError(
+                f"{self._container}: its pixels lie in the dataset {self.place}, where neither {STATE_NAME} nor "
+                f"{note.stacks[0]} exists; move both together, or make the mirror with pixels=copy"
+            )
+        found = "" if state is None else parse_fields(state, f"{self._store.url}/{STATE_NAME}").text("dataset_id", "")
+        if state is not None and found != note.dataset_id:
+            raise DatasetError(
+                f"{self.place} is not the dataset of {self._container}: its id is {found!r}, expected "
+                f"{note.dataset_id!r}"
+            )
+        if header is not None and xxhash.xxh3_64_hexdigest(header) != note.header_sum:
+            raise DatasetError(
+                f"{self.place} is not the dataset of {self._container}: the header of {note.stacks[0]} is another one"
+            )
+        self._is_checked = True
+
+    def read(self, stack: str, offset: int, length: int) -> bytes:
+        """Bytes of a stack file."""
+        self.check()
+        key = self._note.stack_path(stack)
+        data = self._store.get(key, offset, length)
+        where = f"{self._store.url}/{key}"
+        if data is None:
+            raise CorruptDataset(f"this stack is missing; {self._container} has no pixels of its own", path=where)
+        if len(data) != length:
+            text = f"pixels of {length} bytes end beyond the end of the file, expected by {self._container}"
+            raise CorruptDataset(text, path=where, offset=offset)
+        return data
+
+    def size(self, stack: str) -> int | None:
+        """Bytes of a stack file; None if it is missing."""
+        self.check()
+        return self._store.size(self._note.stack_path(stack))
+
+
+class ReferenceReader:
+    """A ChunkArrayReader of the array of frames. No file stays open, and it may be sent to another process."""
+
+    def __init__(self, container: ReadPlace, *, follows_links: bool) -> None:
+        self.path = container
+        self._follows_links = follows_links
+        self._store = container.store(follows_links=False)
+        self._lock = threading.Lock()  # for the two that follow
+        self._chunks: OrderedDict[Position, Records | None] = OrderedDict()  # the one used last at the end
+        self._stacks: StackStore | None = None
+        self.refresh()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reader, (self.path, self._follows_links)
+
+    @property
+    def spec(self) -> ArraySpec:
+        """See ChunkArrayReader."""
+        return self._spec
+
+    @property
+    def complete(self) -> bool:
+        """See ChunkArrayReader."""
+        return self.layout.note.complete
+
+    @property
+    def stacks(self) -> StackStore:
+        """The stacks of the dataset."""
+        with self._lock:
+            if self._stacks is None:
+                self._stacks = StackStore(self.path, self.layout.note, follows_links=self._follows_links)
+            return self._stacks
+
+    def refresh(self) -> None:
+        """See ChunkArrayReader. Raises DatasetError if the note no longer exists; then nothing changes."""
+        note = read_reference_note(self._store)
+        with self._lock:
+            self.layout = ReferenceLayout(note=note)
+            self._spec = replace(note.spec, dtype=note.spec.dtype.newbyteorder("="))
+            self._chunks.clear()
+            self._stacks = None  # the dataset may have been moved
+
+    def read_chunk(self, position: Position) -> NDArray[np.generic] | None:
+        """See ChunkArrayReader. Raises DatasetError if the dataset is missing or another one."""
+        spec, note = self._spec, self.layout.note
+        inside = zip(position, spec.grid_shape, strict=False)
+        if len(position) != len(spec.axes) or not all(0 <= at < size for at, size in inside):
+            raise IndexError(f"{self.path}: no chunk {position} in a grid of {spec.grid_shape}")
+        # The table has an entry per frame: y and x (and c) of the grid have one chunk.
+        outer = position[: len(note.steps)]
+        records = self.records(tuple(at // step for at, step in zip(outer, note.steps, strict=True)))
+        if records is None:
+            return None
+        entry = records[tuple(at % step for at, step in zip(outer, note.steps, strict=True))]
+        if not entry["size"]:
+            return None
+        where = self.table_where(outer)
+        if int(entry["size"]) != spec.chunk_bytes or int(entry["offset"]) < 0:
+            raise CorruptDataset(
+                f"a frame at {outer} has {int(entry['size'])} bytes at {int(entry['offset'])}, expected "
+                f"{spec.chunk_bytes}",
+                path=where,
+            )
+        data = self.stacks.read(self.stack_of(entry, where), int(entry["offset"]), spec.chunk_bytes)
+        found = np.frombuffer(data, note.spec.dtype).reshape(spec.chunk_shape)
+        return found.astype(spec.dtype)
+
+    def records(self, chunk: Position) -> Records | None:
+        """The entries of a chunk of the table, of the shape of its steps; None if no frame of it has come.
+
+        Raises CorruptDataset.
+        """
+        with self._lock:
+            if chunk in self._chunks:
+                self._chunks.move_to_end(chunk)
+                return self._chunks[chunk]
+            layout = self.layout
+        found = self._read_records(layout, chunk)
+        with self._lock:
+            if layout is self.layout:
+                self._chunks[chunk] = found
+                if len(self._chunks) > _MAX_CHUNKS:
+                    self._chunks.popitem(last=False)
+        return found
+
+    def table_chunks(self) -> Iterator[Position]:
+        """The chunks of the table inside the array."""
+        note = self.layout.note
+        sizes = zip(note.spec.shape, note.steps, strict=False)
+        yield from itertools.product(*(range(-(-size // step)) for size, step in sizes))
+
+    def stack_of(self, entry: np.void, where: str) -> str:
+        """The stack file of an entry of the table. Raises CorruptDataset."""
+        uri = bytes(entry["file_uri"]).decode(errors="replace")
+        stack = self.layout.note.stack_of(uri)
+        if stack is None:
+            start = self.layout.note.uri_start
+            raise CorruptDataset(f"a frame lies in {uri!r:.200}, expected a stack of {start}", path=where)
+        return stack
+
+    def table_where(self, outer: Position) -> str:
+        """The file with the entry of a frame, for messages."""
+        chunk = tuple(at // step for at, step in zip(outer, self.layout.note.steps, strict=True))
+        return f"{self._store.url}/{self.layout.table_key(chunk)}"
+
+    def stored(self) -> Iterator[Position]:
+        """See ChunkArrayReader: places with a frame."""
+        note = self.layout.note
+        picture = (0,) * (len(note.spec.axes) - len(note.steps))
+        for chunk in self.table_chunks():
+            records = self.records(chunk)
+            for inside in np.argwhere(records["size"] != 0).tolist() if records is not None else ():
+                at = tuple(n * step + i for n, step, i in zip(chunk, note.steps, inside, strict=True))
+                if all(place < size for place, size in zip(at, note.spec.shape, strict=False)):
+                    yield (*at, *picture)
+
+    def close(self) -> None:
+        """No file stays open."""
+
+    def _read_records(self, layout: ReferenceLayout, chunk: Position) -> Records | None:
+        key, record = layout.table_key(chunk), layout.record
+        # Zeros end a compressed chunk early, so a file that is longer than plain entries is damage.
+        expected = int(np.prod(layout.note.steps, dtype=np.int64)) * record.itemsize
+        content = self._store.get(key, 0, expected + expected // 64 + _SLACK_BYTES)
+        if content is None:
+            return None
+        try:
+            data = zlib.decompressobj().decompress(content, expected + 1)
+        except zlib.error as error:
+            # The server reads such a chunk as an error, too.
+            raise CorruptDataset(f"does not decompress: {error}", path=f"{self._store.url}/{key}") from error
+        if len(data) != expected:
+            text = f"decompresses to {len(data)} bytes or more, expected {expected}"
+            raise CorruptDataset(text, path=f"{self._store.url}/{key}")
+        found: Records = np.frombuffer(data, record).reshape(layout.note.steps)
+        return found
+
+
+def read_reference_note(store: Store) -> ReferenceNote:
+    """The note of a container. Raises DatasetError, CorruptDataset, StorageError."""
+    where = f"{store.url}/{NOTE_NAME}"
+    content = store.get(NOTE_NAME, 0, MAX_FILE_BYTES + 1)
+    if content is None:
+        raise DatasetError(f"{where}: no such file")
+    if len(content) > MAX_FILE_BYTES:
+        raise CorruptDataset(f"has more than {MAX_FILE_BYTES} bytes", path=where)
+    return parse_reference_note(content, where)
+
+
+def open_references(container: ReadPlace) -> ReferenceReader:
+    """The reader of a container of ours, with the links that the enclosing `following_links` allows."""
+    return ReferenceReader(container, follows_links=requested_links() is True)
+
+
+def _reader(container: ReadPlace, follows_links: bool) -> ReferenceReader:
+    return ReferenceReader(container, follows_links=follows_links)

@@ -1,0 +1,94 @@
+"""`acqstream export`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tifffile
+
+from acqstream.cli.main import main
+from tests.export.sample_exports import write_cells
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["export", *arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Path:
+    write_cells(tmp_path / "cells")
+    return tmp_path / "cells"
+
+
+def test_a_report_for_people(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cells), "--to", "ome-tiff") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    size = cells.with_name("cells.ome.tif").stat().st_size
+    assert captured.out.splitlines() == [
+        f"{cells}.ome.tif: complete, {size / 1000:.0f} kB",
+        "shape   time 3, channel 2, z 4, y 40, x 70, uint16",
+        "missing 1: read as 0",
+    ]
+
+
+def test_references_are_reported(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("h5py")
+    assert run(str(cells), "--to", "hdf5") == 0
+    assert "note: references are absolute paths of the stacks" in capsys.readouterr().out
+    assert run(str(cells), str(cells.with_name("b.h5")), "--to", "hdf5", "--portable", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["references"] == 0
+    assert report["notes"] == []
+
+
+def test_a_document(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = cells.with_name("part.tif")
+    assert run(str(cells), str(out), "--to", "tiff", "--select", "time=0:2 channel=GFP", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["path"] == str(out)
+    assert report["shape"] == [2, 1, 4, 40, 70]
+    assert report["missing"] == 1
+    with tifffile.TiffFile(out) as file:
+        assert len(file.pages) == 8
+
+
+def test_an_existing_file_needs_overwrite(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = cells.with_name("cells.tif")
+    out.write_bytes(b"mine")
+    assert run(str(cells), "--to", "tiff") == 1
+    assert capsys.readouterr().err == f"acqstream: {out} already exists: name another file, or use --overwrite\n"
+    assert out.read_bytes() == b"mine"
+    assert run(str(cells), "--to", "tiff", "--overwrite") == 0
+    with tifffile.TiffFile(out) as file:
+        assert len(file.pages) == 24
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "jpeg"], "'jpeg' is not a format of exports"),
+        (["--to", "tiff", "--copy"], "--copy is for hdf5"),
+        (["--to", "hdf5", "--compression", "zlib"], "needs --copy"),
+        (["--to", "tiff", "--select", "time"], "must be AXIS=VALUE"),
+    ],
+)
+def test_wrong_usage(cells: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    assert run(str(cells), *arguments) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert [entry.name for entry in cells.parent.iterdir()] == ["cells"]
+
+
+def test_a_choice_that_the_dataset_lacks(cells: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cells), "--to", "tiff", "--select", "depth=1") == 78
+    assert "no axis 'depth'; expected one of time, channel, z, y, x" in capsys.readouterr().err
+    assert [entry.name for entry in cells.parent.iterdir()] == ["cells"]
+
+
+def test_a_missing_dataset_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(tmp_path / "cells"), "--to", "tiff") == 1
+    assert capsys.readouterr().err == f"acqstream: {tmp_path / 'cells'}: no such file or folder\n"
