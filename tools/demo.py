@@ -8,7 +8,6 @@ stops the daemon. Exit code 0 only if every frame agrees everywhere.
 from __future__ import annotations
 
 import json
-import math
 import signal
 import socket
 import subprocess
@@ -23,10 +22,12 @@ from typing import Any
 import numpy as np
 
 import acqstream
-from acqstream.simulate import pattern
+from acqstream.simulate.axes_counter import parse_axes
+from acqstream.simulate.scene import SceneCamera
 
-AXES = {"time": 25, "channel": 4, "z": 3}  # the last one varies fastest
-FRAMES = math.prod(AXES.values())
+AXES = "time=25,channel=DAPI|FITC|TRITC|BF,z=3"  # the last one varies fastest
+CAMERA = SceneCamera(parse_axes(AXES))
+FRAMES = CAMERA.axes.count or 0
 SHAPE = (512, 512)
 DTYPE = "uint16"
 FRAMES_PER_S = 150
@@ -82,11 +83,10 @@ def wait_until_it_answers(daemon: subprocess.Popen[Any], endpoint: str) -> None:
 
 def send_and_follow(endpoint: str, data: Path) -> None:
     """Runs the simulated camera and the follower at the same time."""
-    axes = ",".join(f"{name}={size}" for name, size in AXES.items())
     shape = ",".join(str(side) for side in SHAPE)
-    options = ["--frames", str(FRAMES), "--shape", shape, "--dtype", DTYPE, "--fps", str(FRAMES_PER_S), "--axes", axes]
+    options = ["--frames", str(FRAMES), "--shape", shape, "--dtype", DTYPE, "--fps", str(FRAMES_PER_S), "--axes", AXES]
     options += ["--mirror", MIRROR]
-    follow = [sys.executable, str(FOLLOWER), str(data), str(FRAMES)]
+    follow = [sys.executable, str(FOLLOWER), str(data), str(FRAMES), AXES]
     with ended_afterwards(subprocess.Popen(follow, stdout=subprocess.PIPE, text=True)) as follower:
         simulate = acqstream_command("simulate", "--endpoint", endpoint, *options)
         sent = subprocess.run(simulate, capture_output=True, text=True, timeout=SEND_TIMEOUT_S, check=False)
@@ -129,7 +129,7 @@ def read_back(path: Path) -> None:
     dataset = acqstream.open(path)
     count = 0
     for number, key in enumerate(dataset.keys()):
-        expected = pattern.frame(number, SHAPE, DTYPE)
+        expected = CAMERA.frame(number, SHAPE, DTYPE)
         if not np.array_equal(dataset.read_frame(**key), expected):
             raise DemoFailed(f"frame {number} at {dict(key)} is not what the camera sent")
         count += 1
@@ -150,7 +150,7 @@ def read_mirror(path: Path) -> None:
             mirror.refresh()
         array = mirror.levels[0].read().reshape(FRAMES, *SHAPE)
         for number, frame in enumerate(array):
-            if not np.array_equal(frame, pattern.frame(number, SHAPE, DTYPE)):
+            if not np.array_equal(frame, CAMERA.frame(number, SHAPE, DTYPE)):
                 raise DemoFailed(f"frame {number} in {path} is not what the camera sent")
         levels = ", ".join("x".join(map(str, level.shape)) for level in mirror.levels)
     say(f"  {MIRROR}: levels {levels}: every pixel as sent")

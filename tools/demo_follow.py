@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import acqstream
-from acqstream.simulate import pattern
+from acqstream.simulate.axes_counter import parse_axes
+from acqstream.simulate.scene import SceneCamera
 
 APPEAR_TIMEOUT_S = 60
 FRAME_TIMEOUT_S = 30
@@ -39,13 +40,14 @@ def wait_for_dataset(folder: Path) -> Path:
 
 def main() -> None:
     folder, frames = Path(sys.argv[1]), int(sys.argv[2])
+    camera = SceneCamera(parse_axes(sys.argv[3]))
     path = wait_for_dataset(folder)
     dataset = acqstream.open(path)
     seen = live = 0
     wrong: list[int] = []
     for key in dataset.follow(timeout_s=FRAME_TIMEOUT_S):
         image = dataset.read_frame(**key)
-        if not np.array_equal(image, pattern.frame(seen, image.shape, image.dtype.name)):
+        if not np.array_equal(image, camera.frame(seen, image.shape, image.dtype.name)):
             wrong.append(seen)
         live += not dataset.complete
         seen += 1

@@ -26,9 +26,12 @@ class LogFile(RotatingFileHandler):
             self.stream = self._open()
 
 
-def start_logging(path: Path | None) -> None:
-    """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises OSError if it cannot be opened."""
-    handlers: list[logging.Handler] = [logging.StreamHandler()] if sys.stderr is not None else []
+def start_logging(path: Path | None, *, has_console: bool = True) -> None:
+    """Log to stderr where it exists (pythonw.exe has none), and to the file. Raises OSError if it cannot be opened.
+
+    has_console=False: to the file alone.
+    """
+    handlers: list[logging.Handler] = [logging.StreamHandler()] if has_console and sys.stderr is not None else []
     if path is not None:
         handlers.append(LogFile(path))
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)

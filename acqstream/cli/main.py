@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from acqstream.cli.bench import bench
+from acqstream.cli.doctor import doctor
 from acqstream.cli.exit_code import error_line, exit_code_of
 from acqstream.cli.export import export
 from acqstream.cli.info import info
@@ -59,6 +60,7 @@ for verb in (
     bench,
     keys,
     service,
+    doctor,
 ):
     app.command(epilog=_EXIT_CODES)(verb)
 

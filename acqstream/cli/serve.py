@@ -10,7 +10,7 @@ import typer
 
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.log_file import start_logging
-from acqstream.errors import AcqStreamError
+from acqstream.errors import AcqStreamError, DatasetLocked
 
 
 def serve(
@@ -21,25 +21,30 @@ def serve(
         list[str] | None, typer.Option(help="Address for producers, e.g. tcp://127.0.0.1:5271; may be repeated.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Also log to this file; the last 5 MB are kept.")] = None,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="As `create(data=DIR)` starts it: any free port, an end when idle.")
+    ] = False,
 ) -> None:
     """Run the daemon.
 
     It runs until SIGTERM, Ctrl-C or `acqstream shutdown`; running acquisitions are finished first.
     """
-    from acqstream.daemon.config import load_config
+    from acqstream.daemon.config import embedded_config, load_config
     from acqstream.daemon.exit_status import ExitStatus
     from acqstream.daemon.serve import serve as run_daemon
 
-    start_logging(log)
+    start_logging(log, has_console=not embedded or log is None)
     codes = {
         ExitStatus.SUCCESS: ExitCode.OK,
         ExitStatus.STORAGE: ExitCode.STORAGE,
         ExitStatus.FAULT: ExitCode.ERROR,
     }
     try:
-        status = run_daemon(load_config(config, data=data, endpoints=endpoint or None))
+        settings = load_config(config, data=data, endpoints=endpoint or None)
+        status = run_daemon(embedded_config(settings) if embedded else settings, log=log)
     except AcqStreamError as error:
-        if log is not None:  # stderr may reach nobody
+        # stderr may reach nobody. But an embedded daemon that came second must not write into the log of the first.
+        if log is not None and not (embedded and isinstance(error, DatasetLocked)):
             logging.getLogger("acqstream.daemon").error("cannot start: %s", error)  # noqa: TRY400 - no traceback
         raise
     raise typer.Exit(codes[status])

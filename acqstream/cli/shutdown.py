@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from acqstream.cli.endpoint import EndpointOption
+from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
 from acqstream.cli.units import count_text
 
 
 def shutdown(
     *,
     endpoint: EndpointOption = None,
+    data: DataOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait until the daemon has ended.")] = 330.0,
 ) -> None:
     """End the daemon of this machine.
@@ -21,5 +22,5 @@ def shutdown(
     """
     from acqstream.client.shutdown import shut_down
 
-    n_running = shut_down(endpoint, timeout_s=timeout_s)
+    n_running = shut_down(endpoint_for(endpoint, data), timeout_s=timeout_s)
     print(f"the daemon has ended; it finished {count_text(n_running, 'acquisition')}")

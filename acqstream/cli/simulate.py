@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from acqstream.cli.endpoint import EndpointOption
+from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.typed_text import typed_text
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _MISSING_SHOWN = 20
 
 
+class Pattern(StrEnum):
+    SCENE = "scene"
+    NOISE = "noise"
+
+
 class Depth(StrEnum):
     UINT8 = "uint8"
     UINT16 = "uint16"
@@ -34,6 +39,7 @@ class Depth(StrEnum):
 def simulate(  # noqa: PLR0913 - one parameter per option
     *,
     endpoint: EndpointOption = None,
+    data: StartingDataOption = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames of each camera [default: what the axes hold].", show_default=False)
     ] = None,
@@ -71,19 +77,26 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         typer.Option(min=0, max=MAX_LEVELS, help="Lower resolutions of tiles [default: all].", show_default=False),
     ] = None,
     snake: Annotated[bool, typer.Option("--snake", help="Scan every other row of tiles backwards.")] = False,
+    pattern: Annotated[
+        Pattern, typer.Option(help="scene: cells that move and divide; noise: faster, every pixel differs.")
+    ] = Pattern.SCENE,
+    numbered: Annotated[bool, typer.Option("--numbered", help="Burn the frame number into a corner.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Send frames as cameras do.
 
-    Every pixel follows from frame number and position; with --tiles from its place in the sample.
+    Every pixel follows from the frame's axes and its place; tiles are windows of one picture.
     The receipts are printed at the end.
     """
     from acqstream.simulate.camera import CameraPlan, several
 
+    check_one(endpoint, data)
     counter, sides = _axes(axes), _shape(shape, dtype, bits)
     scan = _scan(tiles, overlap, sides, snake=snake)
     if scan is None and levels is not None:
         raise typer.BadParameter("only tiles have levels: add --tiles 5x7", param_hint="--levels")
+    if scan is not None and numbered and any(scan.overlap):
+        raise typer.BadParameter("overlapping tiles would differ where they overlap", param_hint="--numbered")
     plan = CameraPlan(
         name=typed_text(name or "simulated"),
         endpoint=endpoint,
@@ -97,6 +110,9 @@ def simulate(  # noqa: PLR0913 - one parameter per option
         number_if_taken=name is None,
         tiles=scan,
         levels=levels,
+        data=data,
+        pattern=pattern.value,
+        is_numbered=numbered,
     )
     results = _run(several(plan, producers))
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acqstream.cli.endpoint import EndpointOption
+from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
 from acqstream.cli.output import console, print_json
 from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def status(
     *,
     endpoint: EndpointOption = None,
+    data: DataOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -26,7 +27,7 @@ def status(
     """
     from acqstream.client.status import fetch_status
 
-    answer = fetch_status(endpoint, timeout_s=timeout_s)
+    answer = fetch_status(endpoint_for(endpoint, data), timeout_s=timeout_s)
     if as_json:
         print_json(answer.as_dict())
     else:

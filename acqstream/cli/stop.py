@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from acqstream.cli.endpoint import EndpointOption
+from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
 from acqstream.cli.output import print_json
 from acqstream.cli.typed_text import typed_text
 from acqstream.cli.units import count_text
@@ -16,6 +16,7 @@ def stop(
     name: Annotated[str, typer.Argument(help="Name of the running acquisition, see acqstream status.")],
     *,
     endpoint: EndpointOption = None,
+    data: DataOption = None,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait until it is finished.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="The receipt as one JSON document on stdout.")] = False,
 ) -> None:
@@ -25,7 +26,7 @@ def stop(
     """
     from acqstream.client.stopping import stop_acquisition
 
-    receipt = stop_acquisition(typed_text(name), endpoint, timeout_s=timeout_s)
+    receipt = stop_acquisition(typed_text(name), endpoint_for(endpoint, data), timeout_s=timeout_s)
     if as_json:
         print_json(receipt.as_dict())
     else:

@@ -20,6 +20,7 @@ def view(
     png: Annotated[
         Path | None, typer.Option(help="Write a contact sheet to this file in place of opening a window.")
     ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go to the newest frame, again and again.")] = False,
     follow_links: Annotated[bool, typer.Option("--follow-links", help="Read what links have elsewhere.")] = False,
 ) -> None:
     """Look at a dataset of any format, also while it is written.
@@ -29,9 +30,11 @@ def view(
     from acqstream.dataset.contact_sheet import save_contact_sheet
     from acqstream.dataset.dataset import open_dataset
 
+    if follow and png is not None:
+        raise typer.BadParameter("a file follows nothing; leave --png out", param_hint="--follow")
     reason = "" if png is not None else why_no_window()
     if png is None and not reason:
-        show_in_napari(path, follow_links=follow_links)
+        show_in_napari(path, follow_links=follow_links, follow=follow)
         return
     if reason:
         print(f"no window: {reason}; a contact sheet instead", file=sys.stderr)
@@ -54,13 +57,13 @@ def why_no_window() -> str:
     return ""
 
 
-def show_in_napari(path: Path, *, follow_links: bool) -> None:
+def show_in_napari(path: Path, *, follow_links: bool, follow: bool = False) -> None:
     """Open a window and wait until it is closed. A timer keeps the layers up to date."""
     import napari
 
     from acqstream.dataset.napari_reader import show_layers
 
-    show_layers(napari.Viewer(), path, follow_links=follow_links)
+    show_layers(napari.Viewer(), path, follow_links=follow_links, follow=follow)
     napari.run()
 
 

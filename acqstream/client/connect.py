@@ -73,7 +73,8 @@ class Connector:
     transport is "tcp" for exactly the endpoint given, "auto" to change to the daemon's ipc endpoint where both are on
     this machine, "ipc" to require that. With "auto" and "shm" memory is handed over where that is possible. stopped
     is True once the run needs no connection. locate finds the endpoint again for each attempt, until one is answered,
-    as the daemon that the caller did not name may be starting.
+    as the daemon that the caller did not name may be starting; with relocates also after that, as the daemon of a
+    directory may be followed by one at another endpoint.
     """
 
     context: zmq.Context[zmq.Socket[bytes]]
@@ -85,6 +86,7 @@ class Connector:
     keys: CurveKeys | None = None
     is_asked: bool = False  # a daemon has answered, and `open` was sent
     locate: Callable[[], str] | None = None
+    relocates: bool = False
     is_repeated: bool = False  # the last `open` was not the first one
     may_be_open: bool = False  # an `open` without an answer may have been received
     last_refusal: Error | None = None  # by a daemon that may soon answer differently
@@ -137,7 +139,8 @@ class Connector:
                 if connection is None or connection.link is not link:
                     link.close()
             if connection is not None:
-                self.locate = None
+                if not self.relocates:
+                    self.locate = None
                 connection.link.settle()
                 return connection
             if self.way_error or remaining_s >= attempt_s:  # an attempt that was too short proves nothing

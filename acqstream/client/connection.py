@@ -134,6 +134,7 @@ class Connection:
             memory=self._memory,
             keys=self.settings.keys,
             locate=self.settings.locate,
+            relocates=self.settings.relocates,
         )
         link = self.opener.open_first(connector)
         while link is not None:

@@ -15,7 +15,11 @@ SILENCE_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """The way to the daemon and the request to it. request has the fields of `open`, without id and epoch."""
+    """The way to the daemon and the request to it. request has the fields of `open`, without id and epoch.
+
+    relocates: `locate` is asked again after a lost contact. log: the daemon's log file, empty if not known; log_advice:
+    the end of an error message, with its last lines.
+    """
 
     endpoint: str
     transport: str
@@ -26,6 +30,9 @@ class ConnectionSettings:
     on_error: Callable[[AcqStreamError], None] | None
     keys: CurveKeys | None = None
     locate: Callable[[], str] | None = None  # for a caller that named no endpoint
+    relocates: bool = False
+    log: str = ""
+    log_advice: Callable[[], str] = str
 
     @property
     def silence_s(self) -> float:

@@ -40,6 +40,7 @@ class _MirrorWait:
         self._question = encode_request("mirrors", ds=connection.dataset_id, name=name)
         self._patience_s = settings.patience_s
         self._keys = settings.keys
+        self._locate = settings.locate if settings.relocates else None
         self._answered_s = time.monotonic()
         self._contact_s = FIRST_CONTACT_S
 
@@ -63,6 +64,8 @@ class _MirrorWait:
 
     def _ask_until(self, context: zmq.Context[zmq.Socket[bytes]], deadline: float) -> MirrorsReply | None:
         """Ask over one connection until all have ended; None when the connection fails, or the time is over."""
+        if self._locate is not None:
+            self.endpoint = self._locate()  # the daemon of a directory may have ended when it was idle
         link = Link(context, self.endpoint, keys=self._keys)
         pause_s = POLL_S
         try:

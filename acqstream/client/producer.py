@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from acqstream.client.connection import Connection
 from acqstream.client.connection_settings import ConnectionSettings
 from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
+from acqstream.client.directory_daemon import DirectoryDaemon
 from acqstream.client.frame_axes import MicroManagerAxes
 from acqstream.client.keys import curve_keys
 from acqstream.client.local_memory import LocalMemory
@@ -45,6 +47,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     name: str,
     *,
     endpoint: str | None = None,
+    data: str | os.PathLike[str] | None = None,
     summary: Mapping[str, Any] | None = None,
     mirrors: Sequence[str | Mapping[str, Any]] | None = None,
     expect: int | None = None,
@@ -68,6 +71,10 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
 
     endpoint is where the daemon listens. None takes the first of these that exists: the environment variable
     ACQSTREAM_ENDPOINT, a daemon of this user, the system service, tcp://127.0.0.1:5271 (docs/configuration.md).
+
+    data is the data directory of a daemon on this machine, in place of endpoint. If no daemon has this directory, one
+    is started for it, as a process of its own that outlives this program and ends when it has been idle for a minute.
+    `run.daemon_log` is its log file, in the directory. A daemon that dies during the run is started again.
 
     summary is the dataset's summary metadata. expect is the number of frames to come, axes their axes (names, specs or
     maps with `name`) and frame their kind (an array like them, or ((Y, X), dtype)); all three are hints. durability is
@@ -98,17 +105,16 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
     on_error is called once with the run's first error, from the run's own thread, at once and not with the next `put`;
     it must not wait.
 
-    Raises DaemonUnavailable when no daemon answers within patience_s, DatasetExists, DiskFull or AcquisitionRefused
-    when it refuses, ConfigError for invalid arguments; then nothing was created. A daemon that was asked, and has not
-    opened the acquisition within patience_s, is DaemonUnavailable too, with a text for this case; it may still create a
-    dataset without frames.
+    Raises DaemonUnavailable when no daemon answers within patience_s, or cannot be started; DatasetExists, DiskFull or
+    AcquisitionRefused when it refuses, ConfigError for invalid arguments; then nothing was created. A daemon that was
+    asked, and has not opened the acquisition within patience_s, is DaemonUnavailable too, with a text for this case; it
+    may still create a dataset without frames.
     """
     patience_s = checked_number("patience_s", patience_s, "a positive number of seconds")
     capacity = _buffer_bytes(buffer_mb)
     name = checked_text("name", name, "the name of a dataset")
     transport = checked_choice("transport", transport, TRANSPORTS)
-    locate = partial(find_endpoint, transport) if endpoint is None else None
-    endpoint = _checked_endpoint(locate() if locate is not None else endpoint)
+    directory = _directory_daemon(data, endpoint, transport)
     checked_callback("on_error", on_error)
     summary_fields, replaced = checked_metadata("summary", summary)
     request = {
@@ -125,24 +131,43 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         "resume": checked_flag("resume", resume),
     }
     integer_axes = MicroManagerAxes(summary_fields) if checked_flag("micromanager", micromanager) else None
+    locate = directory.locate if directory is not None else partial(find_endpoint, transport)
+    if directory is not None:  # started after all checks of arguments
+        found = directory.wait(patience_s)
+    else:
+        found = _checked_endpoint(locate() if endpoint is None else endpoint)
     settings = ConnectionSettings(
-        endpoint=endpoint,
+        endpoint=found,
         transport=transport,
         name=name,
         dataset_id=uuid.uuid4().hex,
         request=request,
         patience_s=patience_s,
         on_error=on_error,
-        keys=curve_keys(endpoint, checked_path("server_key", server_key), checked_path("keys", keys)),
-        locate=locate,
+        keys=curve_keys(found, checked_path("server_key", server_key), checked_path("keys", keys)),
+        locate=locate if endpoint is None else None,
+        relocates=directory is not None,
+        log=directory.log if directory is not None else "",
+        log_advice=directory.log_advice if directory is not None else str,
     )
-    memory = LocalMemory(capacity, shared=transport in SHARING and is_local(endpoint))
+    memory = LocalMemory(capacity, shared=transport in SHARING and is_local(found))
     connection = Connection(settings, RunState(Outbox(capacity), time.monotonic()), memory)
     run = Run(connection, memory, integer_axes)
     run.start()
     if replaced:
         run.warn_of_replaced_numbers(replaced, "the summary")
     return run
+
+
+def _directory_daemon(data: object, endpoint: str | None, transport: str) -> DirectoryDaemon | None:
+    path = checked_path("data", data)
+    if path is None:
+        return None
+    if not path:
+        raise ConfigError("data='' must be the path of a directory")
+    if endpoint is not None:
+        raise ConfigError(f"data={path!r} and endpoint={endpoint!r} both name a daemon; give one of them")
+    return DirectoryDaemon(Path(path), transport)
 
 
 def _buffer_bytes(buffer_mb: object) -> int:

@@ -38,7 +38,7 @@ class Run:
     Its methods may be called from several threads; puts are taken one after the other. In a forked process they raise
     ProtocolError. In a signal handler `put`, `reserve`, `skip` and `close` raise it when the handler came in the middle
     of one of the first three. A run that is neither closed nor left is ended as an error at interpreter exit.
-    stored: see `StoredFrames`.
+    stored: see `StoredFrames`. daemon_log: path of the log of the daemon that data= found; empty where it is not known.
     """
 
     def __init__(self, connection: Connection, memory: LocalMemory, micromanager: MicroManagerAxes | None) -> None:
@@ -51,6 +51,7 @@ class Run:
         self._nan_reported = False
         self.name = connection.settings.name
         self.path = ""
+        self.daemon_log = connection.settings.log
         self.mirrors: tuple[MirrorResult, ...] = ()  # how they ended, after `wait_for_mirrors`
 
     def start(self) -> None:

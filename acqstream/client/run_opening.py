@@ -68,6 +68,7 @@ class RunOpener:
         request = {**settings.request, "ds": opened.dataset_id, "resume": True, "on_exists": "error", "epoch": epoch}
         connection = connector.connect_patiently(request, deadline=deadline, answer_s=max(settings.silence_s, 0.1))
         if connection is not None:
+            self.daemon_endpoint = connector.endpoint
             return self._admit(connection, lambda error: failure(error, opened.path))
         if connector.stopped():
             return None
@@ -107,7 +108,7 @@ class RunOpener:
         name, seconds = self.settings.name, self.settings.patience_s
         return DaemonUnavailable(
             f"the daemon at {self.settings.endpoint} has not opened {name!r} within {seconds:g} s: its disk may stall. "
-            f"{name!r} may exist later, without frames; resume=True continues it"
+            f"{name!r} may exist later, without frames; resume=True continues it{self.settings.log_advice()}"
         )
 
     def _out_of_contact(self) -> DaemonUnavailable:
@@ -116,5 +117,5 @@ class RunOpener:
         unsafe = f"; frames from {first} on may not be stored" if first < outbox.next else ""
         return DaemonUnavailable(
             f"no message from the daemon at {self.settings.endpoint} for {self.settings.patience_s:g} s{unsafe}"
-            f"{self._state.contact.loss_reason}"
+            f"{self._state.contact.loss_reason}{self.settings.log_advice()}"
         )

@@ -22,6 +22,8 @@ MAX_PORT = 65535
 _MAX_FILE_BYTES = 2**20
 PROGRAM_MB = 1024  # further memory of daemon and view process: programs, indexes, copies in transit
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
+ANY_LOCAL_PORT = "tcp://127.0.0.1:*"
+EMBEDDED_IDLE_S = 60.0
 _REMOTE = re.compile(r"tcp://(\*|[0-9A-Za-z._-]+|\[[0-9A-Za-z:.%]+\]):(?P<port>[0-9]{1,5}|\*)")
 _LOCAL = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]):(?P<port>[0-9]{1,5}|\*)|ipc://.+")
 
@@ -98,6 +100,10 @@ class DaemonConfig(BaseModel):
         default=60.0, ge=0, le=86400, description="Seconds to wait for a lost producer before its run is finished."
     )
 
+    idle_exit_s: float | None = Field(
+        default=None, ge=0, description="End after so many seconds without acquisitions and unfinished views."
+    )
+
     @property
     def max_memory_mb(self) -> int:
         """Memory limit for a service manager, in MiB: frames, one pyramid, one mirror and the programs."""
@@ -141,6 +147,12 @@ class DaemonConfig(BaseModel):
         if self.remote and (self.server_key is None or self.client_keys is None):
             raise ValueError("remote needs server_key and client_keys; make them with: acqstream keys")
         return self
+
+
+def embedded_config(config: DaemonConfig) -> DaemonConfig:
+    """The same for a daemon that a program has started for itself: any free port of loopback, and an end when idle."""
+    idle_s = EMBEDDED_IDLE_S if config.idle_exit_s is None else config.idle_exit_s
+    return config.model_copy(update={"endpoints": [ANY_LOCAL_PORT], "remote": [], "idle_exit_s": idle_s})
 
 
 def load_config(path: Path | None = None, **overrides: Any) -> DaemonConfig:

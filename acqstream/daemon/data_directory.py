@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists
+from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, StorageError
+from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.dataset_name import name_key, name_problem, normal_name
 from acqstream.storage.lock import DirectoryLock
 from acqstream.storage.platform.capabilities import is_junction, max_path_characters
+
+logger = logging.getLogger("acqstream.daemon")
 
 # In the path of a stack file, which has the name twice, or of a chunk of a mirror. For example
 # "/Full resolution/_NDTiffStack_1000.tif.part", ".ome.zarr/10/c/1000/1000/1000/1000/1000.new".
@@ -48,6 +52,15 @@ class DataDirectory:
             shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
             raise ConfigError(f"data directory {shown} has a name that is not UTF-8; use another one")
         self._lock = DirectoryLock(str(self.path))
+
+    def announce(self, note: DaemonNote) -> None:
+        """Write into the lock file where this daemon listens, for programs that know the directory alone."""
+        try:
+            self._lock.write_note(note.text())
+        except (
+            StorageError
+        ) as error:  # the disk may be full: daemons that clients find by an endpoint start all the same
+            logger.warning("programs cannot find this daemon by its data directory: %s", error)
 
     def close(self) -> None:
         self._lock.close()

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from acqstream.daemon.config import DaemonConfig
@@ -21,8 +22,10 @@ logger = logging.getLogger("acqstream.daemon")
 KEPT_HEAP_BYTES = 256 * 2**20  # frames in the sockets, between the kernel and the log
 
 
-def serve(config: DaemonConfig) -> ExitStatus:
-    """Run a daemon until a signal, a shutdown request or the end of its console.
+def serve(config: DaemonConfig, *, log: Path | None = None) -> ExitStatus:
+    """Run a daemon until a signal, a shutdown request, the end of its console, or its configured idle time.
+
+    log: the file that this process logs to, which the daemon names in its data directory.
 
     Raises ConfigError or DatasetLocked before it starts.
     """
@@ -31,7 +34,7 @@ def serve(config: DaemonConfig) -> ExitStatus:
     start = _Start()
     for number in STOP_SIGNALS:
         signal.signal(number, start.cancel)
-    server = Server(config, on_recovered=start.note_recovered)
+    server = Server(config, on_recovered=start.note_recovered, log=log)
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: server.stop())
     if start.is_canceled:

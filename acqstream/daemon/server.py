@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import zmq
 
@@ -27,6 +28,7 @@ from acqstream.daemon.service import Service
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
+from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
@@ -41,10 +43,15 @@ FAREWELL_MS = 1000  # for last replies to leave when the daemon ends
 
 
 class Server:
-    """One daemon. `run` until `stop` (any thread, or a signal handler)."""
+    """One daemon. `run` until `stop` (any thread, or a signal handler). log: the file that it logs to, if any."""
 
     def __init__(
-        self, config: DaemonConfig, disk: Disk | None = None, *, on_recovered: Callable[[], None] = lambda: None
+        self,
+        config: DaemonConfig,
+        disk: Disk | None = None,
+        *,
+        on_recovered: Callable[[], None] = lambda: None,
+        log: Path | None = None,
     ) -> None:
         with ExitStack() as undo:
             self.directory = DataDirectory(config.data)
@@ -66,6 +73,8 @@ class Server:
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
             self._wire(config)
+            log_path = "" if log is None else str(log.absolute())
+            self.directory.announce(DaemonNote(endpoints=tuple(self.endpoints.all), boot=boot_id(), log=log_path))
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
@@ -89,7 +98,7 @@ class Server:
         )
         self._registry = registry = AcquisitionRegistry()
         announcer = Announcer(endpoints, config.grace_s)
-        self._supervisor = Supervisor(registry, announcer, resources)
+        self._supervisor = Supervisor(registry, announcer, resources, idle_exit_s=config.idle_exit_s)
         self._handler = RequestHandler(
             config,
             self.directory,
@@ -140,6 +149,8 @@ class Server:
                 if self._is_stopping:
                     supervisor.stop_all()
                 supervisor.look_after(time.monotonic())
+                if supervisor.is_idle_over and not self._is_stopping:
+                    self.stop()
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),

@@ -10,6 +10,7 @@ from acqstream.daemon.acquisition_registry import AcquisitionRegistry
 from acqstream.daemon.announcer import Announcer
 from acqstream.daemon.awake import Awake
 from acqstream.daemon.exit_status import ExitStatus, exit_status_of
+from acqstream.daemon.idle_watch import IdleWatch
 from acqstream.daemon.resources import Resources
 from acqstream.errors import StorageError
 from acqstream.model.state import AcquisitionState
@@ -24,15 +25,31 @@ DELAYED_ACK_POLL_MS = 20
 
 
 class Supervisor:
-    """Looks after every acquisition once in each turn of the loop. exit_status is the worst so far."""
+    """Looks after every acquisition once in each turn of the loop. exit_status is the worst so far.
 
-    def __init__(self, registry: AcquisitionRegistry, announcer: Announcer, resources: Resources) -> None:
+    idle_exit_s: see `is_idle_over`; None for a daemon that stays.
+    """
+
+    def __init__(
+        self,
+        registry: AcquisitionRegistry,
+        announcer: Announcer,
+        resources: Resources,
+        *,
+        idle_exit_s: float | None = None,
+    ) -> None:
         self.exit_status = ExitStatus.SUCCESS
         self._registry = registry
         self._announcer = announcer
         self._space, self._views, self._reads = resources.space, resources.views, resources.reads
         self._status_at_s = 0.0
         self._awake = Awake()
+        self._idle = IdleWatch(idle_exit_s)
+
+    @property
+    def is_idle_over(self) -> bool:
+        """True once no acquisition was open, and no view unfinished, for idle_exit_s."""
+        return self._idle.is_over
 
     def poll_ms(self, idle_ms: int) -> int:
         """Return how long the loop may sleep."""
@@ -50,6 +67,7 @@ class Supervisor:
         for acquisition in running:
             self._look_after(acquisition, now_s, is_status_due=is_status_due)
         self._views.look_after(now_s, lambda: any(one.has_backlog for one in self._registry))
+        self._idle.look_after(now_s, is_busy=bool(self._registry) or self._views.is_busy)
 
     def stop_all(self) -> None:
         """Finish every acquisition with the frames received so far, so that it can be resumed."""

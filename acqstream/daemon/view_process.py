@@ -78,6 +78,11 @@ class ViewProcess:
         """Why this system cannot make views beside the log; empty where it can."""
         return orders_unavailable_reason()
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a view is not complete, also one that waits for space or for its process."""
+        return bool(self._jobs)
+
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""
         table = GroupTable() if self._memory.descriptor is not None else None

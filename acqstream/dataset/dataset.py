@@ -142,6 +142,10 @@ class Dataset:
         """The axes of every frame, in order of first arrival."""
         return self._frames("axes").keys()
 
+    def newest_key(self) -> dict[str, AxisValue] | None:
+        """The axes of the frame that was published last; None before the first one."""
+        return self._frames("axes").newest_key()
+
     def read_frame(self, axes: Mapping[str, AskedValue] | None = None, /, **more_axes: AskedValue) -> NDArray[Any]:
         """The frame with exactly these axes, a new array (Y, X), or (Y, X, 3) for RGB.
 

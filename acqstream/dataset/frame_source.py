@@ -94,6 +94,11 @@ class NDTiffSource:
         """The axes of every frame, in order of first arrival."""
         return self._full.keys()
 
+    def newest_key(self) -> dict[str, AxisValue] | None:
+        """The axes of the last frame of the index."""
+        count = len(self._full)
+        return self._full.key(count - 1) if count else None
+
     def read_frame(self, axes: Mapping[str, AxisValue]) -> NDArray[Any]:
         """The frame with exactly these axes. Raises FrameNotFound, CorruptDataset."""
         return self._full.read_pixels(self._full.row(axes))

@@ -7,6 +7,7 @@ from typing import Any
 from acqstream.dataset.channel_looks import CHANNEL
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.napari_layers import METADATA_KEY, LayerSource, data_of, image_layers
+from acqstream.dataset.napari_newest import NewestFrame
 from acqstream.errors import DatasetError
 from acqstream.model.axes import AxisValue
 
@@ -17,13 +18,16 @@ _KEPT = ("name", "blending", "opacity", "visible", "gamma", "contrast_limits", "
 
 
 class LiveLayers:
-    """The layers of one dataset in a viewer: napari's window, or its model without one."""
+    """The layers of one dataset in a viewer: napari's window, or its model without one. follow: see `NewestFrame`."""
 
-    def __init__(self, viewer: Any, dataset: Dataset) -> None:
+    def __init__(self, viewer: Any, dataset: Dataset, *, follow: bool = False) -> None:
         self._viewer = viewer
         self._dataset = dataset
         self._counts = self._count()
         self._shown = self._channels()
+        self._newest = NewestFrame(viewer, dataset) if follow else None
+        if self._newest is not None:
+            self._newest.update()
 
     def update(self) -> bool:
         """Show the frames that came since, new channels as new layers; False when nothing more will come.
@@ -36,6 +40,8 @@ class LiveLayers:
         if counts != self._counts:
             self._show()
             self._counts = counts
+        if self._newest is not None:
+            self._newest.update()
         return writing
 
     def _count(self) -> list[int]:
@@ -79,7 +85,7 @@ def live_layers(viewer: Any) -> list[LiveLayers]:
     return [LiveLayers(viewer, dataset) for dataset in shown.values() if dataset.writing]
 
 
-def start_timer(dataset: Dataset) -> bool:
+def start_timer(dataset: Dataset, *, follow: bool = False) -> bool:
     """Update the layers of the dataset in the current window until it is finished; False without a window.
 
     A dataset that cannot be read any more ends it: napari shows the error.
@@ -91,7 +97,7 @@ def start_timer(dataset: Dataset) -> bool:
         return False
     from qtpy.QtCore import QTimer
 
-    live = LiveLayers(viewer, dataset)
+    live = LiveLayers(viewer, dataset, follow=follow)
     timer = QTimer(viewer.window._qt_window)
 
     def tick() -> None:

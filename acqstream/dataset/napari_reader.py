@@ -9,6 +9,7 @@ from typing import Any
 from acqstream.dataset.dataset import open_dataset
 from acqstream.dataset.napari_layers import LayerData, image_layers
 from acqstream.dataset.napari_live import start_timer
+from acqstream.dataset.napari_newest import NewestFrame
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import find_format
 from acqstream.storage.remote_path import as_path
@@ -33,18 +34,19 @@ def read_layers(path: PathLike) -> list[LayerData]:
 
     Links out of the dataset are not followed. Raises as `acqstream.open`.
     """
-    return _layers(path, follow_links=False) or [_NO_LAYER]
-
-
-def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False) -> None:
-    """Add the layers of `read_layers` to a viewer."""
-    for data, keywords, _ in _layers(path, follow_links=follow_links):
-        viewer.add_image(data, **keywords)
-
-
-def _layers(path: PathLike, *, follow_links: bool) -> list[LayerData]:
-    dataset = open_dataset(path, follow_links=follow_links)
+    dataset = open_dataset(path)
     layers = image_layers(dataset)
     if dataset.writing:
         start_timer(dataset)
-    return layers
+    return layers or [_NO_LAYER]
+
+
+def show_layers(viewer: Any, path: PathLike, *, follow_links: bool = False, follow: bool = False) -> None:
+    """Add the layers of `read_layers` to a viewer. follow: the sliders go to the newest frame, also later ones."""
+    dataset = open_dataset(path, follow_links=follow_links)
+    for data, keywords, _ in image_layers(dataset):
+        viewer.add_image(data, **keywords)
+    if dataset.writing:
+        start_timer(dataset, follow=follow)
+    elif follow:
+        NewestFrame(viewer, dataset).update()

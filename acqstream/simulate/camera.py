@@ -1,4 +1,4 @@
-"""Virtual cameras: each sends the pattern to a daemon, at a steady rate or as fast as it can."""
+"""Virtual cameras: each sends its frames to a daemon, at a steady rate or as fast as it can."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,13 @@ from acqstream.model.axes import AxisValue
 from acqstream.model.receipt import Receipt
 from acqstream.simulate import pattern, sample
 from acqstream.simulate.axes_counter import AxesCounter
+from acqstream.simulate.frame_label import burn_number
+from acqstream.simulate.scene import SceneCamera
 from acqstream.simulate.tile_scan import TileScan
 
 _LOG = logging.getLogger(__name__)
-PIXEL_SIZE_UM = 0.5  # of tiles
+PIXEL_SIZE_UM = 0.5  # of cells and tiles
+Z_STEP_UM = 2.0  # of cells
 _POLL_S = 0.1
 _STOPPED = "stopped by the user, or because another camera failed"
 
@@ -34,8 +38,10 @@ class CameraPlan:
     """Settings of one camera: frames of `shape` (Y, X) or (Y, X, 3), dtype "uint8" or "uint16".
 
     fps None means as fast as the daemon takes them. bits are the significant bits, None for all of the dtype.
-    Without tiles a frame is the pattern of its number; with them a window of the virtual sample: `axes` then count the
-    scans, row and column go fastest. levels: of the pyramid, None for as many as are needed.
+    pattern "scene" shows cells (`scene`). "noise" is faster: without tiles the pattern of the frame's number
+    (`pattern`), with them a window of a virtual sample (`sample`). With tiles `axes` count the scans, row and column go
+    fastest, and all tiles of a scan are windows of one picture. levels: of the pyramid, None for as many as are needed.
+    is_numbered: the frame's number is burned into a corner. data: data directory, in place of endpoint.
     """
 
     name: str
@@ -50,6 +56,9 @@ class CameraPlan:
     number_if_taken: bool = False
     tiles: TileScan | None = None
     levels: int | None = None
+    data: Path | None = None
+    pattern: Literal["scene", "noise"] = "noise"
+    is_numbered: bool = False
 
     def axes_at(self, number: int) -> dict[str, AxisValue]:
         """The axes of frame `number`."""
@@ -60,13 +69,28 @@ class CameraPlan:
 
     def fill(self, image: NDArray[Any], number: int) -> dict[str, Any]:
         """Write frame `number` into `image`; its metadata."""
+        picture, y, x = number, 0, 0
+        if self.tiles is not None:
+            picture //= self.tiles.count
+            y, x = self.tiles.origin(self.tiles.cell(number), self.shape)
+        self._draw(image, picture, y, x)
+        if self.is_numbered:
+            burn_number(image, number, 2 ** (self.bits or 8 * image.itemsize) - 1)
         if self.tiles is None:
-            pattern.fill(image, number, self.bits)
             return {"number": number}
-        y, x = self.tiles.origin(self.tiles.cell(number), self.shape)
-        image[:] = sample.window(y, x, self.shape, self.dtype, bits=self.bits, picture=number // self.tiles.count)
         places = {"XPositionPix": x, "YPositionPix": y, "PixelSizeUm": PIXEL_SIZE_UM}
         return {"number": number, **places, "XPositionUm": x * PIXEL_SIZE_UM, "YPositionUm": y * PIXEL_SIZE_UM}
+
+    def _draw(self, image: NDArray[Any], picture: int, y: int, x: int) -> None:
+        """Draw the window at (y, x) of a picture."""
+        if self.pattern == "scene":
+            camera = SceneCamera(self.axes)
+            place = camera.place(picture)
+            image[:] = camera.scene.window(y, x, self.shape, self.dtype, bits=self.bits, place=place)
+        elif self.tiles is None:
+            pattern.fill(image, picture, self.bits)
+        else:
+            image[:] = sample.window(y, x, self.shape, self.dtype, bits=self.bits, picture=picture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +175,8 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: CameraProgress
     run = create(
         plan.name,
         endpoint=plan.endpoint,
-        summary={"Source": "acqstream simulate"} | ({"PixelSizeUm": PIXEL_SIZE_UM} if tiles is not None else {}),
+        data=plan.data,
+        summary=_summary(plan),
         tiles=None if tiles is None else {"overlap": tiles.overlap},
         levels="auto" if plan.levels is None else plan.levels,
         mirrors=plan.mirrors or None,
@@ -179,6 +204,15 @@ def run_camera(plan: CameraPlan, stop: threading.Event, progress: CameraProgress
         late_frames=pace.late_frames if plan.fps else 0,
         warnings=tuple(f"{warning.code}: {warning.text}" for warning in run.warnings),
     )
+
+
+def _summary(plan: CameraPlan) -> dict[str, Any]:
+    distances: dict[str, Any] = {}
+    if plan.tiles is not None or plan.pattern == "scene":
+        distances["PixelSizeUm"] = PIXEL_SIZE_UM
+    if plan.pattern == "scene" and any(axis.name == "z" for axis in plan.axes.axes):
+        distances["z-step_um"] = Z_STEP_UM
+    return {"Source": "acqstream simulate", **distances}
 
 
 def _send(

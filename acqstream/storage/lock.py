@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 from acqstream.errors import DatasetLocked, StorageError
@@ -12,7 +13,16 @@ from acqstream.storage.platform import FILES
 
 LOCK_NAME = ".acqstream.lock"
 _ATTEMPTS = 5
+_MAX_TEXT_BYTES = 8192
 _PAUSE_S = 0.01  # a program that asks `is_locked` has the lock for less than that
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """The process that holds a lock. name: its number and its machine; note: see `DirectoryLock.write_note`."""
+
+    name: str
+    note: str = ""
 
 
 class DirectoryLock:
@@ -28,16 +38,24 @@ class DirectoryLock:
         except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot create the lock file") from error
         if not try_lock_repeatedly(self._fd):
-            holder = _read_name(self._fd).decode("utf-8", "replace").strip() or "an unknown process"
+            holder = _read_holder(self._fd).name
             FILES.close(self._fd)
             raise DatasetLocked(
                 f"{directory} is in use by {holder}; wait until it is done, stop it, or choose another directory"
             )
         try:
             FILES.truncate(self._fd, 0)
-            FILES.pwritev(self._fd, [f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode()], 0)
+            self._name = f"acqstream pid {os.getpid()} on {socket.gethostname()}\n".encode()
+            FILES.pwritev(self._fd, [self._name], 0)
         except OSError as error:
             FILES.close(self._fd)  # and with it the lock
+            raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
+
+    def write_note(self, note: str) -> None:
+        """Write a line for programs that ask who holds the lock. Raises StorageError if it cannot be written."""
+        try:
+            FILES.pwritev(self._fd, [f"{note}\n".encode()], len(self._name))
+        except OSError as error:
             raise StorageError.wrap(error, self.path, "cannot write the lock file") from error
 
     def close(self) -> None:
@@ -78,8 +96,31 @@ def is_locked(path: str) -> bool:
         FILES.close(fd)
 
 
-def _read_name(fd: int) -> bytes:
+def holder_of(directory: str) -> LockHolder | None:
+    """Return the process that has locked the directory; None if no process has. Raises StorageError.
+
+    The note is empty while the holder has not written it.
+    """
+    path = os.path.join(directory, LOCK_NAME)
     try:
-        return FILES.pread(fd, 200, 0)
+        fd = FILES.open_for_reading(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot read the lock file") from error
+    try:
+        return None if FILES.try_lock(fd) else _read_holder(fd)
+    except OSError as error:
+        raise StorageError.wrap(error, path, "cannot read the lock file") from error
+    finally:
+        FILES.close(fd)
+
+
+def _read_holder(fd: int) -> LockHolder:
+    try:
+        text = FILES.pread(fd, _MAX_TEXT_BYTES, 0).decode("utf-8", "replace")
     except OSError:  # a pipe has no position
-        return b""
+        text = ""
+    name, _, rest = text.partition("\n")
+    note, end, _ = rest.partition("\n")
+    return LockHolder(name.strip() or "an unknown process", note if end else "")

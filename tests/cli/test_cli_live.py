@@ -81,6 +81,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def test_what_is_simulated_is_on_disk(daemon: Daemon) -> None:
     options = ["--shape", "60,80", "--axes", "time=5,channel=DAPI|FITC,z=3", "--bits", "12", "--name", "cells"]
+    options += ["--pattern", "noise"]
     (document,) = verb_json("simulate", "--endpoint", daemon.endpoint, *options)
     assert document["complete"] is True
     assert document["receipt"]["stored"] == 30

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,9 +114,18 @@ def test_tiles_become_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (plan.frames, plan.levels, plan.tiles.overlap) == (6, None, (0, 0))
 
 
+def test_cells_are_the_default_and_noise_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (plan,) = simulate(monkeypatch, GOOD, "--frames", "2")
+    assert (plan.pattern, plan.is_numbered, plan.data) == ("scene", False, None)
+    _, (plan,) = simulate(monkeypatch, GOOD, "--frames", "2", "--pattern", "noise", "--numbered", "--data", "/d")
+    assert (plan.pattern, plan.is_numbered, plan.data, plan.endpoint) == ("noise", True, Path("/d"), None)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ("--tiles 2x3 --overlap 1,0 --numbered", "would differ"),
+        ("--frames 3 --data /d --endpoint tcp://127.0.0.1:1", "not both"),
         ("--tiles 2", "ROWSxCOLUMNS"),
         ("--tiles 2x3 --overlap 512,0", "less than the frame"),
         ("--tiles 2x3 --axes time=1 --frames 7", "hold 6"),

@@ -62,10 +62,19 @@ def test_with_a_window_it_is_shown_there(monkeypatch: pytest.MonkeyPatch) -> Non
     shown: list[object] = []
     monkeypatch.setattr(view_module, "why_no_window", lambda: "")
     monkeypatch.setattr(view_module, "show_in_napari", lambda *given, **options: shown.append((*given, options)))
-    for more in ([], ["--follow-links"]):
+    for more in ([], ["--follow-links"], ["--follow"]):
         with pytest.raises(SystemExit):
             main(["view", str(DATA), *more])
-    assert shown == [(DATA, {"follow_links": False}), (DATA, {"follow_links": True})]
+    options = [(False, False), (True, False), (False, True)]
+    assert shown == [(DATA, {"follow_links": links, "follow": follow}) for links, follow in options]
+
+
+def test_a_file_cannot_follow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["view", str(DATA), "--follow", "--png", str(tmp_path / "sheet.png")])
+    assert end.value.code == 2
+    assert "leave --png out" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
 
 
 def test_info_writes_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ NO_LIST = [3, 2.5, True, "time", b"x", {"name": "time"}, object(), np.array(3)]
 WRONG: dict[str, list[Any]] = {
     "name": NO_TEXT,
     "endpoint": [*NO_TEXT[1:], "tcp://[::1", "nonsense", ""],  # None: the first daemon that is found
+    "data": [3, 2.5, True, b"x", [], object(), "\0", "", "missing", __file__],
     "summary": [3, 2.5, True, "x", b"x", [], [("a", 1)], object(), np.arange(3), {"a": object()}, {b"a": 1}],
     "mirrors": [*NO_LIST, [3], [None], [b"n5"], [["n5"]]],
     "expect": ["3", b"3", [3], object(), np.arange(3), 2.5, NAN, INFINITE, True, np.True_, -1, 2**63],
@@ -66,6 +67,8 @@ def test_every_argument_of_create_is_in_the_table():
 @pytest.mark.parametrize(("argument", "value"), CASES)
 def test_a_wrong_argument_of_create_is_named(daemon, argument, value):
     arguments = {"name": "cells", "endpoint": daemon.endpoint, "buffer_mb": 1, argument: value}
+    if argument == "data":
+        del arguments["endpoint"]
     if argument in ("server_key", "keys"):
         arguments = {"server_key": "x" * 40, "keys": "missing.key_secret", **arguments}
     with pytest.raises(ConfigError) as caught:

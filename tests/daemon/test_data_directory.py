@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import pytest
 from acqstream.daemon import data_directory
 from acqstream.daemon.data_directory import DataDirectory, check_name
 from acqstream.errors import AcquisitionRefused, ConfigError, DatasetExists, DatasetLocked
+from acqstream.model.daemon_note import DaemonNote, parse_daemon_note
+from acqstream.storage.lock import holder_of
+from acqstream.storage.platform import FILES
 from tests.host_system import make_link
 
 
@@ -200,3 +204,24 @@ def test_a_name_that_makes_paths_too_long_is_refused(directory: DataDirectory, m
     assert directory.choose("cells", number_if_taken=False, in_use=set()).name == "cells"
     with pytest.raises(AcquisitionRefused, match="LongPathsEnabled"):
         directory.choose("cells" * 5, number_if_taken=False, in_use=set())
+
+
+def test_a_daemon_names_its_endpoints_in_the_lock_file_and_starts_without_that_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = DaemonNote(endpoints=("tcp://127.0.0.1:1",), boot="b", log="/data/.acqstream.log")
+    directory = DataDirectory(tmp_path)
+    try:
+        directory.announce(note)
+        holder = holder_of(str(tmp_path))
+        assert holder is not None
+        assert parse_daemon_note(holder.note) == note
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(FILES, "pwritev", full)
+        directory.announce(note)
+        assert "cannot find this daemon by its data directory" in caplog.text
+    finally:
+        directory.close()

@@ -228,7 +228,7 @@ def test_a_camera_at_full_speed(shared: DaemonProcess) -> None:
     sizes, shape = {"time": 2, "channel": 2, "z": 40}, (300, 400)
     axes = ",".join(f"{name}={size}" for name, size in sizes.items())
     command = [sys.executable, "-m", "acqstream", "simulate", "--endpoint", shared.endpoint, "--name", "fast"]
-    command += ["--axes", axes, "--shape", "300,400", "--frames", "160"]
+    command += ["--axes", axes, "--shape", "300,400", "--frames", "160", "--pattern", "noise"]
     command += ["--mirror", json.dumps(PLAIN), "--mirror", json.dumps({**WKW, "cube": 128})]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import acqstream
+from acqstream.dataset.napari_layers import image_layers
 from acqstream.dataset.napari_live import LiveLayers, live_layers
+from acqstream.dataset.napari_reader import show_layers
 from tests.formats.ndtiff.ndtiff_bytes import GOLDEN, STACK, Folder, image
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of
@@ -27,6 +29,7 @@ pytestmark = [
 napari = pytest.importorskip("napari")
 WAIT_S = 20.0
 PLUGIN = "acqstream"
+N5 = GOLDEN.parent / "n5" / "java.n5" / "u16_raw"  # z, y, x: 13 x 29 x 37
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +211,63 @@ def has_items(path: Path) -> bool:
             return ds.levels[0].item_count > 0
     except acqstream.DatasetError:  # it is just being made
         return False
+
+
+def test_the_sliders_follow_the_newest_frame_until_one_is_moved(viewer: Any, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data", {"z-step_um": 2.0, "PixelSizeUm": 1.0})
+    for z in (3, 4):
+        folder.add({"time": 0, "z": z}, image(z))
+    show_layers(viewer, folder.path)
+    (layer,) = viewer.layers
+    live = LiveLayers(viewer, layer.metadata["acqstream"].dataset, follow=True)
+    assert np.array_equal(shown(layer), image(4))
+    assert viewer.text_overlay.visible
+    assert viewer.text_overlay.text == "finished, newest frame: time 0, z 4"
+    folder.add({"time": 1, "z": 3}, image(9))
+    live.update()
+    assert np.array_equal(shown(layer), image(9))
+    viewer.dims.set_current_step(0, 0)
+    folder.add({"time": 2, "z": 4}, image(12))
+    live.update()
+    assert np.array_equal(shown(layer), image(3))  # where it was put by hand
+    assert viewer.text_overlay.text.startswith("not following: a slider was moved; press F")
+    press_f = next(call for key, call in viewer.keymap.items() if str(key) == "F")
+    press_f(viewer)
+    assert np.array_equal(shown(layer), image(12))
+    press_f(viewer)
+    folder.add({"time": 3, "z": 4}, image(13))
+    live.update()
+    assert np.array_equal(shown(layer), image(12))
+    assert viewer.text_overlay.text.startswith("not following; press F")
+
+
+def test_a_running_dataset_is_named_as_followed(viewer: Any, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "data")
+    (folder.path / "acqstream.json").write_text('{"format": "acqstream", "state": "RUNNING"}')
+    for channel in ("A", "B"):
+        folder.add({"time": 0, "channel": channel}, image(0))
+    folder.add({"time": 1, "channel": "B"}, image(1))
+    with acqstream.open(folder.path) as ds:
+        for data, keywords, _ in image_layers(ds):
+            viewer.add_image(data, **keywords)
+        LiveLayers(viewer, ds, follow=True)
+        assert viewer.text_overlay.text == "following: time 1, channel B"
+        assert viewer.dims.current_step[0] == 1
+
+
+def test_a_finished_dataset_and_arrays_go_to_their_last_picture(viewer: Any) -> None:
+    show_layers(viewer, GOLDEN / "py_uint16" / "data", follow=True)
+    with acqstream.open(GOLDEN / "py_uint16" / "data") as ds:
+        newest = list(ds.keys())[-1]
+        assert ds.newest_key() == newest
+        shown_layers = [layer for layer in viewer.layers if layer.metadata["acqstream"].channel == newest["channel"]]
+        assert np.array_equal(shown(shown_layers[0]), ds.read_frame(newest))
+    viewer.layers.clear()
+    show_layers(viewer, N5, follow=True)
+    (layer,) = viewer.layers
+    with acqstream.open(N5) as ds:
+        assert np.array_equal(shown(layer), ds.levels[0].read(12))
+    assert "newest frame" in viewer.text_overlay.text
 
 
 def test_nothing_is_shown_before_the_first_frame(viewer: Any, tmp_path: Path) -> None:

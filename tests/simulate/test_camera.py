@@ -19,6 +19,8 @@ from acqstream.model.receipt import Receipt, Status
 from acqstream.simulate import camera, pattern, sample
 from acqstream.simulate.axes_counter import parse_axes
 from acqstream.simulate.camera import CameraPlan, CameraResult, run_camera, run_cameras, several
+from acqstream.simulate.frame_label import burn_number
+from acqstream.simulate.scene import Scene, SceneCamera
 from acqstream.simulate.tile_scan import TileScan
 
 WAIT_S = 20.0
@@ -129,6 +131,28 @@ def test_tiles_are_windows_of_the_sample(daemon: FakeDaemon) -> None:
     assert meta is not None
     assert (meta["YPositionPix"], meta["XPositionPix"], meta["XPositionUm"]) == (6, 10, 5.0)
     assert np.array_equal(image, sample.window(6, 10, (8, 9), "uint16", bits=12, picture=1))
+
+
+def test_cells_numbers_and_distances(daemon: FakeDaemon) -> None:
+    axes = parse_axes("time,channel=DAPI|BF,z=3")
+    run_camera(plan(shape=(40, 90), axes=axes, pattern="scene", is_numbered=True, bits=12), threading.Event())
+    frames = daemon.runs["cam"].frames
+    expected = SceneCamera(axes).frame(5, (40, 90), "uint16", 12)
+    burn_number(expected, 5, 4095)
+    assert np.array_equal(frames[5][2], expected)
+    assert (frames[5][2] == 4095).sum() > 10
+    assert frames[5][1] == {"number": 5}
+    assert (daemon.options["summary"]["PixelSizeUm"], daemon.options["summary"]["z-step_um"]) == (0.5, 2.0)
+
+
+def test_tiles_are_windows_of_the_scene(daemon: FakeDaemon) -> None:
+    axes, scan = parse_axes("time,channel=DAPI|FITC"), TileScan(2, 2, (3, 4))
+    run_camera(plan(frames=8, shape=(60, 70), axes=axes, tiles=scan, pattern="scene"), threading.Event())
+    canvas = Scene().window(0, 0, (117, 136), "uint16", place=SceneCamera(axes).place(1))
+    for key, _, image in daemon.runs["cam"].frames[4:]:
+        y, x = key["row"] * 57, key["column"] * 66
+        assert key["channel"] == "FITC"
+        assert np.array_equal(image, canvas[y : y + 60, x : x + 70])
 
 
 def test_an_incomplete_receipt_is_a_result(daemon: FakeDaemon) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acqstream.errors import DatasetLocked, DiskFull, StorageError
-from acqstream.storage.lock import LOCK_NAME, DirectoryLock, is_locked
+from acqstream.storage.lock import LOCK_NAME, DirectoryLock, LockHolder, holder_of, is_locked
 from acqstream.storage.platform import FILES
 
 HOLD = """
@@ -90,3 +90,23 @@ def test_whoever_asks_does_not_keep_a_holder_out(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(FILES, "try_lock", lambda _: next(answers))
     DirectoryLock(str(tmp_path)).close()
     assert next(answers, None) is None
+
+
+def test_the_holder_and_its_note_are_read_while_it_holds_the_lock(tmp_path: Path) -> None:
+    assert holder_of(str(tmp_path)) is None  # without a file
+    with DirectoryLock(str(tmp_path)) as lock:
+        holder = holder_of(str(tmp_path))
+        assert holder is not None
+        assert holder.name.startswith(f"acqstream pid {os.getpid()} on ")
+        assert holder.note == ""
+        with (tmp_path / LOCK_NAME).open("ab") as file:
+            file.write(b"half a no")
+        assert holder_of(str(tmp_path)) == LockHolder(holder.name)
+        lock.write_note("a note, longer than what was there")
+        assert holder_of(str(tmp_path)) == LockHolder(holder.name, "a note, longer than what was there")
+        with pytest.raises(DatasetLocked) as refused:
+            DirectoryLock(str(tmp_path))
+        assert f"in use by {holder.name};" in str(refused.value)
+    assert holder_of(str(tmp_path)) is None  # its text is still in the file
+    with DirectoryLock(str(tmp_path)):
+        assert holder_of(str(tmp_path)) == LockHolder(holder.name)  # nothing is left of the last holder's note

@@ -22,12 +22,14 @@ def refuse_directory(name: object, others: tuple[object, ...], options: Mapping[
     raise ConfigError(
         f"directory={str(directory)!r:.300}: the daemon writes into its own data directory{_data_directory(options)}. "
         f"Leave the argument out and give the name alone: Acquisition({str(name)!r:.120}). Another directory is chosen "
-        "where the daemon is started: acqstream serve --data DIR"
+        "where the daemon is started, acqstream serve --data DIR, or by the argument data=DIR, which starts one"
     )
 
 
 def _data_directory(options: Mapping[str, Any]) -> str:
     """The daemon's data directory as the end of a sentence, empty where no daemon reports it."""
+    if options.get("data") is not None:
+        return f", {options['data']}"
     keys = {key: options[key] for key in ("server_key", "keys") if options.get(key) is not None}
     try:
         endpoint = str(options.get("endpoint") or find_endpoint())

@@ -39,8 +39,8 @@ def streaming(
 
     A second run in the block goes to a dataset of its own, whose number the daemon appends to the name. counter adds
     the axis `frame` (None: where the events may repeat an index). missing="warn" accepts runs in which the engine
-    delivered fewer frames than it should. options go to `acqstream.create`. With resume=True the first run continues
-    the dataset: events whose frames are stored are skipped.
+    delivered fewer frames than it should. options go to `acqstream.create`, also data= in place of endpoint. With
+    resume=True the first run continues the dataset: events whose frames are stored are skipped.
 
     A run does not start if the daemon does not take it. On leaving, a run that is still on in another thread is waited
     for (canceled, if the block ended by an exception) and the former engine is put back. Raises the first error of all

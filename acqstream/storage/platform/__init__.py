@@ -11,6 +11,11 @@ import sys
 from acqstream.storage.platform.windows_errors import own_error
 
 if sys.platform == "win32":
+    from acqstream.storage.platform.windows_detachment import DETACHED_OPTIONS, interpreter
+else:
+    from acqstream.storage.platform.posix_detachment import DETACHED_OPTIONS, interpreter
+
+if sys.platform == "win32":
     from acqstream.storage.platform import windows_child_process as child_process
     from acqstream.storage.platform import windows_memory_listener as memory_listener
     from acqstream.storage.platform import windows_shared_memory as shared_memory
@@ -48,6 +53,7 @@ FILES = Files()
 """Shared by all readers. A file is closed by the instance that opened it."""
 
 __all__ = [
+    "DETACHED_OPTIONS",
     "FILES",
     "STOP_SIGNALS",
     "Files",
@@ -56,6 +62,7 @@ __all__ = [
     "console_watch",
     "create_private",
     "exposure",
+    "interpreter",
     "keep_awake",
     "keep_large_blocks",
     "map_private",

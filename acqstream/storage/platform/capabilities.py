@@ -108,6 +108,16 @@ def has_descriptor_limit() -> bool:
     return sys.platform != "win32"
 
 
+def address_limit_bytes() -> int | None:
+    """Max address space of this process (RLIMIT_AS); None if it has no limit."""
+    if not has_descriptor_limit():
+        return None
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def has_terminate_signal() -> bool:
     """True if a process can be asked to end by SIGTERM; Windows would kill it."""
     return sys.platform != "win32"

@@ -57,7 +57,7 @@ class ChildProcess(subprocess.Popen[bytes]):
         self.connection, theirs = socket.socketpair()
         try:
             with theirs:
-                program, variables = _interpreter(command[0], environment)
+                program, variables = interpreter(command[0], environment)
                 super().__init__(
                     [program, *command[1:], "stdin", str(os.getpid())],
                     stdin=subprocess.PIPE,
@@ -114,7 +114,7 @@ def ignored_signals() -> tuple[signal.Signals, ...]:
     return signal.SIGINT, signal.SIGTERM, vars(signal)["SIGBREAK"]
 
 
-def _interpreter(program: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def interpreter(program: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the program and its environment, without the launcher of a virtual environment.
 
     Its python.exe starts the real one as a child: the socket and the handles would go to the wrong process. So the real

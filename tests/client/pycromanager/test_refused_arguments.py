@@ -40,6 +40,25 @@ def test_a_directory_is_refused_in_words_that_say_where_data_go(
     assert not list(shared_daemon.data.glob("[!.]*"))
 
 
+def test_data_is_passed_on_and_named_where_a_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from acqstream.client import producer
+    from acqstream.client.pycromanager import Acquisition, acquisition
+
+    given: dict[str, Any] = {}
+
+    def create(name: str, **options: Any) -> None:
+        given.update(options, name=name)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(producer, "create", create)
+    monkeypatch.setattr(acquisition, "_engine_summary", lambda _name: {})
+    with pytest.raises(ConfigError, match="far enough"):
+        Acquisition("cells", data="/mine")
+    assert (given["name"], given["data"]) == ("cells", "/mine")
+    with pytest.raises(ConfigError, match=re.escape("into its own data directory, /mine. Leave the argument out")):
+        Acquisition(directory="/other", name="cells", data="/mine")
+
+
 def test_without_a_daemon_the_error_is_the_same_but_for_the_place(free_endpoint: str) -> None:
     from acqstream.client.pycromanager import Acquisition
 

@@ -97,6 +97,11 @@ def test_stage_positions_of_tiles_are_where_the_stage_was(core, fake):
     assert step_um == pytest.approx(step_px * metas[0, 0]["PixelSizeUm"], abs=1)
 
 
+def test_data_names_the_daemon_in_place_of_an_endpoint(core, fake, tmp_path):
+    run_streamed(core, useq.MDASequence(channels=["DAPI"]), data=tmp_path)
+    assert (fake.runs[0].options["data"], fake.runs[0].options["endpoint"]) == (tmp_path, None)
+
+
 @pytest.mark.parametrize(
     ("sequence", "options", "tiles"),
     [
