@@ -206,5 +206,6 @@ class Server:
             space=str(space.level),
             load=self._resources.load.status,
             views=self._resources.views.status(),
+            totals=self._supervisor.totals(),
             acquisitions=tuple(one.status(space) for one in self._registry),
         )

@@ -205,6 +205,8 @@ class Recording:
         self.state.notify()
 
     def _note_durable(self, next_number: int) -> None:
+        # The same thread publishes, and it forces all that it has published.
+        self.counts.durable_stored = self.counts.stored
         self.counts.durable = next_number
         self.state.notify()
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from acqstream.model.totals import DaemonTotals
+
 
 class SpaceLevel(StrEnum):
     """Free space on the disk of the data directory, in three steps."""
@@ -63,12 +65,13 @@ class ViewProcessStatus:
 class AcquisitionStatus:
     """One acquisition. received, published, durable, skipped and queue_frames count frames.
 
-    bytes_per_s is the rate of the last seconds. seconds_left and frames_left are the time and the frames until the disk
-    is full (None: unknown). paused is the reason why no frames are taken for lack of space, stall the disk call that
-    stalls; both are empty while all is well. io is the way files are written ("direct" or "buffered"), io_why the
-    reason for "buffered", transport the way frames come ("shm" or "messages"), transport_why the reason for not using
-    shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
-    mirrors has the progress of its views, by name.
+    bytes_per_s is the rate of the last seconds. running_s is the time since it was opened or resumed,
+    seconds_since_frame the time since a frame was received, before the first one since it was opened (None: unknown).
+    seconds_left and frames_left are the time and the frames until the disk is full (None: unknown). paused is the
+    reason why no frames are taken for lack of space, stall the disk call that stalls; both are empty while all is well.
+    io is the way files are written ("direct" or "buffered"), io_why the reason for "buffered", transport the way frames
+    come ("shm" or "messages"), transport_why the reason for not using shared memory. memory_bytes is its share of the
+    daemon's memory. warnings are (code, text, time in ISO 8601). mirrors has the progress of its views, by name.
     """
 
     name: str = ""
@@ -83,6 +86,8 @@ class AcquisitionStatus:
     queue_frames: int = 0
     queue_bytes: int = 0
     bytes_per_s: float = 0.0
+    running_s: float | None = None
+    seconds_since_frame: float | None = None
     free_bytes: int | None = None
     seconds_left: float | None = None
     frames_left: int | None = None
@@ -124,8 +129,9 @@ class LoadStatus:
 class DaemonStatus:
     """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
 
-    data is the data directory; memory_budget_bytes bounds the memory for pixels. left_out counts acquisitions, mirrors
-    and warnings that did not fit into the answer; empty if all did.
+    data is the data directory; memory_budget_bytes bounds the memory for pixels. totals are None from a daemon of an
+    earlier version. left_out counts acquisitions, mirrors and warnings that did not fit into the answer; empty if all
+    did.
     """
 
     endpoint: str = ""
@@ -140,6 +146,7 @@ class DaemonStatus:
     free_bytes: int | None = None
     space: str = ""
     load: LoadStatus = LoadStatus()
+    totals: DaemonTotals | None = None
     acquisitions: tuple[AcquisitionStatus, ...] = ()
     views: ViewProcessStatus = ViewProcessStatus()
     left_out: Mapping[str, int] = field(default_factory=dict)
