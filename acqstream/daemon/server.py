@@ -203,6 +203,7 @@ class Server:
             memory_used_bytes=budget.used_bytes,
             memory_peak_bytes=budget.peak_bytes,
             free_bytes=space.free_bytes,
+            reserve_bytes=space.reserve_bytes,
             space=str(space.level),
             load=self._resources.load.status,
             views=self._resources.views.status(),

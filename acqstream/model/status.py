@@ -129,9 +129,9 @@ class LoadStatus:
 class DaemonStatus:
     """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
 
-    data is the data directory; memory_budget_bytes bounds the memory for pixels. totals are None from a daemon of an
-    earlier version. left_out counts acquisitions, mirrors and warnings that did not fit into the answer; empty if all
-    did.
+    data is the data directory; memory_budget_bytes bounds the memory for pixels. reserve_bytes is the free space at
+    which runs are paused. It and totals are None from a daemon of an earlier version. left_out counts
+    acquisitions, mirrors and warnings that did not fit into the answer; empty if all did.
     """
 
     endpoint: str = ""
@@ -144,6 +144,7 @@ class DaemonStatus:
     memory_used_bytes: int = 0
     memory_peak_bytes: int = 0
     free_bytes: int | None = None
+    reserve_bytes: int | None = None
     space: str = ""
     load: LoadStatus = LoadStatus()
     totals: DaemonTotals | None = None
@@ -155,6 +156,24 @@ class DaemonStatus:
     def bytes_per_s(self) -> float:
         """Rate of all acquisitions together."""
         return sum(one.bytes_per_s for one in self.acquisitions)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the disk is full with all acquisitions together; None if unknown."""
+        lasting = [one.seconds_left for one in self.acquisitions if one.seconds_left is not None]
+        if not lasting:
+            return None
+        return 0.0 if 0 in lasting else 1 / sum(1 / seconds for seconds in lasting)  # each as if it were alone
+
+    @property
+    def frames_left(self) -> int | None:
+        """Frames of all acquisitions together that the disk has space for; None if unknown."""
+        known = [one for one in self.acquisitions if one.frames_left is not None]
+        if len(known) == 1:
+            return known[0].frames_left
+        rates = [one.frames_left / one.seconds_left for one in known if one.frames_left and one.seconds_left]
+        seconds = self.seconds_left
+        return None if seconds is None else round(seconds * sum(rates))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as for JSON."""
