@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from acqstream.client.status import StatusClient
 from acqstream.errors import AcqStreamError
-from acqstream.log.state_file import read_receipt
-from acqstream.model.receipt import Receipt
-from acqstream.model.status import AcquisitionStatus
 from acqstream.monitor.daemon_view import DaemonView
-
-logger = logging.getLogger("acqstream.monitor")
+from acqstream.monitor.receipts import receipt_of
 
 ANSWER_S = 3.0
 
@@ -44,13 +39,3 @@ class DaemonWatch:
 
     def close(self) -> None:
         self._client.close()
-
-
-def receipt_of(run: AcquisitionStatus) -> Receipt | None:
-    """Return the receipt in a run's folder; None if it has none, or it cannot be read from this machine."""
-    try:
-        receipt = read_receipt(run.path) if run.path else None
-    except (AcqStreamError, OSError) as error:
-        logger.warning("cannot read the receipt of %s: %s", run.name, error)
-        return None
-    return receipt if receipt is not None and receipt.dataset_id == run.dataset_id else None

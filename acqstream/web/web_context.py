@@ -11,9 +11,12 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from acqstream.web.access_rules import split_token
 from acqstream.web.connection_watch import ConnectionWatch
+from acqstream.web.daemon_feed import DaemonFeed
+from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_settings import WebSettings
@@ -24,13 +27,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class WebContext:
-    """One per server. watch: of its connections."""
+    """One per server. watch: of its connections. feed: views of the daemon. metrics: of requests, in registry."""
 
     settings: WebSettings
     gate: RequestGate
     watch: ConnectionWatch
     folders: ServedFolders
     threads: ThreadPoolExecutor
+    feed: DaemonFeed
+    registry: CollectorRegistry
+    metrics: WebMetrics
 
     async def run(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Call a function that reads files, in a thread: the loop waits for no disk."""

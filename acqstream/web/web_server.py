@@ -14,12 +14,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from acqstream.errors import ConfigError
 from acqstream.storage.platform import STOP_SIGNALS
 from acqstream.storage.platform.capabilities import has_local_sockets
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
+from acqstream.web.daemon_feed import feeding
+from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_context import WebContext
@@ -67,7 +70,17 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
             return runner.server()
 
         watch = ConnectionWatch(settings.limits, make_inner)
-        context = WebContext(settings, RequestGate(settings.limits), watch, ServedFolders(settings.data), threads)
+        registry = CollectorRegistry()
+        context = WebContext(
+            settings,
+            RequestGate(settings.limits),
+            watch,
+            ServedFolders(settings.data),
+            threads,
+            await undo.enter_async_context(feeding(settings.endpoint)),
+            registry,
+            WebMetrics(registry),
+        )
         size = settings.limits.header_bytes
         runner = web.AppRunner(
             make_app(context),

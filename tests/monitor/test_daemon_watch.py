@@ -13,7 +13,8 @@ from acqstream.client.status import StatusClient
 from acqstream.errors import DaemonUnavailable
 from acqstream.log.state_file import RECEIPT_NAME
 from acqstream.model.status import AcquisitionStatus
-from acqstream.monitor.daemon_watch import DaemonWatch, receipt_of
+from acqstream.monitor.daemon_watch import DaemonWatch
+from acqstream.monitor.receipts import receipt_of
 from tests.live.daemon_process import DaemonProcess
 from tests.waiting import until
 
