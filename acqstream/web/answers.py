@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -63,9 +63,9 @@ def absent(text: str = "not found") -> web.Response:
     return web.Response(status=404, text=text, headers={"Cache-Control": NO_STORE})
 
 
-async def send(request: web.Request, body: Body) -> web.StreamResponse:
-    """Answer GET or HEAD with a body, a range of it, 304 or 416."""
-    headers = {"ETag": body.tag, "Cache-Control": body.cache, "Accept-Ranges": "bytes"}
+async def send(request: web.Request, body: Body, more: Mapping[str, str] | None = None) -> web.StreamResponse:
+    """Answer GET or HEAD with a body, a range of it, 304 or 416. more: further headers."""
+    headers = {**(more or {}), "ETag": body.tag, "Cache-Control": body.cache, "Accept-Ranges": "bytes"}
     if matches_tag(request.headers.get("If-None-Match"), body.tag):
         return web.Response(status=304, headers=headers)
     size = body.size

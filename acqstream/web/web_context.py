@@ -15,6 +15,7 @@ from aiohttp import web
 from acqstream.web.access_rules import split_token
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.request_gate import RequestGate
+from acqstream.web.served_dataset import OpenDatasets
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_settings import WebSettings
 
@@ -30,6 +31,7 @@ class WebContext:
     gate: RequestGate
     watch: ConnectionWatch
     folders: ServedFolders
+    datasets: OpenDatasets
     threads: ThreadPoolExecutor
 
     async def run(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:

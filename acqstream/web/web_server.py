@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,7 @@ from acqstream.storage.platform.capabilities import has_local_sockets
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.request_gate import RequestGate
+from acqstream.web.served_dataset import OpenDatasets
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_context import WebContext
 from acqstream.web.web_settings import LOOPBACK, WebSettings
@@ -59,6 +61,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
     async with AsyncExitStack() as undo:
         threads = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="web-read")
         undo.callback(threads.shutdown, cancel_futures=True)
+        barrier = threading.Barrier(settings.limits.threads)
+        for _ in range(settings.limits.threads):
+            threads.submit(barrier.wait)  # all of them start now, not with some request
         runner: web.AppRunner | None = None
 
         def make_inner() -> asyncio.Protocol:
@@ -67,14 +72,17 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
             return runner.server()
 
         watch = ConnectionWatch(settings.limits, make_inner)
-        context = WebContext(settings, RequestGate(settings.limits), watch, ServedFolders(settings.data), threads)
-        size = settings.limits.header_bytes
+        limits = settings.limits
+        datasets = OpenDatasets(limits.datasets, limits.level_bytes)
+        folders = ServedFolders(settings.data)
+        context = WebContext(settings, RequestGate(limits), watch, folders, datasets, threads)
+        size = limits.header_bytes
         runner = web.AppRunner(
             make_app(context),
             access_log=None,  # paths may have tokens
             max_line_size=size,
             max_field_size=size,
-            keepalive_timeout=settings.limits.idle_s,
+            keepalive_timeout=limits.idle_s,
             lingering_time=_LINGER_S,
             handler_cancellation=True,  # a client that is gone needs no answer
             shutdown_timeout=_END_S,
