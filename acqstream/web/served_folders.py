@@ -40,12 +40,17 @@ class ServedFolders:
         try:
             with os.scandir(self._data) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
-                    if entry.is_dir() and not (entry.is_symlink() and _leads_out(entry.path, top)):
+                    if entry.is_dir() and not (entry.is_symlink() and _is_outside(entry.path, top)):
                         found[entry.name] = Path(entry.path)
         except OSError as error:
             raise StorageError.wrap(error, str(self._data), "list the data directory") from error
         return found
 
 
-def _leads_out(path: str, top: str) -> bool:
+def leads_out(path: Path, folder: Path) -> bool:
+    """Return True if a path below a folder leads elsewhere by a link."""
+    return path != folder and _is_outside(str(path), os.path.realpath(folder))
+
+
+def _is_outside(path: str, top: str) -> bool:
     return not os.path.realpath(path).startswith(top.rstrip(os.sep) + os.sep)

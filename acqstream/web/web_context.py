@@ -18,6 +18,7 @@ from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import DaemonFeed
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
+from acqstream.web.served_dataset import OpenDatasets
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_settings import WebSettings
 
@@ -33,6 +34,7 @@ class WebContext:
     gate: RequestGate
     watch: ConnectionWatch
     folders: ServedFolders
+    datasets: OpenDatasets
     threads: ThreadPoolExecutor
     feed: DaemonFeed
     registry: CollectorRegistry

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,6 +25,7 @@ from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
 from acqstream.web.metrics import WebMetrics
 from acqstream.web.request_gate import RequestGate
+from acqstream.web.served_dataset import OpenDatasets
 from acqstream.web.served_folders import ServedFolders
 from acqstream.web.web_context import WebContext
 from acqstream.web.web_settings import LOOPBACK, WebSettings
@@ -62,6 +64,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
     async with AsyncExitStack() as undo:
         threads = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="web-read")
         undo.callback(threads.shutdown, cancel_futures=True)
+        barrier = threading.Barrier(settings.limits.threads)
+        for _ in range(settings.limits.threads):
+            threads.submit(barrier.wait)  # all of them start now, not with some request
         runner: web.AppRunner | None = None
 
         def make_inner() -> asyncio.Protocol:
@@ -70,24 +75,26 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
             return runner.server()
 
         watch = ConnectionWatch(settings.limits, make_inner)
+        limits = settings.limits
         registry = CollectorRegistry()
         context = WebContext(
             settings,
-            RequestGate(settings.limits),
+            RequestGate(limits),
             watch,
             ServedFolders(settings.data),
+            OpenDatasets(limits.datasets, limits.level_bytes),
             threads,
             await undo.enter_async_context(feeding(settings.endpoint)),
             registry,
             WebMetrics(registry),
         )
-        size = settings.limits.header_bytes
+        size = limits.header_bytes
         runner = web.AppRunner(
             make_app(context),
             access_log=None,  # paths may have tokens
             max_line_size=size,
             max_field_size=size,
-            keepalive_timeout=settings.limits.idle_s,
+            keepalive_timeout=limits.idle_s,
             lingering_time=_LINGER_S,
             handler_cancellation=True,  # a client that is gone needs no answer
             shutdown_timeout=_END_S,

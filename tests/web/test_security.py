@@ -131,9 +131,8 @@ def test_preflight(site):
         "/data/cells.n5/%2e%2e/%2e%2e/secret",
         "/data//etc/passwd",
         "/data/cells.n5//attributes.json",
-        "/data/cells.n5/s0",
-        "/data/cells.n5/s0/0",
-        "/data/cells.n5",
+        "/data/cells.n5/s1",
+        "/data/cells.n5/folder-link",
         "/data/CELLS.N5/attributes.json",
         "/data/cells.n5/.hidden",
         "/data/cells.n5/link",
@@ -149,6 +148,19 @@ def test_nothing_outside_of_a_container(site, data, path):
     reply = site.ask(path)
     assert (reply.status, b"secret" in reply.body) == (404, False)
     assert reply.headers["cache-control"] == "no-store"
+
+
+def test_folders_of_a_container_are_listed(site, data):
+    (data / "cells.n5" / "<b>&").write_bytes(b"")
+    (data / "cells.n5" / ".hidden").write_bytes(b"")
+    reply = site.ask("/data/cells.n5/")
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/html")
+    assert b'href="/data/cells.n5/s0/"' in reply.body
+    assert b"attributes.json" in reply.body
+    assert b"<b>" not in reply.body
+    assert b"hidden" not in reply.body
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+    assert b'href="/data/cells.n5/s0/0/"' in site.ask("/data/cells.n5/s0").body
 
 
 def test_a_token_is_asked_for(data):
