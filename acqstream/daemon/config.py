@@ -14,11 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.mirrors.view_kinds import check_view
+from acqstream.model.notice_target import parse_target
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.platform.capabilities import user_id
 
 MAX_PORT = 65535
+MAX_NOTICE_TARGETS = 10
+MAX_NOTICE_CHARACTERS = 16_000  # a pipe takes at once what is given to the notifier
 _MAX_FILE_BYTES = 2**20
 PROGRAM_MB = 1024  # further memory of daemon and view process: programs, indexes, copies in transit
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
@@ -98,6 +101,15 @@ class DaemonConfig(BaseModel):
         default=60.0, ge=0, le=86400, description="Seconds to wait for a lost producer before its run is finished."
     )
 
+    notify: list[str] = Field(
+        default=[],
+        max_length=MAX_NOTICE_TARGETS,
+        description='Where notices go: "command PROGRAM ARGUMENT ...", https://..., or http://127.0.0.1:PORT/...',
+    )
+    notify_no_frames_s: float = Field(
+        default=60.0, ge=0, description="Seconds without a frame of a running acquisition before a notice; 0: never."
+    )
+
     @property
     def max_memory_mb(self) -> int:
         """Memory limit for a service manager, in MiB: frames, one pyramid, one mirror and the programs."""
@@ -135,6 +147,18 @@ class DaemonConfig(BaseModel):
         except AcqStreamError as error:
             raise ValueError(str(error)) from error
         return mirrors
+
+    @field_validator("notify")
+    @classmethod
+    def _known_targets(cls, notify: list[str]) -> list[str]:
+        try:
+            for text in notify:
+                parse_target(text)
+            if sum(map(len, notify)) > MAX_NOTICE_CHARACTERS:
+                raise ConfigError(f"notify: more than {MAX_NOTICE_CHARACTERS} characters in all")
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("notify: ")) from error
+        return notify
 
     @model_validator(mode="after")
     def _remote_needs_keys(self) -> Self:

@@ -20,6 +20,7 @@ from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.message_receiver import MessageReceiver
+from acqstream.daemon.notifier_process import NotifierProcess
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources
@@ -66,6 +67,7 @@ class Server:
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
             self._wire(config)
+            self._notifier = NotifierProcess(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
@@ -140,6 +142,7 @@ class Server:
                 if self._is_stopping:
                     supervisor.stop_all()
                 supervisor.look_after(time.monotonic())
+                self._notifier.look_after(time.monotonic())
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),
@@ -168,6 +171,7 @@ class Server:
         self.endpoints.close(FAREWELL_MS)
         self._waker.close()
         self._service.close()
+        self._notifier.close()
         self.directory.close()
 
     def _make_poller(self) -> zmq.Poller:

@@ -64,7 +64,7 @@ async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
 
 def _with_cookie(token: str) -> web.Response:
     """Keep a token that came in the path in a cookie, so that the page and what it loads need none in their paths."""
-    answer = web.HTTPSeeOther("/", headers=_NO_STORE)
+    answer = web.Response(status=303, headers={**_NO_STORE, "Location": "/"})
     answer.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="Strict", path="/")
     return answer
 
