@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,19 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+def waiting_for(release: threading.Event) -> Callable[[BaseHTTPRequestHandler], None]:
+    """A server's delay until `release` is set."""
+
+    def wait(_handler: BaseHTTPRequestHandler) -> None:
+        release.wait(60)
+
+    return wait
+
+
+def has_sent(sender: NoticeSender, count: int) -> bool:
+    return sender.n_sent == count
+
+
 @pytest.fixture
 def receivers() -> Iterator[list[Receiver]]:
     made: list[Receiver] = []
@@ -237,14 +251,14 @@ def test_notices_come_in_order(receivers: list[Receiver]) -> None:
 
 def test_a_target_that_hangs_fills_no_memory_and_delays_no_other(receivers: list[Receiver]) -> None:
     release = threading.Event()
-    receivers += [Receiver(200, before=lambda _: release.wait(60) and None), Receiver(200)]
+    receivers += [Receiver(200, before=waiting_for(release)), Receiver(200)]
     slow, quick = (NoticeSender(AddressTarget(one.url), SendLimits(attempt_s=60.0)) for one in receivers)
     slow.put(notice(0))
     until(lambda: receivers[0].bodies, "the slow one is asked")
     for number in range(1, 3 * MAX_WAITING):
         slow.put(notice(number))
         quick.put(notice(number))
-        until(lambda number=number: quick.n_sent == number, "the quick one is not delayed")
+        until(partial(has_sent, quick, number), "the quick one is not delayed")
     assert slow.n_dropped == 2 * MAX_WAITING - 1
     release.set()
     until(lambda: slow.n_sent == MAX_WAITING + 1, "the latest ones are sent")
@@ -255,7 +269,7 @@ def test_a_target_that_hangs_fills_no_memory_and_delays_no_other(receivers: list
 
 def test_the_end_waits_no_longer_than_it_is_given(receivers: list[Receiver]) -> None:
     release = threading.Event()
-    receivers.append(Receiver(200, before=lambda _: release.wait(60) and None))
+    receivers.append(Receiver(200, before=waiting_for(release)))
     sender = NoticeSender(AddressTarget(receivers[0].url), SendLimits(attempt_s=60.0))
     sender.put(notice(0))
     until(lambda: receivers[0].bodies, "it is asked")
