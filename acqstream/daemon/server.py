@@ -27,6 +27,7 @@ from acqstream.daemon.service import Service
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
+from acqstream.daemon.web_process import WebProcess
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
@@ -65,6 +66,7 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
+            self._web = WebProcess(config, self.endpoints.all)
             self._wire(config)
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
@@ -140,6 +142,7 @@ class Server:
                 if self._is_stopping:
                     supervisor.stop_all()
                 supervisor.look_after(time.monotonic())
+                self._web.look_after(time.monotonic())
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),
@@ -157,6 +160,7 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
+        self._web.close()
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from acqstream.web.data_routes import data_routes
+from acqstream.web.neuroglancer_routes import follow_app, neuroglancer_routes
 from acqstream.web.request_guard import add_headers, guard
 from acqstream.web.web_context import CONTEXT, WebContext
 
 RouteGroup = Callable[[WebContext], Iterable[web.RouteDef]]
-ROUTE_GROUPS: tuple[RouteGroup, ...] = (data_routes,)
+ROUTE_GROUPS: tuple[RouteGroup, ...] = (data_routes, neuroglancer_routes)
 TOKEN_PREFIX = "/t/{token}"
 
 
@@ -23,6 +24,7 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
     """The application of a server. Handlers find the context at `request.app[CONTEXT]`."""
     app = web.Application(middlewares=[guard])
     app[CONTEXT] = context
+    app.cleanup_ctx.append(follow_app)
     app.on_response_prepare.append(add_headers)
     for group in groups:
         for route in group(context):
