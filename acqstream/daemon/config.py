@@ -109,6 +109,18 @@ class DaemonConfig(BaseModel):
     notify_no_frames_s: float = Field(
         default=60.0, ge=0, description="Seconds without a frame of a running acquisition before a notice; 0: never."
     )
+    web: bool = Field(default=False, description="Run the web face beside the daemon (needs the extra `web`).")
+    web_address: str = Field(default="127.0.0.1", description="Address of the web face; others than loopback: token.")
+    web_port: int = Field(default=5280, ge=0, le=MAX_PORT, description="Port of the web face.")
+    web_token: bool | None = Field(
+        default=None,
+        description="The web face asks for the token in the file web-token of the runtime directory. Default: if the "
+        "daemon has no tcp endpoint, so that only a group can use it.",
+    )
+    web_hosts: list[str] = Field(default=[], description="Further names by which clients address the web face.")
+    web_origins: list[str] = Field(default=[], description="Further origins of web pages that may read answers, or *.")
+    web_read_mb_s: float | None = Field(default=None, gt=0, description="Bound on answers of the web face, in MB/s.")
+    web_neuroglancer: Path | None = Field(default=None, description="Folder with a built client of Neuroglancer.")
 
     @property
     def max_memory_mb(self) -> int:

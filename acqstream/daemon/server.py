@@ -28,6 +28,7 @@ from acqstream.daemon.service import Service
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
+from acqstream.daemon.web_process import WebProcess
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
 from acqstream.storage.disk import Disk, LocalDisk
@@ -66,6 +67,7 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
+            self._web = WebProcess(config, self.endpoints.all)
             self._wire(config)
             self._notifier = NotifierProcess(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
             undo.pop_all()  # from here on `close` does it
@@ -143,6 +145,7 @@ class Server:
                     supervisor.stop_all()
                 supervisor.look_after(time.monotonic())
                 self._notifier.look_after(time.monotonic())
+                self._web.look_after(time.monotonic())
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),
@@ -160,6 +163,7 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
+        self._web.close()
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()

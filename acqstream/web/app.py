@@ -13,6 +13,7 @@ from aiohttp import web
 from acqstream.web.data_routes import data_routes
 from acqstream.web.dataset_routes import dataset_routes
 from acqstream.web.monitoring_routes import monitoring_routes
+from acqstream.web.neuroglancer_routes import follow_app, neuroglancer_routes
 from acqstream.web.page_routes import page_routes
 from acqstream.web.page_state import PageState
 from acqstream.web.request_count import count_requests
@@ -20,7 +21,7 @@ from acqstream.web.request_guard import add_headers, guard
 from acqstream.web.web_context import CONTEXT, WebContext
 
 RouteGroup = Callable[[WebContext], Iterable[web.RouteDef]]
-ROUTE_GROUPS: tuple[RouteGroup, ...] = (data_routes, monitoring_routes)
+ROUTE_GROUPS: tuple[RouteGroup, ...] = (data_routes, monitoring_routes, neuroglancer_routes)
 PAGE_GROUPS = (page_routes, dataset_routes)
 TOKEN_PREFIX = "/t/{token}"
 
@@ -29,6 +30,7 @@ def make_app(context: WebContext, groups: Iterable[RouteGroup] = ROUTE_GROUPS) -
     """The application of a server. Handlers find the context at `request.app[CONTEXT]`."""
     app = web.Application(middlewares=[count_requests, guard])
     app[CONTEXT] = context
+    app.cleanup_ctx.append(follow_app)
     app.on_response_prepare.append(add_headers)
     state = PageState(context)
     app.on_cleanup.append(_closing(state))

@@ -15,10 +15,11 @@ from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.dataset_listing import DatasetEntry, list_datasets
 from acqstream.web.dataset_shelf import DatasetShelf
+from acqstream.web.neuroglancer_state import PUBLIC_CLIENT
 from acqstream.web.page_routes import send_json
 from acqstream.web.page_state import PageState
 from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
-from acqstream.web.viewer_lines import PUBLIC_NEUROGLANCER, viewer_lines
+from acqstream.web.viewer_lines import viewer_lines
 from acqstream.web.web_context import CONTEXT, WebContext
 
 LISTED_S = 2.0  # a list is used again for so long
@@ -139,4 +140,4 @@ def _base(request: web.Request) -> str:
 
 
 def _neuroglancer(context: WebContext) -> str:
-    return "/neuroglancer/" if context.settings.neuroglancer is not None else PUBLIC_NEUROGLANCER
+    return "/neuroglancer/" if context.settings.neuroglancer is not None else PUBLIC_CLIENT

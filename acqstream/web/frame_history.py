@@ -6,7 +6,6 @@ earlier count has the same places, fewer of them.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
 
 _MAX_EPOCHS = 4  # of sets of axes; most datasets have one
-_ORIGIN_STEP = 32  # pixels: the origin of a mosaic is a multiple of it, so that lower levels begin at whole pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,6 @@ class _Epoch:
             tiles = [value for value in self._reader.history.values(name, count) if isinstance(value, int)]
             first = min(*tiles, 0) if name in declared else min(tiles)
             step = length - shared
-            first -= first % (_ORIGIN_STEP // math.gcd(step, _ORIGIN_STEP))
             sides.append(Side(step, shared // 2, first, max(tiles) - first + 1))
         return Canvas(*sides)
 

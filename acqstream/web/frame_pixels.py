@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import COLUMN, ROW
-from acqstream.arrays.mosaic import Side, TileRun
+from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.grid.block_mean import BlockMean, reduced_shape
@@ -92,14 +92,15 @@ class FramePixels:
             return None if row is None else PixelSource(self._readers[0], 0, (FramePiece(row),))
         return self._find_tiles(placed, keys, place, factors)
 
-    def has_level(self, level: int) -> bool:
-        """Return True if the dataset has its own tiles of a level, and all of them."""
-        return level < len(self._readers) and not self._readers[0].making_levels
+    def has_level(self, mosaic: Canvas, level: int) -> bool:
+        """Return True if the dataset has its own tiles of a level of a mosaic, all of them, at whole pixels of it."""
+        is_aligned = not any(side.origin % (1 << level) for side in (mosaic.y, mosaic.x))
+        return level < len(self._readers) and is_aligned and not self._readers[0].making_levels
 
-    def may_make(self, sides: tuple[int, int], level: int, item_bytes: int) -> bool:
+    def may_make(self, mosaic: Canvas, sides: tuple[int, int], level: int, item_bytes: int) -> bool:
         """Return True if a mosaic can have this level: it has its tiles, or few enough make up a chunk of it."""
         source_bytes = sides[0] * sides[1] * item_bytes << 2 * level  # each level halves y and x
-        return self.has_level(level) or source_bytes <= MAX_SOURCE_BYTES
+        return self.has_level(mosaic, level) or source_bytes <= MAX_SOURCE_BYTES
 
     def read(self, source: PixelSource, place: ServedChunk, factors: Factors) -> Pixels:
         """The pixels of a chunk, (Y, X) or (Y, X, 3). Raises CorruptDataset, StorageError."""
@@ -123,7 +124,7 @@ class FramePixels:
         self, placed: PlacedArray, keys: Sequence[Mapping[str, AxisValue]], place: ServedChunk, factors: Factors
     ) -> PixelSource | None:
         assert placed.mosaic is not None
-        own = place.level if self.has_level(place.level) else 0
+        own = place.level if self.has_level(placed.mosaic, place.level) else 0
         reader = self._readers[own]
         stop = placed.count if own == 0 else len(reader)
         fy, fx = (1, 1) if own else factors[place.level]

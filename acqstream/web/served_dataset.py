@@ -147,7 +147,7 @@ class ServedDataset:
             return cut
         # Chunks of lower levels of a mosaic are made of many tiles, so without tiles of its own there are fewer levels.
         n_levels = 1
-        while n_levels < cut.n_levels and self._pixels.may_make(cut.sides, n_levels, item_bytes):
+        while n_levels < cut.n_levels and self._pixels.may_make(mosaic, cut.sides, n_levels, item_bytes):
             n_levels += 1
         return ChunkCut(cut.sides, n_levels)
 

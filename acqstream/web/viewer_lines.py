@@ -1,18 +1,17 @@
 """Links and lines to copy that open a dataset in other programs. Pure.
 
-Sources: Neuroglancer's state in the fragment of its address (its JSON schema, "viewer state"); the addresses of virtual
-datasets are those of docs/web.md.
+The addresses of virtual datasets, and of the page that shows one in Neuroglancer, are those of docs/web.md.
 """
 
 from __future__ import annotations
 
-import json
+from typing import Any
 from urllib.parse import quote
 
-PUBLIC_NEUROGLANCER = "https://neuroglancer-demo.appspot.com/"
+from acqstream.web.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
+
 _FRAMES = "ndtiff"
 _LAYOUTS = {"n5": "n5", "ome-zarr": "zarr3", "precomputed": "precomputed"}
-_DOWNLOADS = 4  # at a time: a link must not take the disk away from a recording
 
 
 def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer: str) -> list[dict[str, str]]:
@@ -32,7 +31,8 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
         zarr, n5, kind = address, address, _LAYOUTS[format_name]
     else:
         return lines
-    link = f"{neuroglancer}#!{quote(neuroglancer_state(name, f'{zarr}/|{kind}:'))}"
+    is_virtual = format_name == _FRAMES  # its server knows its axes, and follows it while it grows
+    link = f"/view/{quote(name)}" if is_virtual else state_url(neuroglancer, _image_state(name, f"{zarr}/|{kind}:"))
     lines.insert(0, {"label": "Neuroglancer", "href": link})
     if kind == "zarr3":
         lines += [
@@ -47,12 +47,11 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     return lines
 
 
-def neuroglancer_state(name: str, source: str) -> str:
+def _image_state(name: str, source: str) -> dict[str, Any]:
     """A state with one image layer. No prefetch: it would read about 60 frames around the one that is shown."""
-    state = {
+    return {
         "layers": [{"type": "image", "name": name, "source": source}],
         "layout": "xy",
         "prefetch": False,
-        "concurrentDownloads": _DOWNLOADS,
+        "concurrentDownloads": CONCURRENT_DOWNLOADS,
     }
-    return json.dumps(state, separators=(",", ":"))

@@ -107,7 +107,8 @@ def test_what_is_in_a_dataset(site: Site) -> None:
     assert found["axes"]["time"] == {"count": 3, "values": [0, 1, 2]}
     assert [one["name"] for one in found["channels"]] == ["DAPI", "G<b>P"]
     by_label = {one["label"]: one.get("href") or one["line"] for one in found["lines"]}
-    assert by_label["Neuroglancer"].startswith("https://neuroglancer-demo.appspot.com/#!")
+    assert by_label["Neuroglancer"] == "/view/cells"
+    assert site.ask("/view/cells/state.json").status == 200
     assert by_label["Python here"].endswith(f'acqstream.open("{site.context.settings.data / "cells"}")')  # type: ignore[union-attr]
     zarr = by_label["Python elsewhere"].split('"')[1]
     assert zarr == f"{site.url}/data/cells/ome.zarr"
