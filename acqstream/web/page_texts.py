@@ -13,6 +13,7 @@ from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
 from acqstream.model.units import count_text, duration_text, rate_text, size_text
 from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.web.shell_word import shell_word
 
 SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
 SILENT_INTERVALS = 5
@@ -177,7 +178,7 @@ def receipt_texts(receipt: Receipt) -> dict[str, Any]:
         "finished_at": time_text(receipt.finished_at),
         "is_good": receipt.complete,
         "verdict": "complete: every frame is stored" if receipt.complete else f"{receipt.status}, not complete",
-        "verify": f'acqstream verify "{receipt.path}"',
+        "verify": f"acqstream verify {shell_word(receipt.path)}",
     }
 
 

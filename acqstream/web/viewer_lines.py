@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from acqstream.web.neuroglancer_state import CONCURRENT_DOWNLOADS, state_url
+from acqstream.web.shell_word import shell_word
 
 _FRAMES = "ndtiff"
 _LAYOUTS = {"n5": "n5", "ome-zarr": "zarr3", "precomputed": "precomputed"}
@@ -22,8 +23,8 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     """
     address = f"{base}/data/{quote(name)}"
     lines = [
-        {"label": "Python here", "line": f'import acqstream; ds = acqstream.open("{path}")'},
-        {"label": "napari here", "line": f'acqstream view "{path}"'},
+        {"label": "Python here", "line": f"import acqstream; ds = acqstream.open({path!r})"},
+        {"label": "napari here", "line": f"acqstream view {shell_word(path)}"},
     ]
     if format_name == _FRAMES:
         zarr, n5, kind = f"{address}/ome.zarr", f"{address}/n5", "zarr3"

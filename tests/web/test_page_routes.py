@@ -22,7 +22,7 @@ from acqstream.web.request_count import layout_of
 from tests.live.daemon_process import DaemonProcess
 from tests.log.make_frames import frame_of, write_log
 from tests.waiting import WAIT_S, until
-from tests.web.web_process import Reply, Site, web_thread
+from tests.web.web_process import Reply, Site, web_process, web_thread
 
 FRAMES = [
     frame_of(number, (96, 128), axes={"time": time, "channel": channel}, bits=12)
@@ -109,7 +109,7 @@ def test_what_is_in_a_dataset(site: Site) -> None:
     by_label = {one["label"]: one.get("href") or one["line"] for one in found["lines"]}
     assert by_label["Neuroglancer"] == "/view/cells"
     assert site.ask("/view/cells/state.json").status == 200
-    assert by_label["Python here"].endswith(f'acqstream.open("{site.context.settings.data / "cells"}")')  # type: ignore[union-attr]
+    assert by_label["Python here"].endswith(f"acqstream.open({str(site.context.settings.data / 'cells')!r})")  # type: ignore[union-attr]
     zarr = by_label["Python elsewhere"].split('"')[1]
     assert zarr == f"{site.url}/data/cells/ome.zarr"
     assert site.ask(zarr.removeprefix(site.url) + "/zarr.json").status == 200  # the address exists
@@ -328,3 +328,19 @@ def test_a_picture_is_rendered_once_for_all_who_look(daemon: DaemonProcess, live
 def test_history_is_a_document(live_site: Site) -> None:
     steps = document(live_site.ask("/api/history"))["steps"]
     assert all(len(step) == 5 and not math.isnan(step[0]) for step in steps)
+
+
+def test_a_killed_face_costs_the_run_nothing(daemon: DaemonProcess) -> None:
+    with (
+        web_process(daemon.data, "--endpoint", daemon.endpoint) as site,
+        acqstream.create("cells", endpoint=daemon.endpoint) as run,
+    ):
+        run.put(FRAMES[0].image, time=0)
+        until(lambda: site.ask("/api/datasets/cells/preview.jpg").status == 200, "the face reads the run")
+        assert site.process is not None
+        site.process.kill()
+        site.process.wait()
+        for number in range(1, 30):
+            run.put(FRAMES[number % 6].image, time=number)
+    assert run.receipt is not None
+    assert (run.receipt.stored, run.receipt.complete, run.warnings) == (30, True, ())
