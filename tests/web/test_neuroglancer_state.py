@@ -35,9 +35,7 @@ def test_a_state_shows_the_newest_time(data):
     assert [layer["name"] for layer in state["layers"]] == ["cells DAPI", "cells GFP"]
     assert [layer["localPosition"] for layer in state["layers"]] == [[0], [1]]
     source = state["layers"][0]["source"]
-    assert source.startswith(
-        f"{site.url}/data/cells@id=000000000000,g=24/ome.zarr/|zarr3:".replace("127.0.0.1", "127.0.0.1")
-    )
+    assert source == f"{site.url}/data/cells@id=000000000000,g=24/ome.zarr/|zarr3:"
 
 
 def test_a_link_leads_to_the_built_client_or_the_public_one(data, tmp_path):
