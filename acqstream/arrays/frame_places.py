@@ -110,6 +110,10 @@ class FramePlaces:
         value = self._axes[name].value(0) if name in self._axes else 0
         return value if isinstance(value, int) else 0
 
+    def value_at(self, name: str, at: int) -> AxisValue | None:
+        """Return the value of frames at a place; None where only frames without this axis may lie."""
+        return self._axes[name].value(at)
+
     def index(self, name: str, value: AxisValue) -> int | None:
         """Return the place of a value; None for one that is unknown yet."""
         return self._axes[name].index(value) if name in self._axes else None

@@ -9,8 +9,8 @@ import typer
 
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.units import count_text
 from acqstream.errors import ConfigError
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import ViewSpec
 
 if TYPE_CHECKING:

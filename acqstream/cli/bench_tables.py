@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acqstream.cli.output import console
-from acqstream.cli.units import count_text, size_text
+from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.bench.measurement import Latency, Spread

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from acqstream.cli.units import count_text, size_text
+from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.dataset.dataset import Dataset

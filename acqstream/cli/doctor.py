@@ -10,7 +10,7 @@ import typer
 
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json
-from acqstream.cli.units import count_text
+from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
     from acqstream.doctor.checks import CheckResult

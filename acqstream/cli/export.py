@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.units import size_text
 from acqstream.errors import ConfigError
+from acqstream.model.units import size_text
 
 if TYPE_CHECKING:
     from acqstream.export.request import ExportReport, Kind

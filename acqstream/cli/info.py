@@ -10,9 +10,9 @@ import typer
 
 from acqstream.cli.chunk_info import ChunkInfo, describe_chunks, print_chunk_info
 from acqstream.cli.output import print_json
-from acqstream.cli.units import count_text, size_text
 from acqstream.errors import CorruptDataset, DatasetError
 from acqstream.model.axes import AxisValue
+from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.dataset.dataset import Dataset

@@ -26,6 +26,7 @@ from acqstream.cli.stop import stop
 from acqstream.cli.verify import verify
 from acqstream.cli.view import view
 from acqstream.cli.wait import wait
+from acqstream.cli.web import web
 from acqstream.errors import AcqStreamError
 
 _EXIT_CODES = """Exit codes: 0 success; 1 an error, reported on stderr; 2 wrong usage; 3 incomplete data;
@@ -61,6 +62,7 @@ for verb in (
     keys,
     service,
     doctor,
+    web,
 ):
     app.command(epilog=_EXIT_CODES)(verb)
 

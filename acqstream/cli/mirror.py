@@ -17,8 +17,8 @@ import typer
 from acqstream.cli.array_mirror import mirror_array
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.units import count_text
 from acqstream.errors import ConfigError, DatasetLocked
+from acqstream.model.units import count_text
 from acqstream.model.view_spec import LOG_VIEW_KINDS, ViewSpec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from acqstream.cli.endpoint import EndpointOption
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json
 from acqstream.cli.typed_text import typed_text
-from acqstream.cli.units import count_text, size_text
+from acqstream.model.units import count_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.model.receipt import Receipt

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
-from acqstream.cli.units import count_text
+from acqstream.model.units import count_text
 
 
 def shutdown(

@@ -15,8 +15,8 @@ from acqstream.cli.endpoint import EndpointOption, StartingDataOption, check_one
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
 from acqstream.cli.typed_text import typed_text
-from acqstream.cli.units import count_text, duration_text, rate_text, size_text
 from acqstream.model.acquisition_spec import MAX_LEVELS
+from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.simulate.axes_counter import AxesCounter

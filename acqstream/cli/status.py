@@ -8,7 +8,7 @@ import typer
 
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
 from acqstream.cli.output import console, print_json
-from acqstream.cli.units import count_text, duration_text, rate_text, size_text
+from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 if TYPE_CHECKING:
     from acqstream.model.status import AcquisitionStatus, DaemonStatus, LoadStatus

@@ -9,7 +9,7 @@ import typer
 from acqstream.cli.endpoint import DataOption, EndpointOption, endpoint_for
 from acqstream.cli.output import print_json
 from acqstream.cli.typed_text import typed_text
-from acqstream.cli.units import count_text
+from acqstream.model.units import count_text
 
 
 def stop(

@@ -9,7 +9,7 @@ import typer
 
 from acqstream.cli.exit_code import ExitCode
 from acqstream.cli.output import print_json, progress_bar
-from acqstream.cli.units import count_text
+from acqstream.model.units import count_text
 
 if TYPE_CHECKING:
     from acqstream.mirrors.dataset_end import DatasetEnd

@@ -38,7 +38,50 @@ def fetch_status(
     return replace(status, endpoint=endpoint)
 
 
+class StatusClient:
+    """Asks the daemon at `endpoint` again and again, over one connection as long as that lasts. Used by one thread.
+
+    endpoint None is looked up for each new connection, as in `acqstream.create`.
+    """
+
+    def __init__(self, endpoint: str | None = None) -> None:
+        self._endpoint = endpoint
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._link: Link | None = None
+
+    def fetch(self, timeout_s: float = 3.0) -> DaemonStatus:
+        """Return the status. Raises DaemonUnavailable if the daemon does not answer within timeout_s, ProtocolError."""
+        deadline = time.monotonic() + timeout_s
+        if self._link is not None and self._link.is_lost:
+            self._drop()
+        if self._link is None:
+            endpoint = self._endpoint if self._endpoint is not None else find_endpoint()
+            self._link = Link(self._context, endpoint)
+        try:
+            status = _exchange(self._link, deadline)
+        except BaseException:
+            self._drop()  # a late answer would be taken for that of the next question
+            raise
+        return replace(status, endpoint=self._link.endpoint)
+
+    def close(self) -> None:
+        self._drop()
+        self._context.destroy(linger=0)
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+
 def _ask(link: Link, deadline: float) -> DaemonStatus:
+    try:
+        return _exchange(link, deadline)
+    finally:
+        link.close()
+
+
+def _exchange(link: Link, deadline: float) -> DaemonStatus:
     try:
         if not link.wait_writable(deadline - time.monotonic()) or not link.send(encode_request("ping")):
             raise no_daemon(link.endpoint)
@@ -47,8 +90,6 @@ def _ask(link: Link, deadline: float) -> DaemonStatus:
                 return reply.status
     except ProtocolError as error:
         raise ProtocolError(f"cannot read the status of the daemon at {link.endpoint}: {error}") from error
-    finally:
-        link.close()
     raise DaemonUnavailable(
         f"the daemon at {link.endpoint} accepts connections but does not answer; ask again: `acqstream serve` may be "
         "starting or busy there, or another program has the port"

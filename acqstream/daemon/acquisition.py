@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.daemon.acquisition_views import AcquisitionViews
+from acqstream.daemon.frame_progress import FrameProgress
 from acqstream.daemon.shared_memory_server import ProducerMemory
 from acqstream.daemon.space import Demand, DiskSpace
 from acqstream.log.log import Log
@@ -94,6 +95,24 @@ class SpaceReports:
 
 
 @dataclass(slots=True, eq=False)
+class ShapeWatch:
+    """Warns the first time that the shape of received frames changes. Used by the loop."""
+
+    log: Log
+    _shape: tuple[int, ...] | None = None  # of the first frame
+    _is_reported: bool = False
+
+    def note(self, header: FrameHeader) -> None:
+        """Compare a frame that was received with the first one."""
+        if self._shape is None:
+            self._shape = header.shape
+        elif header.shape != self._shape and not self._is_reported:
+            self._is_reported = True  # shapes that alternate would fill every status with warnings
+            text = f"frame {header.number} has shape {header.shape}, before it was {self._shape}"
+            self.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
+
+
+@dataclass(slots=True, eq=False)
 class ActiveAcquisition:
     """State of one acquisition in the daemon. Used by the loop only."""
 
@@ -111,13 +130,15 @@ class ActiveAcquisition:
     n_warnings_sent: int = 0
     is_error_reported: bool = False
     stop_requesters: list[Peer] = field(default_factory=list)  # operators who wait for the receipt
-    shape: tuple[int, ...] | None = None  # of the first frame
-    is_shape_change_reported: bool = False
     key_request: tuple[int, int] | None = None  # a byte of the index, and how much must be published before it is read
     space_reports: SpaceReports = field(init=False)
+    progress: FrameProgress = field(init=False)
+    shape_watch: ShapeWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self.space_reports = SpaceReports(self.log, self.views)
+        self.progress = FrameProgress(self.log)
+        self.shape_watch = ShapeWatch(self.log)
 
     @property
     def dataset_id(self) -> str:
@@ -137,15 +158,6 @@ class ActiveAcquisition:
             self.memory.unmap()
         self.memory, self.memory_why = memory, why
         self.views.lend(memory)
-
-    def note_frame(self, header: FrameHeader) -> None:
-        """Warn the first time that the shape of received frames changes."""
-        if self.shape is None:
-            self.shape = header.shape
-        elif header.shape != self.shape and not self.is_shape_change_reported:
-            self.is_shape_change_reported = True  # shapes that alternate would fill every status with warnings
-            text = f"frame {header.number} has shape {header.shape}, before it was {self.shape}"
-            self.log.notes.warn("shape_changed", f"{text}; further changes are not reported")
 
     def end(self, event: Event, status: Status, reason: str) -> bool:
         """Start to close the log with this status; return False if it is closing already."""
@@ -241,6 +253,8 @@ class ActiveAcquisition:
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,
             bytes_per_s=round(self.space_reports.bytes_per_s),
+            running_s=round(self.progress.running_s, 3),
+            seconds_since_frame=round(self.progress.seconds_since_frame, 3),
             **self.space_reports.fields(space),
             stall=metrics.stall,
             io=metrics.io,

@@ -14,11 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from acqstream.errors import AcqStreamError, ConfigError
 from acqstream.mirrors.view_kinds import check_view
+from acqstream.model.notice_target import parse_target
 from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.json_file import read_small_file
 from acqstream.storage.platform.capabilities import user_id
 
 MAX_PORT = 65535
+MAX_NOTICE_TARGETS = 10
+MAX_NOTICE_CHARACTERS = 16_000  # a pipe takes at once what is given to the notifier
 _MAX_FILE_BYTES = 2**20
 PROGRAM_MB = 1024  # further memory of daemon and view process: programs, indexes, copies in transit
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5271"
@@ -103,6 +106,26 @@ class DaemonConfig(BaseModel):
     idle_exit_s: float | None = Field(
         default=None, ge=0, description="End after so many seconds without acquisitions and unfinished views."
     )
+    notify: list[str] = Field(
+        default=[],
+        max_length=MAX_NOTICE_TARGETS,
+        description='Where notices go: "command PROGRAM ARGUMENT ...", https://..., or http://127.0.0.1:PORT/...',
+    )
+    notify_no_frames_s: float = Field(
+        default=60.0, ge=0, description="Seconds without a frame of a running acquisition before a notice; 0: never."
+    )
+    web: bool = Field(default=False, description="Run the web face beside the daemon (needs the extra `web`).")
+    web_address: str = Field(default="127.0.0.1", description="Address of the web face; others than loopback: token.")
+    web_port: int = Field(default=5280, ge=0, le=MAX_PORT, description="Port of the web face.")
+    web_token: bool | None = Field(
+        default=None,
+        description="The web face asks for the token in the file web-token of the runtime directory. Default: if the "
+        "daemon has no tcp endpoint, so that only a group can use it.",
+    )
+    web_hosts: list[str] = Field(default=[], description="Further names by which clients address the web face.")
+    web_origins: list[str] = Field(default=[], description="Further origins of web pages that may read answers, or *.")
+    web_read_mb_s: float | None = Field(default=None, gt=0, description="Bound on answers of the web face, in MB/s.")
+    web_neuroglancer: Path | None = Field(default=None, description="Folder with a built client of Neuroglancer.")
 
     @property
     def max_memory_mb(self) -> int:
@@ -141,6 +164,18 @@ class DaemonConfig(BaseModel):
         except AcqStreamError as error:
             raise ValueError(str(error)) from error
         return mirrors
+
+    @field_validator("notify")
+    @classmethod
+    def _known_targets(cls, notify: list[str]) -> list[str]:
+        try:
+            for text in notify:
+                parse_target(text)
+            if sum(map(len, notify)) > MAX_NOTICE_CHARACTERS:
+                raise ConfigError(f"notify: more than {MAX_NOTICE_CHARACTERS} characters in all")
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("notify: ")) from error
+        return notify
 
     @model_validator(mode="after")
     def _remote_needs_keys(self) -> Self:

@@ -76,7 +76,7 @@ class Reception:
             acquisition.log.adopt(header, self._part(acquisition, frame.place, header.payload_bytes, header.number))
         else:
             self._take(acquisition.log.reserve(header), header)
-        acquisition.note_frame(header)
+        acquisition.shape_watch.note(header)
 
     def _receive_many(self, acquisition: ActiveAcquisition, batch: FrameBatch) -> None:
         """In one piece where all is in order, else frame by frame: the ones before the first bad one are stored."""
@@ -91,7 +91,7 @@ class Reception:
             slot = log.reserve_run(batch.headers)
             if slot is not None:
                 self._take(slot, batch.headers[0], shared)
-                acquisition.note_frame(batch.headers[0])
+                acquisition.shape_watch.note(batch.headers[0])
                 return
         pixels = self._shared_payload(acquisition, batch)
         if pixels is None:
@@ -106,7 +106,7 @@ class Reception:
                 log.adopt(header, part)
             else:  # the memory of the message is in no budget: it goes now
                 log.reserve(header).fill(part)
-            acquisition.note_frame(header)
+            acquisition.shape_watch.note(header)
         if batch.refused is not None:
             raise batch.refused
 

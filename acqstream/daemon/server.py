@@ -21,6 +21,7 @@ from acqstream.daemon.endpoints import SHUTDOWN_SUFFIX, Endpoints
 from acqstream.daemon.exit_status import ExitStatus
 from acqstream.daemon.machine import boot_id
 from acqstream.daemon.message_receiver import MessageReceiver
+from acqstream.daemon.notifier_process import NotifierProcess
 from acqstream.daemon.reception import Reception
 from acqstream.daemon.request_handler import RequestHandler
 from acqstream.daemon.resources import Resources
@@ -28,6 +29,7 @@ from acqstream.daemon.service import Service
 from acqstream.daemon.shutdown_file import ShutdownFile
 from acqstream.daemon.supervisor import Supervisor
 from acqstream.daemon.unfinished_views import resume_views
+from acqstream.daemon.web_process import WebProcess
 from acqstream.model.daemon_note import DaemonNote
 from acqstream.model.status import DaemonStatus
 from acqstream.protocol.encoding import MAX_HEADER_BYTES
@@ -72,9 +74,11 @@ class Server:
             undo.callback(self._resources.load.close)
             self._resources.load.start()
             resume_views(self._resources.views, self.directory.folders())
+            self._web = WebProcess(config, self.endpoints.all)
             self._wire(config)
             log_path = "" if log is None else str(log.absolute())
             self.directory.announce(DaemonNote(endpoints=tuple(self.endpoints.all), boot=boot_id(), log=log_path))
+            self._notifier = NotifierProcess(config.notify, config.notify_no_frames_s, self.endpoints.all[0])
             undo.pop_all()  # from here on `close` does it
         self._started_s = time.monotonic()
         self._stop_timeout_s = config.stop_timeout_s
@@ -151,6 +155,8 @@ class Server:
                 supervisor.look_after(time.monotonic())
                 if supervisor.is_idle_over and not self._is_stopping:
                     self.stop()
+                self._notifier.look_after(time.monotonic())
+                self._web.look_after(time.monotonic())
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),
@@ -168,6 +174,7 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and lock; acquisitions must have ended."""
+        self._web.close()
         self._guard.close()
         self._events_guard.close()
         self._resources.views.close()
@@ -179,6 +186,7 @@ class Server:
         self.endpoints.close(FAREWELL_MS)
         self._waker.close()
         self._service.close()
+        self._notifier.close()
         self.directory.close()
 
     def _make_poller(self) -> zmq.Poller:
@@ -214,8 +222,10 @@ class Server:
             memory_used_bytes=budget.used_bytes,
             memory_peak_bytes=budget.peak_bytes,
             free_bytes=space.free_bytes,
+            reserve_bytes=space.reserve_bytes,
             space=str(space.level),
             load=self._resources.load.status,
             views=self._resources.views.status(),
+            totals=self._supervisor.totals(),
             acquisitions=tuple(one.status(space) for one in self._registry),
         )

@@ -188,11 +188,11 @@ def status_line(status: DaemonStatus) -> str:
     parts = [f"{datasets} dataset{'' if datasets == 1 else 's'}" if datasets else "idle"]
     if datasets:
         parts.append(f"{bytes_per_s / 1e6:.0f} MB/s")
-    lasting = [one.seconds_left for one in status.acquisitions if one.seconds_left is not None]
-    if 0 in lasting:
+    lasting_s = status.seconds_left
+    if lasting_s == 0:
         parts.append("no disk left")
-    elif lasting:  # each as if it were alone: together they last so long
-        parts.append(f"{1 / sum(1 / seconds for seconds in lasting) / 3600:.1f} h of disk left")
+    elif lasting_s is not None:
+        parts.append(f"{lasting_s / 3600:.1f} h of disk left")
     elif free is not None:
         parts.append(f"{free / 1e9:.0f} GB of disk left")
     return ", ".join(parts)

@@ -13,8 +13,10 @@ from acqstream.daemon.exit_status import ExitStatus, exit_status_of
 from acqstream.daemon.idle_watch import IdleWatch
 from acqstream.daemon.resources import Resources
 from acqstream.errors import StorageError
+from acqstream.model.receipt import Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import SpaceLevel
+from acqstream.model.totals import DaemonTotals
 from acqstream.protocol.replies import Closed, Error, StatusReply, StoredPage
 from acqstream.protocol.session import Event
 
@@ -45,6 +47,7 @@ class Supervisor:
         self._status_at_s = 0.0
         self._awake = Awake()
         self._idle = IdleWatch(idle_exit_s)
+        self._ended = DaemonTotals()  # of acquisitions that are no longer running
 
     @property
     def is_idle_over(self) -> bool:
@@ -54,6 +57,13 @@ class Supervisor:
     def poll_ms(self, idle_ms: int) -> int:
         """Return how long the loop may sleep."""
         return DELAYED_ACK_POLL_MS if any(one.is_ack_pending() for one in self._registry) else idle_ms
+
+    def totals(self) -> DaemonTotals:
+        """Return the counts since the daemon started."""
+        totals = self._ended
+        for acquisition in self._registry:
+            totals = totals.plus(acquisition.progress.totals())
+        return totals
 
     def look_after(self, now_s: float) -> None:
         """Send what changed, and once a second a status as a sign of life; finish what has ended."""
@@ -97,6 +107,7 @@ class Supervisor:
         if log.error is not None and not acquisition.is_error_reported:
             self._announcer.notify_failure(acquisition, log.error)
         if session.state is not AcquisitionState.OPENING:
+            acquisition.progress.look(now_s)
             self._announcer.notify_cursors(acquisition, now_s)
         has_pause_changed = acquisition.space_reports.note(self._space)
         if has_pause_changed or (is_status_due and self._space.level is not SpaceLevel.ENOUGH):
@@ -135,6 +146,7 @@ class Supervisor:
     def _report_opened(self, acquisition: ActiveAcquisition, now_s: float) -> None:
         folder = acquisition.log.folder
         acquisition.session.on(Event.OPENED, now_s)
+        acquisition.progress.begin(now_s)
         acquisition.views.begin(folder)
         logger.info("opened %s for acquisition %s", folder, acquisition.dataset_id)
         self._announcer.notify(acquisition, acquisition.opened())
@@ -156,3 +168,10 @@ class Supervisor:
         acquisition.views.end()
         acquisition.share.close()
         self._registry.remove(acquisition, receipt)
+        self._ended = self._ended.plus(acquisition.progress.totals()).plus(_end_totals(receipt))
+
+
+def _end_totals(receipt: Receipt) -> DaemonTotals:
+    """Return what the end of an acquisition adds to the totals: its status, and undeclared missing frames."""
+    missing = sum(gap.count for gap in receipt.missing) - receipt.skipped
+    return DaemonTotals(ended={receipt.status: 1}, frames_missing=max(0, missing))

@@ -34,7 +34,7 @@ class WorkerProcess:
         """Start `command` with two arguments added, see `storage.platform`. Raises OSError."""
         self.is_ending = False
         # Called by the daemon's loop: Linux ends the child with the thread that started it.
-        self._process = child_process.ChildProcess(command, _environment())
+        self._process = child_process.ChildProcess(command, child_environment())
         self._connection = self._process.connection
         self._connection.setblocking(False)
         self._orders = OrderSender(self._connection, self._process.pid)
@@ -117,7 +117,7 @@ class WorkerProcess:
         self._process.release()
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """This process's environment, with the folder of this package first in the child's module path."""
     root = os.path.dirname(os.path.dirname(acqstream.__file__))
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]

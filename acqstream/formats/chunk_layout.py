@@ -138,6 +138,20 @@ class ChunkLayout(ABC):
         where names the object in errors. Raises CorruptDataset, UnsupportedFeature.
         """
 
+    def raw_head(self, level: int, position: Position) -> bytes | None:
+        """The bytes before the items of an object that is a header and then the items of its chunk as they are.
+
+        They are in C order, in the byte order of the format. None for an object that is encoded in another way, has
+        several chunks, or is cut at the end of the array.
+        """
+        del level, position
+        return None
+
+    def member_of(self, key: str) -> Position | None:
+        """The member that a document at this key would belong to; None for keys of no member."""
+        del key
+        return None if self.plan.member_axes else ()
+
     def max_object_bytes(self, level: int) -> int | None:
         """More than any object with a chunk of this level takes: readers refuse longer ones. None: not bounded."""
         del level

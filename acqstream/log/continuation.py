@@ -94,7 +94,7 @@ def read_continuation(
 def _counts(records: NDArray[np.void], is_frame: NDArray[np.bool_], gaps: tuple[MissingFrames, ...]) -> ReceiptCounts:
     counts = ReceiptCounts()
     counts.published = counts.durable = journal.next_number(records)
-    counts.stored = int(np.count_nonzero(is_frame))
+    counts.stored = counts.durable_stored = int(np.count_nonzero(is_frame))
     counts.skipped = counts.published - counts.stored
     counts.payload_bytes = int(records["length"].sum())
     counts.without_checksum = int(records["own_checksum"][is_frame].sum())

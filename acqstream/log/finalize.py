@@ -10,8 +10,7 @@ from acqstream.log.dataset_files import DatasetFiles
 from acqstream.log.notes import LogNotes
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stacks
-from acqstream.log.state_file import END_STATES
-from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
 
 
 class Finalizer:

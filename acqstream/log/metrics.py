@@ -18,6 +18,16 @@ class LogMetrics:
         return self._recording.counts.payload_bytes
 
     @property
+    def stored_frames(self) -> int:
+        """Frames with pixels that are published."""
+        return self._recording.counts.stored
+
+    @property
+    def durable_frames(self) -> int:
+        """Frames with pixels that are durable."""
+        return self._recording.counts.durable_stored
+
+    @property
     def skipped(self) -> int:
         """Frame numbers declared as never coming."""
         return self._recording.counts.skipped

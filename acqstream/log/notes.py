@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -13,15 +14,24 @@ MAX_WARNINGS = 1000
 
 
 class LogNotes:
-    """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note."""
+    """Bounded lists, only ever appended to. Thread-safe; on_change is called after every note.
+
+    warning_counts (by code), n_stalls and stall_s (seconds) also count the notes that the lists have no space for.
+    """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self.warnings: list[tuple[str, str, str]] = []  # code, text, time
         self.stalls: list[Stall] = []
+        self.warning_counts: dict[str, int] = {}
+        self.n_stalls = 0
+        self.stall_s = 0.0
+        self._lock = threading.Lock()  # an addition to a count is two steps
 
     def warn(self, code: str, text: str) -> None:
         """Note something that the operator should know."""
+        with self._lock:
+            self.warning_counts[code] = self.warning_counts.get(code, 0) + 1
         if len(self.warnings) < MAX_WARNINGS:
             is_last = len(self.warnings) == MAX_WARNINGS - 1
             more = "; further warnings are not kept" if is_last else ""
@@ -30,6 +40,9 @@ class LogNotes:
 
     def stall(self, slow: SlowCall) -> None:
         """Note a disk call that stalled and has returned."""
+        with self._lock:
+            self.n_stalls += 1
+            self.stall_s += slow.seconds
         if len(self.stalls) >= MAX_STALLS:
             return
         began_at = datetime.fromtimestamp(slow.began_s, UTC).isoformat(timespec="milliseconds")

@@ -12,13 +12,15 @@ from acqstream.model.receipt import MissingFrames
 class ReceiptCounts:
     """Counts of one dataset. The committing thread is their only writer; any thread may read them.
 
-    published is the next frame number to be published, durable the one to be forced.
+    published is the next frame number to be published, durable the one to be forced. stored and
+    durable_stored count the frames with pixels below them.
     """
 
     def __init__(self) -> None:
         self.published = 0
         self.durable = 0
         self.stored = 0
+        self.durable_stored = 0
         self.skipped = 0
         self.payload_bytes = 0
         self.without_checksum = 0

@@ -30,12 +30,12 @@ from acqstream.log.receipt_counts import ReceiptCounts
 from acqstream.log.ring import Ring
 from acqstream.log.space_gate import SpaceGate
 from acqstream.log.stacks import Stacks
-from acqstream.log.state_file import END_STATES, DatasetState, now_text
+from acqstream.log.state_file import DatasetState, now_text
 from acqstream.log.threads import make_thread
 from acqstream.log.versions import writer_versions
 from acqstream.log.writer import Writer
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.model.receipt import Receipt
+from acqstream.model.receipt import END_STATES, Receipt
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.disk import Disk
 from acqstream.storage.watched_disk import WatchedDisk
@@ -205,6 +205,8 @@ class Recording:
         self.state.notify()
 
     def _note_durable(self, next_number: int) -> None:
+        # The same thread publishes, and it forces all that it has published.
+        self.counts.durable_stored = self.counts.stored
         self.counts.durable = next_number
         self.state.notify()
 

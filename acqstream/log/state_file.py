@@ -24,14 +24,6 @@ from acqstream.storage.json_file import parsed, read_document, read_json_object
 
 STATE_NAME = "acqstream.json"
 RECEIPT_NAME = "receipt.json"
-END_STATES: Mapping[str, AcquisitionState] = {
-    "completed": AcquisitionState.COMPLETE,
-    "canceled": AcquisitionState.CANCELED,
-    "error": AcquisitionState.ERRORED,
-    "interrupted": AcquisitionState.INTERRUPTED,
-    "failed": AcquisitionState.FAILED,
-}
-"""The state that a receipt's status stands for."""
 _SEPARATORS = frozenset("/\\\0")
 MAX_GAPS_NOTED = 10_000  # the journal has them all; the reasons of later ones are dropped
 MAX_REASON_CHARACTERS_NOTED = 1_000_000  # of all gaps: what is written must stay below what readers take

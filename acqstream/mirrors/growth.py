@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from acqstream.arrays import announced_size
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.arrays.axis_order import TILE_AXES, TIME, Z
+from acqstream.arrays.axis_order import TILE_AXES, TIME
 from acqstream.arrays.image_places import IMAGE_AXES
 from acqstream.mirrors.slab_grid import SlabGrid
 
@@ -23,12 +24,12 @@ def growing_axis(grid: SlabGrid) -> int | None:
     index into the axes of the level; None for an array of one frame.
     """
     spec = grid.spec
-    longer = [axis for axis in grid.outer if spec.shape[axis] != 1]
-    named = {spec.axes[axis]: axis for axis in longer}
-    images = [axis for name, axis in named.items() if name in IMAGE_AXES]
-    if images and not TILE_AXES.isdisjoint(spec.axes):
-        return named.get(TIME, images[0])
-    return named.get(TIME, named.get(Z, longer[0] if longer else None))
+    sizes = {spec.axes[axis]: spec.shape[axis] for axis in grid.outer}
+    images = [name for name, size in sizes.items() if name in IMAGE_AXES and size != 1]
+    if images and not TILE_AXES.isdisjoint(spec.axes) and sizes.get(TIME, 1) == 1:
+        return spec.axes.index(images[0])
+    found = announced_size.growing_axis(sizes)
+    return None if found is None else spec.axes.index(found)
 
 
 def empty_levels(levels: Sequence[ArraySpec], axis: int) -> tuple[ArraySpec, ...]:

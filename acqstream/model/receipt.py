@@ -8,8 +8,17 @@ from typing import Any, Literal, cast
 
 from acqstream.model.fields import Fields
 from acqstream.model.frame_header import MAX_NUMBER
+from acqstream.model.state import AcquisitionState
 
 Status = Literal["completed", "canceled", "error", "interrupted", "failed"]
+END_STATES: Mapping[str, AcquisitionState] = {
+    "completed": AcquisitionState.COMPLETE,
+    "canceled": AcquisitionState.CANCELED,
+    "error": AcquisitionState.ERRORED,
+    "interrupted": AcquisitionState.INTERRUPTED,
+    "failed": AcquisitionState.FAILED,
+}
+"""The state that a receipt's status stands for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from acqstream.model.totals import DaemonTotals
+
 
 class SpaceLevel(StrEnum):
     """Free space on the disk of the data directory, in three steps."""
@@ -63,12 +65,13 @@ class ViewProcessStatus:
 class AcquisitionStatus:
     """One acquisition. received, published, durable, skipped and queue_frames count frames.
 
-    bytes_per_s is the rate of the last seconds. seconds_left and frames_left are the time and the frames until the disk
-    is full (None: unknown). paused is the reason why no frames are taken for lack of space, stall the disk call that
-    stalls; both are empty while all is well. io is the way files are written ("direct" or "buffered"), io_why the
-    reason for "buffered", transport the way frames come ("shm" or "messages"), transport_why the reason for not using
-    shared memory. memory_bytes is its share of the daemon's memory. warnings are (code, text, time in ISO 8601).
-    mirrors has the progress of its views, by name.
+    bytes_per_s is the rate of the last seconds. running_s is the time since it was opened or resumed,
+    seconds_since_frame the time since a frame was received, before the first one since it was opened (None: unknown).
+    seconds_left and frames_left are the time and the frames until the disk is full (None: unknown). paused is the
+    reason why no frames are taken for lack of space, stall the disk call that stalls; both are empty while all is well.
+    io is the way files are written ("direct" or "buffered"), io_why the reason for "buffered", transport the way frames
+    come ("shm" or "messages"), transport_why the reason for not using shared memory. memory_bytes is its share of the
+    daemon's memory. warnings are (code, text, time in ISO 8601). mirrors has the progress of its views, by name.
     """
 
     name: str = ""
@@ -83,6 +86,8 @@ class AcquisitionStatus:
     queue_frames: int = 0
     queue_bytes: int = 0
     bytes_per_s: float = 0.0
+    running_s: float | None = None
+    seconds_since_frame: float | None = None
     free_bytes: int | None = None
     seconds_left: float | None = None
     frames_left: int | None = None
@@ -124,8 +129,9 @@ class LoadStatus:
 class DaemonStatus:
     """A daemon. endpoint is the one that answered, set by the client; endpoints are all for producers.
 
-    data is the data directory; memory_budget_bytes bounds the memory for pixels. left_out counts acquisitions, mirrors
-    and warnings that did not fit into the answer; empty if all did.
+    data is the data directory; memory_budget_bytes bounds the memory for pixels. reserve_bytes is the free space at
+    which runs are paused. It and totals are None from a daemon of an earlier version. left_out counts
+    acquisitions, mirrors and warnings that did not fit into the answer; empty if all did.
     """
 
     endpoint: str = ""
@@ -138,8 +144,10 @@ class DaemonStatus:
     memory_used_bytes: int = 0
     memory_peak_bytes: int = 0
     free_bytes: int | None = None
+    reserve_bytes: int | None = None
     space: str = ""
     load: LoadStatus = LoadStatus()
+    totals: DaemonTotals | None = None
     acquisitions: tuple[AcquisitionStatus, ...] = ()
     views: ViewProcessStatus = ViewProcessStatus()
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -148,6 +156,24 @@ class DaemonStatus:
     def bytes_per_s(self) -> float:
         """Rate of all acquisitions together."""
         return sum(one.bytes_per_s for one in self.acquisitions)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the disk is full with all acquisitions together; None if unknown."""
+        lasting = [one.seconds_left for one in self.acquisitions if one.seconds_left is not None]
+        if not lasting:
+            return None
+        return 0.0 if 0 in lasting else 1 / sum(1 / seconds for seconds in lasting)  # each as if it were alone
+
+    @property
+    def frames_left(self) -> int | None:
+        """Frames of all acquisitions together that the disk has space for; None if unknown."""
+        known = [one for one in self.acquisitions if one.frames_left is not None]
+        if len(known) == 1:
+            return known[0].frames_left
+        rates = [one.frames_left / one.seconds_left for one in known if one.frames_left and one.seconds_left]
+        seconds = self.seconds_left
+        return None if seconds is None else round(seconds * sum(rates))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as for JSON."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
-from acqstream.model.fields import Fields, check_list, check_text
+from acqstream.model.fields import Fields, check_integer, check_list, check_number, check_text
 from acqstream.model.status import (
     AcquisitionStatus,
     DaemonStatus,
@@ -16,6 +16,7 @@ from acqstream.model.status import (
     ViewProcessStatus,
     ViewStatus,
 )
+from acqstream.model.totals import DaemonTotals, LatencyHistogram
 
 MAX_STATUS_BYTES = 15 * 2**16
 """Limit for the lists of a daemon's status, as JSON; the complete status must fit into one header part."""
@@ -23,7 +24,15 @@ _WIRE_NAMES = {"dataset_id": "ds"}
 _NUMBERS = (int, float)
 
 _Status = TypeVar(
-    "_Status", DaemonStatus, LoadStatus, AcquisitionStatus, ViewProcessStatus, ViewStatus, UnfinishedViewStatus
+    "_Status",
+    DaemonStatus,
+    DaemonTotals,
+    LatencyHistogram,
+    LoadStatus,
+    AcquisitionStatus,
+    ViewProcessStatus,
+    ViewStatus,
+    UnfinishedViewStatus,
 )
 
 
@@ -42,6 +51,10 @@ def daemon_fields(status: DaemonStatus) -> dict[str, Any]:
     del values["endpoint"], values["left_out"]
     values["endpoints"] = list(status.endpoints)
     values["load"] = _plain_fields(status.load)
+    if status.totals is None:
+        del values["totals"]
+    else:
+        values["totals"] = _totals_fields(status.totals)
     mirrors = [_plain_fields(view) for view in status.views.mirrors]
     values["views"] = {**_plain_fields(status.views), "mirrors": mirrors}
     values["acquisitions"] = [acquisition_fields(one) for one in status.acquisitions]
@@ -69,9 +82,47 @@ def parse_daemon(values: Fields) -> DaemonStatus:
         values,
         endpoints=values.texts("endpoints") if "endpoints" in values else (),
         load=_parse(LoadStatus, _child(values, "load")),
+        totals=_parse_totals(values.child("totals")) if "totals" in values else None,
         views=_parse(ViewProcessStatus, views, mirrors=mirrors),
         acquisitions=tuple(map(parse_acquisition, _children(values, "acquisitions"))),
         left_out={kind: left_out.integer(kind) for kind in left_out.values},
+    )
+
+
+def _totals_fields(totals: DaemonTotals) -> dict[str, Any]:
+    values = _plain_fields(totals)
+    for name in ("publish_latency", "durable_latency"):
+        latency: LatencyHistogram = values[name]
+        values[name] = {"bounds_s": [*latency.bounds_s], "counts": [*latency.counts], "sum_s": latency.sum_s}
+    return {**values, "warnings": dict(totals.warnings), "ended": dict(totals.ended)}
+
+
+def _parse_totals(values: Fields) -> DaemonTotals:
+    def counts(name: str) -> dict[str, int]:
+        child = _child(values, name)
+        return {key: child.integer(key) for key in child.values}
+
+    def latency(name: str) -> LatencyHistogram:
+        return _parse_latency(values.child(name)) if name in values else LatencyHistogram()
+
+    return _parse(
+        DaemonTotals,
+        values,
+        warnings=counts("warnings"),
+        ended=counts("ended"),
+        publish_latency=latency("publish_latency"),
+        durable_latency=latency("durable_latency"),
+    )
+
+
+def _parse_latency(values: Fields) -> LatencyHistogram:
+    """Parse a histogram; its bounds may be those of another version."""
+    bounds = tuple(check_number(one, "bounds_s[]") for one in check_list(values.values.get("bounds_s"), "bounds_s"))
+    counts = check_list(values.values.get("counts"), "counts", len(bounds) + 1)
+    return LatencyHistogram(
+        bounds_s=bounds,
+        counts=tuple(check_integer(one, "counts[]") for one in counts),
+        sum_s=values.number("sum_s"),
     )
 
 

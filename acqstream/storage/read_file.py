@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError
+from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
 from acqstream.storage.boundary import check_boundary
 from acqstream.storage.platform import FILES
 from acqstream.storage.remote_path import UNKNOWN_BYTES, RemotePath, is_remote
@@ -70,6 +70,19 @@ class ReadFile:
             raise StorageError.wrap(error, str(self.path), "get the status") from error
         # Some network file systems give a file a new number at each look: length and time decide then.
         return own.identity == current.identity or own[1:] == current[1:]
+
+    def fileno(self) -> int:
+        """The descriptor, for calls that send a part of the file to a socket without a copy."""
+        return self._descriptor
+
+    def version(self) -> tuple[object, ...]:
+        """Values of which at least one differs after the file was written to or replaced."""
+        try:
+            status = FILES.status(self._descriptor)
+        except OSError as error:
+            raise StorageError.wrap(error, str(self.path), "get the status") from error
+        # The length, too: two writes may fall into one tick of the clock of a file system.
+        return (*status.identity, status.size, status.modified_ns)
 
     def modified_s(self) -> float:
         """Time of the last write, in seconds since 1970."""
@@ -143,6 +156,14 @@ class RemoteFile(ReadFile):
     def reaches(self, end: int) -> bool:
         """As `ReadFile.reaches`; a request only if the last known size is smaller, because files grow."""
         return self._known_size >= end or self.size() >= end
+
+    def fileno(self) -> int:
+        """Raises UnsupportedFeature: a place at a URL has no descriptor."""
+        raise UnsupportedFeature(f"{self.path}: a file at a URL has no descriptor")
+
+    def version(self) -> tuple[object, ...]:
+        """As `ReadFile.version`, by length and time of change: two requests."""
+        return str(self.path), self.size(), self.modified_s()
 
     def is_in_place(self) -> bool:
         """Always true, because a server does not report which file it reads."""

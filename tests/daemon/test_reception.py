@@ -50,7 +50,7 @@ def test_large_frames_of_one_message_take_the_memory_of_the_log(
     request: Any = parse_request({**fields, "ax": {"time": [0, 1]}, "sums": sums})
     session = SimpleNamespace(takes_run=lambda *_: True, judge=lambda *_: (Verdict.STORE, None))
     with start_log(tmp_path / "cells") as log:
-        acquisition = SimpleNamespace(log=log, session=session, note_frame=lambda _header: None)
+        acquisition = SimpleNamespace(log=log, session=session, shape_watch=SimpleNamespace(note=lambda _header: None))
         registry: Any = SimpleNamespace(of_producer=lambda *_: acquisition)
         announcer: Any = None
         socket: Any = OneMessage(b"".join(image.tobytes() for image in images))

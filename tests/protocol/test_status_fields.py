@@ -20,6 +20,7 @@ from acqstream.model.status import (
     ViewProcessStatus,
     ViewStatus,
 )
+from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, decode_header, encode_header
 from acqstream.protocol.replies import StatusReply, parse_reply
 from acqstream.protocol.status_fields import daemon_fields, parse_daemon
@@ -71,6 +72,27 @@ def test_a_short_status_is_complete() -> None:
     assert parse_reply(json.loads(json.dumps(message))) == StatusReply(status)
 
 
+@pytest.mark.parametrize("encoding", list(Encoding))
+def test_totals_go_both_ways(encoding: Encoding) -> None:
+    latency = LatencyHistogram(counts=tuple(range(len(LATENCY_BOUNDS_S) + 1)), sum_s=7.5)
+    totals = DaemonTotals(
+        frames_received=7, stall_s=1.25, warnings={"disk_low": 2}, ended={"failed": 1}, publish_latency=latency
+    )
+    raw = encode_header(StatusReply(DaemonStatus(totals=totals)).fields(), encoding)
+    assert parse_reply(decode_header(raw)[0]) == StatusReply(DaemonStatus(totals=totals))
+
+
+def test_a_daemon_of_an_earlier_version_sends_no_totals() -> None:
+    assert "totals" not in daemon_fields(DaemonStatus())
+    assert parse_daemon(Fields({"version": "0.1"})).totals is None
+
+
+def test_totals_of_another_version_are_read() -> None:
+    latency = {"bounds_s": [0.5], "counts": [3, 4], "sum_s": 9.0, "news": 1}
+    totals = parse_daemon(Fields({"totals": {"news": 1, "durable_latency": latency}})).totals
+    assert totals == DaemonTotals(durable_latency=LatencyHistogram(bounds_s=(0.5,), counts=(3, 4), sum_s=9.0))
+
+
 def test_every_field_of_the_wire_is_on_its_page() -> None:
     """`endpoint` is set by the client. Nothing is renamed but the dataset's id."""
     section = PAGE.split("\n### `status`\n")[1].split("\n### ")[0]
@@ -106,6 +128,11 @@ def test_unknown_fields_are_ignored_and_absent_ones_have_defaults() -> None:
         {"uptime_s": True},
         {"version": 1},
         {"views": {"mirrors": [{"cursor": None}]}},
+        {"totals": None},
+        {"totals": {"frames_received": "1"}},
+        {"totals": {"warnings": {"disk_low": 1.5}}},
+        {"totals": {"publish_latency": {}}},
+        {"totals": {"publish_latency": {"bounds_s": [1.0], "counts": [1], "sum_s": 0.0}}},
     ],
 )
 def test_a_field_of_another_type_is_refused(values: dict[str, Any]) -> None:

@@ -98,6 +98,13 @@ class N5Layout(ChunkLayout):
         block = decode_block(data, attributes, spec.chunk_shape[leading:], where)
         return block.reshape(spec.chunk_shape)
 
+    def raw_head(self, level: int, position: Position) -> bytes | None:
+        """See ChunkLayout. A raw block has its full size, also at the end of the array."""
+        del position
+        if self.options.compression.type != "raw":
+            return None
+        return make_header(self.plan.levels[level].chunk_shape[len(self.plan.member_axes) :])
+
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""
         full, layout = self.plan.full, self.options.layout

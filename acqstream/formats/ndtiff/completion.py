@@ -124,6 +124,17 @@ def read_request(container: Path) -> dict[str, Any] | None:
     return request if isinstance(request, dict) else None
 
 
+def dataset_id(container: Path) -> str:
+    """The id of a dataset in `acqstream.json`; "" for a dataset of another writer."""
+    path = container / STATE_NAME
+    try:
+        content = parse_json(read_small_file(path), str(path), what="the id")
+    except (StorageError, CorruptDataset):
+        return ""
+    found = content.get("dataset_id") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def declared_axes(request: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return the axes of a request; empty where it declares none."""
     axes = (request or {}).get("axes")

@@ -58,14 +58,19 @@ class RowLookup:
     def find(self, axes: Axes) -> int | None:
         """The last row with exactly these axes, or None."""
         self._extend()
-        wanted: dict[str, int] = {}
-        for name, value in axes.items():
-            column = self._table.axes.get(name)
-            code = column.code(value) if column is not None else None
-            if code is None:
-                return None
-            wanted[name] = code
-        return self._last_row(wanted)
+        wanted = self._codes(axes)
+        return None if wanted is None else self._last_row(wanted)
+
+    def find_before(self, axes: Axes, stop: int) -> int | None:
+        """The last row before `stop` with exactly these axes, or None. Takes time in proportion to the rows."""
+        wanted = self._codes(axes)
+        if wanted is None:
+            return None
+        same = np.ones(stop, np.bool_)
+        for name, column in self._table.axes.items():
+            same &= column.codes.values[:stop] == wanted.get(name, MISSING)
+        rows = np.flatnonzero(same)
+        return int(rows[-1]) if len(rows) else None
 
     def repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
         """For rows start .. stop - 1: whether an earlier row has the same axes."""
@@ -85,6 +90,17 @@ class RowLookup:
         for codes in columns:
             is_latest[:-1] |= codes[order[1:]] != codes[order[:-1]]
         return np.sort(order[is_latest])
+
+    def _codes(self, axes: Axes) -> dict[str, int] | None:
+        """The codes of these values; None if no row can have them."""
+        wanted: dict[str, int] = {}
+        for name, value in axes.items():
+            column = self._table.axes.get(name)
+            code = column.code(value) if column is not None else None
+            if code is None:
+                return None
+            wanted[name] = code
+        return wanted
 
     def _last_row(self, codes: dict[str, int]) -> int | None:
         """The last row that has these codes and no others."""

@@ -32,6 +32,7 @@ from acqstream.formats.ndtiff.lookup import RowLookup
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.read_ahead import read_ahead
 from acqstream.formats.ndtiff.row_columns import EntryColumns, entry_columns, key_columns
+from acqstream.formats.ndtiff.row_history import RowHistory
 from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.model.axes import Axes, AxisValue
@@ -65,7 +66,7 @@ class NDTiffReader:
     """One folder with stack files, and `NDTiff.index` or whatever else tells of its frames. Thread safe.
 
     A row is the position of a frame's entry among the entries kept, in order of arrival. Where the same axes were
-    written twice, `row` gives the later frame and `keys` has the key once, at its first arrival.
+    written twice, `row` gives the later frame and `keys` has the key once. `history`: as it was with fewer rows.
     """
 
     def __init__(self, folder: Path, container: Path, index: FrameIndex | None = None) -> None:
@@ -75,15 +76,16 @@ class NDTiffReader:
         self._boundary = _boundary_of(container)
         with self._boundary.inside():
             self._index = index if index is not None else IndexFile(folder)
+        self._lock = threading.RLock()
         self._table = FrameTable(str(self._index.path))
         self._lookup = RowLookup(self._table)
         self._stacks = StackFiles(folder, self._index.check_in_place, self._boundary)
+        self.history = RowHistory(self._table, self._lookup, self._lock)
         self._frames = FrameBytes(self._table, self._stacks, self._index.path)
         self._state = StateFile(container)  # of its own: it must be as old as the index read
         self._levels = LevelsFile(container) if folder != container else None
         self._summary: dict[str, Any] | None = None
         self._request: tuple[dict[str, Any] | None] | None = None  # None before it was read
-        self._lock = threading.RLock()
         self._closed = False
         self.refresh()
 
@@ -172,7 +174,6 @@ class NDTiffReader:
 
         Reads ahead, past the page cache where the system can: a pass over a large dataset leaves it to others.
         """
-        self._check_open()
         with self._lock:
             rows = self._lookup.latest_rows()
         return self.read_frames(rows)

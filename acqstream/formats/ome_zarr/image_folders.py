@@ -45,6 +45,8 @@ class ImageFolders:
             return None
         if len(parts) == 1:
             found: Position = member_of(int(parts[0]), self.planned)
+        elif not self.wells:
+            return None
         else:
             positions = self._positions.get("/".join(parts[:-1]), ())
             rank, *others = member_of(int(parts[-1]), (0, *self._others))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,6 @@ from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
 from acqstream.storage.json_file import parse_fields
 from acqstream.storage.store import Capability
 
-_KEYS = KeyEncoding()
-
 
 @dataclass(frozen=True)
 class OmeZarrLayout(ChunkLayout):
@@ -49,6 +47,8 @@ class OmeZarrLayout(ChunkLayout):
     options: OmeZarrOptions
     folders: ImageFolders
     present: frozenset[Position] = frozenset()
+
+    keys: ClassVar[KeyEncoding] = KeyEncoding()
 
     @property
     def needs(self) -> Capability:
@@ -64,16 +64,20 @@ class OmeZarrLayout(ChunkLayout):
         spec, members = self.plan.levels[level], len(self.plan.member_axes)
         counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
         shard = [at // count for at, count in zip(position, counts, strict=True)]
-        return "/".join((*self.folders.parts(position[:members]), str(level), _KEYS.key(shard[members:])))
+        return "/".join((*self.folders.parts(position[:members]), str(level), self.keys.key(shard[members:])))
 
     def parse_key(self, key: str) -> tuple[int, Position] | None:
         """See ChunkLayout: the first chunk of the shard."""
-        folder, separator, rest = key.partition("/c/")
-        *image, level = folder.split("/")
-        if not separator or not (level.isdecimal() and len(level) < 3) or int(level) >= len(self.plan.levels):
+        members, parts = len(self.plan.member_axes), key.split("/")
+        ndim = len(self.plan.full.axes) - members
+        count = ndim + self.keys.has_prefix  # of the parts of a chunk's own key
+        if len(parts) <= count:
             return None
-        spec, members = self.plan.levels[int(level)], len(self.plan.member_axes)
-        shard, member = _KEYS.parse(f"c/{rest}", len(spec.axes) - members), self.folders.member(image)
+        *image, level = parts[:-count]
+        if level not in map(str, range(len(self.plan.levels))):
+            return None
+        spec = self.plan.levels[int(level)]
+        shard, member = self.keys.parse("/".join(parts[-count:]), ndim), self.folders.member(image)
         if shard is None or member is None:
             return None
         counts = [size // step for size, step in zip(spec.object_shape, spec.chunk_shape, strict=True)]
@@ -126,6 +130,20 @@ class OmeZarrLayout(ChunkLayout):
                 found[number] = codecs.decode(data[offset : offset + length], where)
         return found.reshape(spec.memory_shape)
 
+    def raw_head(self, level: int, position: Position) -> bytes | None:
+        """See ChunkLayout. A raw chunk that is a file of its own has no header, and its full size at the end, too."""
+        del level, position
+        return b"" if self.options.is_raw and not self.options.is_sharded else None
+
+    def member_of(self, key: str) -> Position | None:
+        """See ChunkLayout: documents of an image lie in its folder, and in those of its levels."""
+        *folders, _ = key.split("/")
+        for parts in (folders, folders[:-1]):
+            member = self.folders.member(parts)
+            if member is not None:
+                return member
+        return None
+
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
         note = note_to_json(
@@ -142,7 +160,7 @@ class OmeZarrLayout(ChunkLayout):
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
         folders, members = self.folders.parts(member), len(self.plan.member_axes)
-        levels = [_part(level, members) for level in self.plan.levels]
+        levels = [self.image_level(level) for level in self.plan.levels]
         found: dict[str, bytes] = {}
         well = self.folders.well(member)
         if well:
@@ -151,7 +169,7 @@ class OmeZarrLayout(ChunkLayout):
         for number in range(len(levels)):
             found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
-            image = docs.image_metadata(levels, self._name(member), self._place(member))
+            image = docs.image_metadata(levels, self.image_name(member), self.image_place(member))
             found[docs.document_key(*folders)] = docs.encode(docs.group(image))
         return found
 
@@ -170,7 +188,9 @@ class OmeZarrLayout(ChunkLayout):
         images = sorted((int(self.folders.parts(member)[0]), member) for member in self.plan.members())
         part = _part(self.plan.full, len(self.plan.member_axes))
         return {
-            f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml([(self._name(member), part) for _, member in images]),
+            f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml(
+                [(self.image_name(member), part) for _, member in images]
+            ),
             docs.document_key(docs.SERIES_FOLDER): docs.encode(docs.series([number for number, _ in images])),
         }
 
@@ -210,6 +230,10 @@ class OmeZarrLayout(ChunkLayout):
         if has_too_many(shape, members):
             raise ConfigError(f"OME-Zarr: {', '.join(self.plan.member_axes)} of {tuple(shape)} are too many images")
         self.folders.check(shape[:members])
+
+    def image_level(self, level: ArraySpec) -> ArraySpec:
+        """A level without the axes that separate images."""
+        return _part(level, len(self.plan.member_axes))
 
     def codecs(self, level: int) -> ChunkCodecs:
         """The codecs of a chunk of an image."""
@@ -262,15 +286,16 @@ class OmeZarrLayout(ChunkLayout):
     def _well_document(self, fields: int) -> bytes:
         return docs.encode(docs.group({"well": well_metadata(fields)}))
 
-    def _name(self, member: Position) -> str:
-        """Labels of the image's place, else axis and number."""
+    def image_name(self, member: Position) -> str:
+        """The name of an image: labels of its place, else axis and number."""
         parts = []
         for axis, at in zip(self.plan.member_axes, member, strict=True):
             labels = self.plan.full.labels.get(axis, ())
             parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
         return ", ".join(parts)
 
-    def _place(self, member: Position) -> Place | None:
+    def image_place(self, member: Position) -> Place | None:
+        """The place of an image on the stage; None if unknown."""
         return self.plan.full.places.find(dict(zip(self.plan.member_axes, member, strict=True)))
 
 

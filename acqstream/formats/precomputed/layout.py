@@ -96,6 +96,17 @@ class PrecomputedLayout(ChunkLayout):
         chunk[tuple(slice(0, size) for size in extent)] = part
         return chunk.reshape(spec.chunk_shape)
 
+    def raw_head(self, level: int, position: Position) -> bytes | None:
+        """See ChunkLayout. A raw chunk has no header."""
+        extent, shape = self._extent(level, position), self.plan.levels[level].chunk_shape
+        is_cut = math.prod(extent) != math.prod(shape)
+        return b"" if self.encoding == "raw" and not self.shards and not is_cut else None
+
+    def member_of(self, key: str) -> Position | None:
+        """See ChunkLayout."""
+        folder, found, rest = key.rpartition(INFO_NAME)
+        return self._parse_folder(folder) if found and not rest else None
+
     def max_object_bytes(self, level: int) -> int:
         """See ChunkLayout."""
         spec = self.plan.levels[level]

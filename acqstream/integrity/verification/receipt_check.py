@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from acqstream.formats.check_report import CheckReport
 from acqstream.log.journal_file import JournalContent
-from acqstream.log.state_file import END_STATES, MAX_GAPS_NOTED, DatasetState
+from acqstream.log.state_file import MAX_GAPS_NOTED, DatasetState
 from acqstream.model.fields import Fields
-from acqstream.model.receipt import MissingFrames, Receipt
+from acqstream.model.receipt import END_STATES, MissingFrames, Receipt
 from acqstream.storage.json_file import parsed, read_json_object
 
 _NEEDED = ("sent", "missing", "stored", "skipped", "payload_bytes", "without_checksum")

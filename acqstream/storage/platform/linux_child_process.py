@@ -67,3 +67,9 @@ def yield_to_parent() -> None:
 def ignored_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that a terminal or a service manager sends to the child with its parent."""
     return signal.SIGINT, signal.SIGTERM
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that was started with start_new_session, and its children of the same session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -146,3 +146,8 @@ def _assign(job: int, process: int) -> None:
             raise call_error(f"cannot assign process {process} to its job object")
     finally:
         close_handle(handle)
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process. Windows has no sessions of processes: its children stay."""
+    process.kill()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from acqstream.cli.units import count_text, duration_text, rate_text, size_text
+from acqstream.model.units import count_text, duration_text, rate_text, size_text
 
 
 @pytest.mark.parametrize(

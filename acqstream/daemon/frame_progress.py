@@ -1,0 +1,149 @@
+"""Progress of one acquisition's frames over time: latencies up to the two cursors, and the time of the last frame."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+
+from acqstream.log.log import Log
+from acqstream.model.totals import LATENCY_BOUNDS_S, DaemonTotals, LatencyHistogram
+from acqstream.model.warning_code import counted_code
+
+MARK_SPACING_S = 0.0005  # half of the histogram's first bound
+MAX_MARKS = 4096
+
+
+class LatencyMeter:
+    """Measures the time from received to one cursor, in histogram counts.
+
+    A mark is a count of received frames and the time when the first of them since the mark before came. Frames that
+    come within MARK_SPACING_S share a mark. More than MAX_MARKS are thinned, as where the cursor moves only at the end
+    of a run: the error of a latency is then at most a 2000th of it. Times are monotonic seconds.
+    """
+
+    def __init__(self, n_frames: int = 0) -> None:
+        """n_frames: those that had come before, which are not measured."""
+        self._counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self._sum_s = 0.0
+        self._measured = n_frames
+        self._marks: deque[tuple[int, float]] = deque()
+        self._spacing_s = MARK_SPACING_S
+
+    def note_received(self, n_frames: int, now_s: float) -> None:
+        """Note that n_frames have been received in all, more than at the last call."""
+        marks = self._marks
+        if not marks:
+            self._spacing_s = MARK_SPACING_S
+        elif now_s - marks[-1][1] < self._spacing_s:
+            marks[-1] = n_frames, marks[-1][1]
+            return
+        marks.append((n_frames, now_s))
+        if len(marks) > MAX_MARKS:
+            self._thin()
+
+    def note_reached(self, n_frames: int, now_s: float) -> None:
+        """Note that the cursor has passed n_frames in all."""
+        marks = self._marks
+        while marks and self._measured < n_frames:
+            end, since_s = marks[0]
+            count = min(end, n_frames) - self._measured
+            self._counts[bisect_left(LATENCY_BOUNDS_S, now_s - since_s)] += count
+            self._sum_s += count * (now_s - since_s)
+            self._measured += count
+            if end <= n_frames:
+                marks.popleft()
+
+    def histogram(self) -> LatencyHistogram:
+        return LatencyHistogram(counts=tuple(self._counts), sum_s=self._sum_s)
+
+    def _thin(self) -> None:
+        """Make one mark of two neighbours each, with the time of the earlier one."""
+        marks = list(self._marks)
+        ends = [end for end, _ in marks[1::2]]
+        if len(marks) % 2:
+            ends.append(marks[-1][0])
+        self._marks = deque(zip(ends, (since_s for _, since_s in marks[::2]), strict=True))
+        self._spacing_s *= 2
+
+
+class FrameProgress:
+    """Follows the counts of one log. Used by the loop only, which calls `look` in each turn.
+
+    Nothing is done per frame: a turn of the loop takes many, and adds to the histograms once for each of its marks.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._earlier = DaemonTotals()  # frames of earlier runs of a resumed dataset
+        self._is_open = False
+        self._opened_at_s = self._frame_at_s = time.monotonic()
+        self._n_received = self._n_published = self._n_durable = 0
+        self._publish = LatencyMeter()
+        self._durable = LatencyMeter()
+
+    @property
+    def running_s(self) -> float:
+        """Seconds since the acquisition was opened or resumed."""
+        return time.monotonic() - self._opened_at_s
+
+    @property
+    def seconds_since_frame(self) -> float:
+        """Seconds since a frame was received; before the first one, since the acquisition was opened."""
+        return time.monotonic() - self._frame_at_s
+
+    def begin(self, now_s: float) -> None:
+        """The log is open: what it has is of an earlier run."""
+        self._earlier = self._counts()
+        self._n_received = self._n_published = self._n_durable = self._earlier.frames_received
+        self._publish, self._durable = LatencyMeter(self._n_received), LatencyMeter(self._n_received)
+        self._opened_at_s = self._frame_at_s = now_s
+        self._is_open = True
+
+    def look(self, now_s: float) -> None:
+        """Take the log's counts over."""
+        metrics = self._log.metrics
+        published, durable = metrics.stored_frames, metrics.durable_frames
+        received = self._log.received_frames  # read last: never less than the others
+        if received != self._n_received:
+            self._n_received, self._frame_at_s = received, now_s
+            self._publish.note_received(received, now_s)
+            self._durable.note_received(received, now_s)
+        if published != self._n_published:
+            self._n_published = published
+            self._publish.note_reached(published, now_s)
+        if durable != self._n_durable:
+            self._n_durable = durable
+            self._durable.note_reached(durable, now_s)
+
+    def totals(self) -> DaemonTotals:
+        """Return this acquisition's part of the daemon's totals, without those of its end."""
+        notes, counts, earlier = self._log.notes, self._counts(), self._earlier
+        if not self._is_open:
+            counts = earlier
+        warnings: dict[str, int] = {}
+        for code, count in notes.warning_counts.copy().items():
+            known = counted_code(code)
+            warnings[known] = warnings.get(known, 0) + count
+        return DaemonTotals(
+            frames_received=counts.frames_received - earlier.frames_received,
+            frames_published=counts.frames_published - earlier.frames_published,
+            frames_durable=counts.frames_durable - earlier.frames_durable,
+            frames_skipped=counts.frames_skipped - earlier.frames_skipped,
+            payload_bytes=counts.payload_bytes - earlier.payload_bytes,
+            stalls=notes.n_stalls,
+            stall_s=notes.stall_s,
+            warnings=warnings,
+            publish_latency=self._publish.histogram(),
+            durable_latency=self._durable.histogram(),
+        )
+
+    def _counts(self) -> DaemonTotals:
+        metrics = self._log.metrics
+        return DaemonTotals(
+            frames_received=self._log.received_frames,
+            frames_published=metrics.stored_frames,
+            frames_durable=metrics.durable_frames,
+            frames_skipped=metrics.skipped,
+            payload_bytes=metrics.payload_bytes,
+        )

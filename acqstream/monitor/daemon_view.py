@@ -1,0 +1,81 @@
+"""A daemon as it is seen from outside at one moment: its last status, and runs that have ended lately. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from acqstream.model.receipt import END_STATES, Receipt
+from acqstream.model.status import AcquisitionStatus, DaemonStatus
+
+ENDED_KEPT_S = 300.0
+MAX_ENDED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """An acquisition that has ended. last is its last status; receipt None: it left none that can be read.
+
+    at_s: when that was noticed, in monotonic seconds.
+    """
+
+    last: AcquisitionStatus
+    receipt: Receipt | None
+    at_s: float
+
+    @property
+    def state(self) -> str:
+        """The state at the end; "" if it is not known."""
+        return END_STATES.get(self.receipt.status, "") if self.receipt is not None else ""
+
+    @property
+    def is_good(self) -> bool:
+        """True if the run ended as its user wanted: completed with every frame, or canceled."""
+        return self.receipt is not None and (self.receipt.complete or self.receipt.status == "canceled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonView:
+    """What is known of a daemon. status is None while it does not answer; why is the reason then.
+
+    running are the acquisitions of the last status, also while the daemon does not answer. ended are the latest runs
+    that ended within ENDED_KEPT_S, in the order of their ends. at_s: monotonic seconds.
+    """
+
+    status: DaemonStatus | None = None
+    why: str = ""
+    at_s: float = 0.0
+    running: tuple[AcquisitionStatus, ...] = ()
+    ended: tuple[EndedRun, ...] = ()
+
+    def following(
+        self,
+        status: DaemonStatus | None,
+        now_s: float,
+        read_receipt: Callable[[AcquisitionStatus], Receipt | None],
+        *,
+        why: str = "",
+        has_daemon_ended: bool = False,
+    ) -> DaemonView:
+        """Return the view after this one. An acquisition that is missing in a complete status has ended.
+
+        read_receipt is asked once for each ended run. has_daemon_ended: the daemon's process is gone, and nothing runs.
+        """
+        ended = [one for one in self.ended if now_s - one.at_s < ENDED_KEPT_S]
+        if status is None and not has_daemon_ended:
+            return DaemonView(why=why, at_s=now_s, running=self.running, ended=tuple(ended))
+        running = status.acquisitions if status is not None else ()
+        names = {one.dataset_id for one in running}
+        is_complete = status is None or not status.left_out.get("acquisitions")
+        kept: tuple[AcquisitionStatus, ...] = ()
+        for one in self.running:
+            if one.dataset_id in names:
+                continue
+            if is_complete:
+                ended.append(EndedRun(last=one, receipt=read_receipt(one), at_s=now_s))
+            else:
+                kept += (one,)  # perhaps it did not fit into the answer
+        ended = [one for one in ended if one.last.dataset_id not in names]  # a resumed run has not ended
+        return DaemonView(
+            status=status, why=why, at_s=now_s, running=(*running, *kept), ended=tuple(ended[-MAX_ENDED:])
+        )

@@ -1,0 +1,159 @@
+"""Routes below /data/: files of containers, and virtual datasets of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
+from acqstream.storage.read_file import ReadFile
+from acqstream.web.answers import BYTES, IMMUTABLE, JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
+from acqstream.web.byte_range import matches_tag
+from acqstream.web.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
+from acqstream.web.file_routes import has_chunks, send_file, send_listing
+from acqstream.web.frame_pixels import PixelSource
+from acqstream.web.served_dataset import ServedArray, ServedDataset
+from acqstream.web.virtual_array import ServedChunk
+from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS
+from acqstream.web.web_context import CONTEXT, WebContext, plain_path
+
+_XML = "application/xml"
+
+
+def data_routes(context: WebContext) -> Iterator[web.RouteDef]:
+    """The routes of this group."""
+    del context
+    yield web.get(PREFIX + "{rest:.*}", serve_data)
+
+
+async def serve_data(request: web.Request) -> web.StreamResponse:
+    """Answer a request for an object of a dataset."""
+    context = request.app[CONTEXT]
+    try:
+        first, *rest = path_parts(plain_path(request))
+        folder, options = await context.run(_find_folder, context, first)
+    except BadAddress:
+        return absent()
+    if folder is None:
+        return absent()
+    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(has_chunks, folder):
+        found = await context.run(find_object, context, folder, options, rest[0], "/".join(rest[1:]))
+        return absent() if found is None else await _send_object(request, found)
+    if options == DataOptions() and await context.run(has_chunks, folder):
+        return await send_file(request, folder, tuple(rest))
+    return absent()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """An object of a virtual dataset: a document, the names in a folder, or a chunk with the frames it is made of."""
+
+    key: str
+    tag: str
+    cache: str
+    document: bytes | None = None
+    names: tuple[str, ...] = ()
+    array: ServedArray | None = None
+    place: ServedChunk | None = None
+    source: PixelSource | None = None
+
+
+def find_object(context: WebContext, folder: Path, options: DataOptions, layout: str, key: str) -> FoundObject | None:
+    """The object at a key of a virtual dataset; None if it is missing now. Reads no pixels."""
+    dataset = context.datasets.get(folder)
+    try:
+        array = dataset.array(layout, options)
+    except CorruptDataset:
+        raise
+    except DatasetError as error:  # removed or replaced: it is opened again
+        context.datasets.drop(dataset)
+        raise UnknownFormat(str(error)) from error
+    if array is None:
+        return None
+    content = array.virtual.document(key)
+    if content is not None:
+        return FoundObject(key, content_tag(content), NO_CACHE, document=content)
+    place = array.virtual.chunk(key)
+    if place is None:
+        names = array.virtual.folder(key)
+        return None if names is None else FoundObject(key, "", NO_CACHE, names=tuple(names))
+    source = array.pixels.find(array.placed, array.fixed, place, array.factors)
+    if source is None:
+        return None
+    # A name may be deleted and given again: only an address with the identity of the dataset means one thing for ever.
+    is_fixed = options.generation is not None and bool(options.identity)
+    tag, cache = _chunk_tag(dataset, layout, array, place, source), IMMUTABLE if is_fixed else NO_CACHE
+    return FoundObject(key, tag, cache, array=array, place=place, source=source)
+
+
+def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: ServedChunk, source: PixelSource) -> str:
+    """A tag without reading pixels: a frame that was written again lies elsewhere."""
+    spec = array.virtual.layout.plan.levels[place.level]
+    extent = (place.y, place.x, place.samples, spec.chunk_shape, source.level)
+    return tag_of(dataset.identity, layout, place.level, place.position, extent, *source.identity)
+
+
+async def _send_object(request: web.Request, found: FoundObject) -> web.StreamResponse:
+    if found.document is not None:
+        content_type = _XML if found.key.endswith(".xml") else JSON if _is_json(found.key) else BYTES
+        return await send(request, Body([found.document], found.tag, content_type, found.cache))
+    if found.names:
+        return await send_listing(request, found.names)
+    if matches_tag(request.headers.get("If-None-Match"), found.tag):  # nothing is read for it
+        return await send(request, Body([], found.tag, BYTES, found.cache))
+    context = request.app[CONTEXT]
+    return await send(request, await context.run(_chunk_body, found))
+
+
+def _chunk_body(found: FoundObject) -> Body:
+    """The bytes of a chunk: those of the file where they are the same, else read and encoded."""
+    array, place, source = found.array, found.place, found.source
+    assert array is not None
+    assert place is not None
+    assert source is not None
+    part = _frame_part(array, place, source)
+    if part is not None:
+        head, rest = part
+        return Body([head] if head else [], found.tag, BYTES, found.cache, rest)
+    pixels = array.pixels.read(source, place, array.factors)
+    return Body(list(array.virtual.encode(place, pixels)), found.tag, BYTES, found.cache)
+
+
+def _frame_part(array: ServedArray, place: ServedChunk, source: PixelSource) -> tuple[bytes, FilePart] | None:
+    """The header of a chunk and the part of a stack file that has its items; None if they are not the same."""
+    span = source.span()
+    if span is None:
+        return None
+    file, frame, byte_order = span
+    head = array.virtual.frame_head(place, frame.shape)
+    mosaic = array.placed.mosaic
+    is_whole = mosaic is None or (mosaic.y.step, mosaic.x.step) == frame.shape[:2]
+    is_same_order = frame.pixel_type.numpy_dtype.itemsize == 1 or byte_order == array.virtual.kind.byte_order
+    if head is None or not is_whole or not is_same_order:
+        return None
+    _check_reach(file, frame.pixels + frame.payload_bytes)
+    return head, FilePart(file, frame.pixels, frame.payload_bytes)
+
+
+def _check_reach(file: ReadFile, end: int) -> None:
+    """Raise CorruptDataset for a frame beyond the end of its file, before a length is announced."""
+    if not file.reaches(end):
+        raise CorruptDataset(f"a frame ends at {end}, beyond the end of the file", path=str(file.path))
+
+
+def _is_json(key: str) -> bool:
+    name = key.rpartition("/")[2]
+    return name.endswith(".json") or name == "info" or name.startswith(".z")
+
+
+def _find_folder(context: WebContext, part: str) -> tuple[Path | None, DataOptions]:
+    """The folder that the first part of an address names, and its options. Raises BadAddress."""
+    folder = context.folders.find(part)
+    if folder is not None:  # foreign names may have an @
+        return folder, DataOptions()
+    name, text = name_and_options(part)
+    folder = context.folders.find(name) if text else None
+    return folder, parse_options(text) if folder is not None else DataOptions()

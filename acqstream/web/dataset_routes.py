@@ -1,0 +1,143 @@
+"""Routes of the page about datasets: the list, what is in one, and pictures of its frames."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from acqstream.model.axes import AxisValue
+from acqstream.web.answers import NO_CACHE, Body, absent, send
+from acqstream.web.dataset_listing import DatasetEntry, list_datasets
+from acqstream.web.dataset_shelf import DatasetShelf
+from acqstream.web.neuroglancer_state import PUBLIC_CLIENT
+from acqstream.web.page_routes import send_json
+from acqstream.web.page_state import PageState
+from acqstream.web.previews import MAX_SIDE, MIN_SIDE, Preview, PreviewRequest
+from acqstream.web.viewer_lines import viewer_lines
+from acqstream.web.web_context import CONTEXT, WebContext
+
+LISTED_S = 2.0  # a list is used again for so long
+MAX_VALUES = 2000  # of an axis, in an answer
+MAX_AXES = 16
+FACTS_HEADER = "Acqstream-Picture"
+_RESERVED = frozenset({"max", "low", "high"})
+
+
+class _BadQuery(Exception):
+    """A query that can name no picture; the text says why."""
+
+
+def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
+    """The routes of this group."""
+    listed: tuple[float, list[DatasetEntry]] = (-math.inf, [])
+
+    async def datasets(request: web.Request) -> web.StreamResponse:
+        nonlocal listed
+        context, now_s = request.app[CONTEXT], asyncio.get_running_loop().time()
+        if now_s - listed[0] >= LISTED_S:
+            folders = await context.run(context.folders.all)
+            listed = now_s, await context.run(list_datasets, folders)
+        return await send_json(request, {"datasets": [one.as_dict() for one in listed[1]]})
+
+    async def dataset(request: web.Request) -> web.StreamResponse:
+        context, name = request.app[CONTEXT], request.match_info["name"]
+        folder = await context.run(context.folders.find, name)
+        if folder is None:
+            return absent()
+        described = await context.run(describe, state.shelf, folder)
+        described["name"] = name
+        lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
+        return await send_json(request, {**described, "lines": lines})
+
+    async def preview(request: web.Request) -> web.StreamResponse:
+        context = request.app[CONTEXT]
+        folder = await context.run(context.folders.find, request.match_info["name"])
+        if folder is None:
+            return absent()
+        try:
+            asked = _asked(request, folder)
+        except _BadQuery as error:
+            return web.Response(status=400, text=str(error), headers={"Cache-Control": "no-store"})
+        made = await state.previews.get(asked)
+        body = Body([made.jpeg], made.tag, "image/jpeg", NO_CACHE)
+        return await send(request, body, {FACTS_HEADER: facts_text(made)})
+
+    yield web.get("/api/datasets", datasets)
+    yield web.get("/api/datasets/{name}", dataset)
+    yield web.get("/api/datasets/{name}/preview.jpg", preview)
+
+
+def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
+    """Axes, shape and channels of a dataset; reads files. Raises FrameNotFound before the first frame."""
+    with shelf.borrow(folder) as source:
+        shape, dtype, bits = source.shape()
+        axes = {name: _values(values) for name, values in source.axes().items()}
+        looks = [{"name": look.name, "color": look.color} for look in source.looks()]
+        return {
+            "format": source.format,
+            "count": source.count,
+            "shape": shape,
+            "dtype": dtype,
+            "bits": bits,
+            "axes": axes,
+            "channels": looks,
+        }
+
+
+def facts_text(preview: Preview) -> str:
+    """What a picture shows, as JSON of ASCII characters for a header."""
+    facts, place = preview.facts, preview.place
+    return json.dumps(
+        {
+            "axes": dict(place.key),
+            "number": place.number,
+            "count": preview.count,
+            "low": facts.low,
+            "high": facts.high,
+            "auto": [facts.auto_low, facts.auto_high],
+            "histogram": facts.histogram,
+            "histogram_end": facts.histogram_end,
+            "saturated": facts.saturated,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _values(values: Sequence[AxisValue]) -> dict[str, Any]:
+    """Values of an axis; of a long one, the last ones."""
+    return {"count": len(values), "values": list(values[-MAX_VALUES:])}
+
+
+def _asked(request: web.Request, folder: Path) -> PreviewRequest:
+    """Raises _BadQuery."""
+    query = request.query
+    axes = tuple(sorted((name, value) for name, value in query.items() if name not in _RESERVED))
+    if len(axes) > MAX_AXES:
+        raise _BadQuery(f"at most {MAX_AXES} axes")
+    try:
+        max_side = int(query.get("max", "1024"))
+        limits = (float(query["low"]), float(query["high"])) if "low" in query or "high" in query else None
+    except (ValueError, KeyError) as error:
+        raise _BadQuery("max is an integer; low and high are numbers, both or none") from error
+    if not MIN_SIDE <= max_side <= MAX_SIDE:
+        raise _BadQuery(f"max must be from {MIN_SIDE} to {MAX_SIDE}")
+    if limits is not None and not (all(map(math.isfinite, limits)) and limits[0] < limits[1]):
+        raise _BadQuery("low must be less than high")
+    return PreviewRequest(folder, axes, max_side, limits)
+
+
+def _base(request: web.Request) -> str:
+    """The address of this server as its client knows it, with the token that the client has shown."""
+    context = request.app[CONTEXT]
+    token = f"/t/{context.settings.token}" if context.settings.token else ""
+    return f"{request.scheme}://{request.headers.get('Host', '')}{token}"
+
+
+def _neuroglancer(context: WebContext) -> str:
+    return "/neuroglancer/" if context.settings.neuroglancer is not None else PUBLIC_CLIENT

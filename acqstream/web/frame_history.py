@@ -1,0 +1,179 @@
+"""The array of frames at every count of frames: places that never move, and the shape that may be announced.
+
+A place is given when its first frame arrives, by the rule for stored arrays (docs/arrays.md): so a snapshot of an
+earlier count has the same places, fewer of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acqstream.arrays.announced_size import announced_size, growing_axis
+from acqstream.arrays.array_plan import ArrayPlan, plan_array
+from acqstream.arrays.axis_order import COLUMN, ROW, TILE_AXES
+from acqstream.arrays.frame_places import FramePlaces
+from acqstream.arrays.mosaic import Canvas, Side
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.model.axes import AxisValue
+
+_MAX_EPOCHS = 4  # of sets of axes; most datasets have one
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedArray:
+    """The array of the first `count` frames.
+
+    plan has the axes in stored order, without those of tiles in a mosaic. sizes are the announced ones, planned the
+    declared ones, 0 for unknown; both by axis of the plan. mosaic: the picture of the tiles. values and labels are
+    those of the announced places by axis, see ArraySpec.
+    """
+
+    count: int
+    plan: ArrayPlan
+    places: FramePlaces
+    sizes: tuple[int, ...]
+    mosaic: Canvas | None
+    values: Mapping[str, Sequence[AxisValue | None]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Axes of the plan."""
+        return self.places.names
+
+
+class FrameHistory:
+    """Made once for an open dataset; `at` gives its array at any count. Used by one thread at a time."""
+
+    def __init__(self, reader: NDTiffReader) -> None:
+        self._reader = reader
+        self._epochs: OrderedDict[tuple[str, ...], _Epoch] = OrderedDict()
+
+    def at(self, count: int, *, is_final: bool) -> PlacedArray | None:
+        """The array of the first `count` frames; None while it has no complete index.
+
+        is_final: no other frame will come, so all that came is announced. Raises DatasetError.
+        """
+        if not 0 < count <= len(self._reader):
+            return None
+        names = self._reader.history.names(count)
+        epoch = self._epochs.get(names)
+        if epoch is None:
+            epoch = self._epochs[names] = _Epoch(self._reader, names)
+            if len(self._epochs) > _MAX_EPOCHS:
+                self._epochs.popitem(last=False)
+        self._epochs.move_to_end(names)
+        return epoch.at(count, is_final=is_final)
+
+
+class _Epoch:
+    """The frames before another axis appeared."""
+
+    def __init__(self, reader: NDTiffReader, names: Sequence[str]) -> None:
+        self._reader = reader
+        overlap = reader.tile_overlap
+        tiles = [reader.history.values(name, len(reader)) for name in (ROW, COLUMN)]
+        is_mosaic = overlap is not None and all(
+            values and all(isinstance(value, int) for value in values) for values in tiles
+        )
+        self._overlap = overlap if is_mosaic else None
+        own = [name for name in names if not (is_mosaic and name in TILE_AXES)]
+        first = {name: value for name, value in reader.key(0).items() if name in own}
+        self.plan = plan_array(
+            first,
+            reader.frame_shape(0),
+            reader.frame_dtype(0).str,
+            declared=[axis for axis in reader.declared_axes if not (is_mosaic and axis.get("name") in TILE_AXES)],
+            seen={name: () for name in own if name not in first},
+            order=reader.declared_order,
+            summary=reader.summary_metadata,
+        )
+        self.places = FramePlaces(self.plan)
+        self._rows = 0
+        self._first_rows: dict[str, list[int]] = {axis.name: [] for axis in self.plan.axes}
+        self._growth: dict[str, tuple[list[int], list[int]]] = {axis.name: ([], []) for axis in self.plan.axes}
+
+    def at(self, count: int, *, is_final: bool) -> PlacedArray | None:
+        """See FrameHistory."""
+        self._extend(count)
+        seen = {axis.name: self._size(axis.name, count) for axis in self.plan.axes}
+        mosaic = self._canvas(count)
+        sizes = self._announced(seen, count, mosaic, is_final=is_final)
+        if 0 in sizes:
+            return None
+        values: dict[str, Sequence[AxisValue | None]] = {}
+        for name, size in zip(seen, sizes, strict=True):
+            if name in self.places.axis_values():
+                values[name] = self._values(name, size, count)
+        return PlacedArray(count, self.plan, self.places, sizes, mosaic, values)
+
+    def _extend(self, stop: int) -> None:
+        """Place the frames before `stop`. Only rows with a new value or set of axes can bring a new place."""
+        if stop <= self._rows:
+            return
+        names = self.places.names
+        for row in self._reader.history.first_rows(self._rows, stop):
+            key = {name: value for name, value in self._reader.key(row).items() if name in self._first_rows}
+            for name, at in zip(names, self.places.take(key), strict=True):
+                first_rows = self._first_rows[name]
+                if at >= len(first_rows):
+                    first_rows.extend([-1] * (at + 1 - len(first_rows)))
+                    rows, sizes = self._growth[name]
+                    rows.append(row)
+                    sizes.append(at + 1)
+                if first_rows[at] < 0:
+                    first_rows[at] = row
+        self._rows = stop
+
+    def _size(self, name: str, count: int) -> int:
+        """One more than the last place that a frame before `count` has."""
+        rows, sizes = self._growth[name]
+        at = bisect_left(rows, count)
+        return sizes[at - 1] if at else 0
+
+    def _values(self, name: str, size: int, count: int) -> Sequence[AxisValue | None]:
+        values, first_rows = self.places.axis_values()[name], self._first_rows[name]
+        if isinstance(values, range) and size <= len(values) and all(0 <= row < count for row in first_rows[:size]):
+            return values[:size]
+        return [
+            value if 0 <= first_rows[at] < count else None
+            for at, value in enumerate(values[: min(size, len(first_rows))])
+        ]
+
+    def _announced(
+        self, seen: Mapping[str, int], count: int, mosaic: Canvas | None, *, is_final: bool
+    ) -> tuple[int, ...]:
+        """The sizes along the axes of the plan that other software may see now."""
+        planned = {axis.name: axis.size for axis in self.plan.axes}
+        axis = growing_axis({name: max(seen[name], planned[name]) if planned[name] else 0 for name in seen})
+        if is_final or axis is None:
+            return tuple(seen.values())
+        last = seen[axis] - 1
+        value = self.places.value_at(axis, last)
+        needed = 1 if mosaic is None else self._tiles_of(mosaic)
+        for name, size in seen.items():
+            needed *= 1 if name == axis else max(size, planned[name])
+        came = 0 if value is None else self._reader.history.count_keys(axis, value, count)
+        return tuple(announced_size(size, came, needed) if name == axis else size for name, size in seen.items())
+
+    def _canvas(self, count: int) -> Canvas | None:
+        """The picture of the tiles that came. Declared rows and columns begin at 0, so it does not move."""
+        if self._overlap is None:
+            return None
+        sides = []
+        declared = {axis.get("name") for axis in self._reader.declared_axes if axis.get("size")}
+        for name, shared, length in zip((ROW, COLUMN), self._overlap, self.plan.frame_shape, strict=False):
+            tiles = [value for value in self._reader.history.values(name, count) if isinstance(value, int)]
+            first = min(*tiles, 0) if name in declared else min(tiles)
+            step = length - shared
+            sides.append(Side(step, shared // 2, first, max(tiles) - first + 1))
+        return Canvas(*sides)
+
+    def _tiles_of(self, mosaic: Canvas) -> int:
+        sizes = {axis.get("name"): axis.get("size") for axis in self._reader.declared_axes}
+        rows, columns = (sizes.get(name) for name in (ROW, COLUMN))
+        if isinstance(rows, int) and isinstance(columns, int):
+            return rows * columns
+        return mosaic.y.count * mosaic.x.count

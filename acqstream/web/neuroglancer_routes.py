@@ -1,0 +1,171 @@
+"""Routes for Neuroglancer: its state for a dataset, a viewer that follows it, and a built client.
+
+/view/NAME               leads to a Neuroglancer that shows the dataset
+/view/NAME/state.json    the state, with the frames that are published now
+/neuroglancer/...        files of the built client, if there is one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from aiohttp import web
+
+from acqstream.errors import UnknownFormat
+from acqstream.web import neuroglancer_follower
+from acqstream.web.access_rules import split_token
+from acqstream.web.answers import JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
+from acqstream.web.data_address import DataOptions, data_path
+from acqstream.web.file_routes import open_file
+from acqstream.web.neuroglancer_state import PUBLIC_CLIENT, state_url, viewer_state
+from acqstream.web.web_context import CONTEXT, WebContext, plain_path
+
+MAX_FOLLOWERS = 4  # processes, one for each dataset that is looked at
+_START_S = 30.0
+_LAYOUT = "ome.zarr"
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
+
+
+class Followers:
+    """The viewers of the Python package, by dataset; the oldest one ends when there are too many."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
+        self._running: dict[str, tuple[asyncio.subprocess.Process, str]] = {}
+        self._lock = asyncio.Lock()
+
+    @property
+    def is_possible(self) -> bool:
+        """True if the package is installed."""
+        return self._python != sys.executable or find_spec("neuroglancer") is not None
+
+    async def address(self, name: str, state_address: str) -> str:
+        """The address of the viewer of a dataset, which is started if need be. Raises TimeoutError, OSError."""
+        async with self._lock:
+            found = self._running.get(name)
+            if found is not None and found[0].returncode is None:
+                return found[1]
+            while len(self._running) >= MAX_FOLLOWERS:
+                await self._end(next(iter(self._running)))
+            program = str(Path(neuroglancer_follower.__file__))
+            pipe = asyncio.subprocess.PIPE
+            process = await asyncio.create_subprocess_exec(
+                self._python, "-I", program, state_address, stdin=pipe, stdout=pipe
+            )
+            assert process.stdout is not None
+            try:
+                line = await asyncio.wait_for(process.stdout.readline(), _START_S)
+            except TimeoutError:
+                process.kill()
+                raise
+            self._running[name] = process, line.decode().strip()
+            return self._running[name][1]
+
+    async def close(self) -> None:
+        """End all viewers."""
+        for name in list(self._running):
+            await self._end(name)
+
+    async def _end(self, name: str) -> None:
+        process, _ = self._running.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+_FOLLOWERS = web.AppKey("followers", Followers)
+
+
+def neuroglancer_routes(context: WebContext) -> Iterator[web.RouteDef]:
+    """The routes of this group."""
+    yield web.get("/view/{name}", show)
+    yield web.get("/view/{name}/state.json", send_state)
+    if context.settings.neuroglancer is not None:
+        yield web.get("/neuroglancer/{rest:.*}", send_client)
+
+
+def find_state(context: WebContext, name: str, base: str) -> dict[str, Any] | None:
+    """The state for a dataset as it is published now; None if it has no array yet. base: of the server, for viewers."""
+    folder = context.folders.find(name)
+    if folder is None:
+        return None
+    dataset = context.datasets.get(folder)
+    dataset.refresh()
+    options = DataOptions(generation=dataset.count, identity=dataset.identity[:12])
+    array = dataset.array(_LAYOUT, options)
+    if array is None:
+        return None
+    layout = array.virtual.layout
+    image, full = "", layout.plan.full
+    if layout.plan.member_axes:  # the first image of a collection
+        image = next(iter(layout.member_documents((0,) * len(layout.plan.member_axes)))).split("/")[0] + "/"
+        members = len(layout.plan.member_axes)
+        full = full.ordered(full.axes[members:])
+    return viewer_state(full, base + data_path(name, _LAYOUT, options) + image, name)
+
+
+async def send_state(request: web.Request) -> web.StreamResponse:
+    """Answer with the state for a dataset."""
+    context = request.app[CONTEXT]
+    state = await context.run(find_state, context, _name(request), _base(request))
+    if state is None:
+        return absent()
+    content = json.dumps(state).encode()
+    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """Lead to a Neuroglancer: the built client, else that of the Python package, else the public one."""
+    context, name, base = request.app[CONTEXT], _name(request), _base(request)
+    state = await context.run(find_state, context, name, base)
+    if state is None:
+        raise UnknownFormat(f"{name}: no frames yet")
+    followers = request.app[_FOLLOWERS]
+    if context.settings.neuroglancer is not None:
+        target = state_url(f"{base}/neuroglancer/index.html", state)
+    elif followers.is_possible and context.settings.is_local:
+        target = await followers.address(name, f"{base}/view/{quote(name, safe='')}/state.json")
+    else:
+        target = state_url(PUBLIC_CLIENT, state)
+    return web.Response(status=302, headers={"Location": target, "Cache-Control": "no-store"})
+
+
+async def send_client(request: web.Request) -> web.StreamResponse:
+    """Answer with a file of the built client."""
+    context = request.app[CONTEXT]
+    folder = context.settings.neuroglancer
+    assert folder is not None
+    key = tuple(part for part in unquote(plain_path(request)).split("/")[2:] if part) or ("index.html",)
+    if any(part in (".", "..") or "\\" in part or "\0" in part for part in key):
+        return absent()
+    file = await context.run(open_file, folder, key)
+    if file is None:
+        return absent()
+    content_type = _TYPES.get(Path(key[-1]).suffix, "application/octet-stream")
+    body = Body((), tag_of(*file.version()), content_type, part=FilePart(file, 0, file.size()))
+    return await send(request, body)
+
+
+async def follow_app(app: web.Application) -> Any:
+    """Keep the viewers for the life of the application."""
+    app[_FOLLOWERS] = Followers()
+    yield
+    await app[_FOLLOWERS].close()
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]
+
+
+def _base(request: web.Request) -> str:
+    """The begin of addresses as the client sees this server, with its token."""
+    token, _ = split_token(request.raw_path)
+    return f"http://{request.headers['Host']}" + (f"/t/{quote(token, safe='')}" if token else "")

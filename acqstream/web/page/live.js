@@ -1,0 +1,281 @@
+// The live picture: the newest frame of the chosen channel and plane, or a frame of the past.
+import { element, setText } from "./texts.js";
+
+const PERIOD_MS = 250; // four pictures per second
+const DESCRIBE_MS = 1000;
+const MAX_SIDE = 1024;
+const SLIDER_AXES = ["z", "position", "time"];
+const FACTS = "Acqstream-Picture";
+const $ = (id) => document.getElementById(id);
+
+export class LivePicture {
+  constructor() {
+    this.name = ""; // folder of the dataset
+    this.isChosen = false; // by a person
+    this.described = null;
+    this.fixed = {}; // axis -> value
+    this.isLive = true;
+    this.isAuto = false;
+    this.limits = null; // black and white, kept
+    this.facts = null;
+    this.run = null; // texts of the run, while it runs
+    this.changes = 0;
+    $("hold").addEventListener("click", () => this.setAuto(false));
+    $("auto").addEventListener("click", () => this.setAuto(true));
+    for (const id of ["low", "high"]) $(id).addEventListener("input", () => this.setLimits());
+    this.loop();
+  }
+
+  // Which dataset is shown: the one that was chosen, else the run that records.
+  follow(runs) {
+    const names = runs.map((run) => run.folder);
+    if (!this.isChosen && names.length && !names.includes(this.name)) this.show(names[0]);
+    this.run = runs.find((run) => run.folder === this.name) ?? null;
+    if (this.run) {
+      setText($("live-age"), this.isLive ? this.run.since_frame : "held");
+      $("live-age").dataset.is = String(this.run.is_stale);
+    } else setText($("live-age"), this.name ? "not recording" : "");
+  }
+
+  show(name, isChosen = false) {
+    this.name = name;
+    this.isChosen = isChosen;
+    this.described = null;
+    this.fixed = {};
+    this.isPlaneChosen = false;
+    this.isLive = true;
+    this.limits = null;
+    this.facts = null;
+    this.describedMs = 0;
+    this.changes += 1;
+    $("live").hidden = false;
+    setText($("live-name"), name);
+    this.showControls();
+  }
+
+  async loop() {
+    for (;;) {
+      const begin = performance.now();
+      if (this.name && !document.hidden) {
+        try {
+          if (begin - (this.describedMs ?? 0) > DESCRIBE_MS && (this.run || !this.described)) await this.describe();
+          await this.draw();
+        } catch {
+          // the server is away: the numbers say so
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, Math.max(20, PERIOD_MS - (performance.now() - begin))));
+    }
+  }
+
+  async describe() {
+    const changes = this.changes;
+    this.describedMs = performance.now();
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}`);
+    if (changes !== this.changes) return;
+    if (!answer.ok) return this.showNothing("no frame yet");
+    this.described = await answer.json();
+    const first = this.described.axes.channel?.values[0];
+    if (first !== undefined && this.fixed.channel === undefined) this.fixed.channel = first;
+    const planes = this.values("z");
+    if (!this.isPlaneChosen && planes.length > 1) this.fixed.z = planes[Math.floor(planes.length / 2)]; // one plane stays in focus
+    this.showControls();
+  }
+
+  query() {
+    const query = new URLSearchParams({ max: MAX_SIDE });
+    for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, value);
+    const limits = this.limits?.[this.fixed.channel ?? ""];
+    if (!this.isAuto && limits) {
+      query.set("low", limits[0]);
+      query.set("high", limits[1]);
+    }
+    return query;
+  }
+
+  async draw() {
+    if (!this.described) return;
+    const changes = this.changes;
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${this.query()}`);
+    if (changes !== this.changes) return; // another frame was chosen meanwhile
+    if (!answer.ok) return this.showNothing(answer.status === 404 ? "no such frame yet" : "no picture");
+    const facts = JSON.parse(answer.headers.get(FACTS));
+    const image = await createImageBitmap(await answer.blob());
+    if (changes !== this.changes) return;
+    const canvas = $("picture");
+    if (canvas.width !== image.width || canvas.height !== image.height) {
+      canvas.width = image.width;
+      canvas.height = image.height;
+    }
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    canvas.dataset.number = facts.number;
+    $("no-picture").hidden = true;
+    this.facts = facts;
+    this.keepLimits(facts);
+    this.showFacts(facts);
+  }
+
+  // The first picture of a channel sets its contrast, which then stays: a change is seen as a change.
+  keepLimits(facts) {
+    const channel = this.fixed.channel ?? "";
+    this.limits ??= {};
+    if (!this.limits[channel] || this.isAuto) this.limits[channel] = [facts.low, facts.high];
+  }
+
+  showNothing(text) {
+    setText($("no-picture"), text);
+    $("no-picture").hidden = false;
+  }
+
+  showFacts(facts) {
+    const shape = this.described.shape;
+    const bits = this.described.bits ? `, ${this.described.bits} bit` : "";
+    const axes = Object.entries(facts.axes).map(([axis, value]) => `${axis} ${value}`).join(", ");
+    setText($("live-facts"), `frame ${facts.number.toLocaleString("en")} (${axes}) · ${shape[1]} x ${shape[0]} ${this.described.dtype}${bits}`);
+    const saturated = facts.saturated;
+    setText($("saturated"), saturated === null ? "" : `saturated ${(100 * saturated).toFixed(2)} %`);
+    $("saturated").dataset.is = String(saturated !== null && saturated > 0.001);
+    this.showContrast(facts);
+    for (const slider of document.querySelectorAll("#sliders input")) {
+      const value = facts.axes[slider.dataset.axis];
+      const place = this.values(slider.dataset.axis).indexOf(value);
+      if (document.activeElement !== slider && place >= 0) slider.value = place;
+      if (value !== undefined) setText(slider.parentElement.querySelector("output"), value);
+    }
+  }
+
+  showContrast(facts) {
+    const most = Math.log1p(Math.max(...facts.histogram));
+    const bars = facts.histogram.map((count, bin) => `M${bin + 0.5} 32V${(32 - 31 * Math.log1p(count) / (most || 1)).toFixed(2)}`);
+    const [low, high] = this.isAuto ? [facts.low, facts.high] : (this.limits[this.fixed.channel ?? ""] ?? [facts.low, facts.high]);
+    const x = (value) => Math.min(96, Math.max(0, 96 * value / (facts.histogram_end || 1)));
+    const svg = $("histogram");
+    if (!svg.firstElementChild) {
+      for (const name of ["bars", "black", "white"]) {
+        const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        path.setAttribute("class", name);
+        svg.append(path);
+      }
+    }
+    svg.children[0].setAttribute("d", bars.join(""));
+    svg.children[1].setAttribute("d", `M${x(low).toFixed(2)} 0V32`);
+    svg.children[2].setAttribute("d", `M${x(high).toFixed(2)} 0V32`);
+    for (const [id, value] of [["low", low], ["high", high]]) {
+      const input = $(id);
+      input.max = Math.ceil(facts.histogram_end);
+      if (document.activeElement !== input) input.value = value;
+      setText($(`${id}-text`), Math.round(value).toLocaleString("en"));
+    }
+    $("hold").setAttribute("aria-pressed", !this.isAuto);
+    $("auto").setAttribute("aria-pressed", this.isAuto);
+  }
+
+  setAuto(isAuto) {
+    this.isAuto = isAuto;
+    if (isAuto) this.limits = null;
+    this.changes += 1;
+  }
+
+  setLimits() {
+    const low = Number($("low").value);
+    const high = Math.max(low + 1, Number($("high").value));
+    this.isAuto = false;
+    this.limits ??= {};
+    this.limits[this.fixed.channel ?? ""] = [low, high];
+    if (this.facts) this.showContrast(this.facts);
+    this.changes += 1;
+  }
+
+  values(axis) {
+    return this.described?.axes[axis]?.values ?? [];
+  }
+
+  channelName(place) {
+    return this.described.channels[place]?.name || String(this.values("channel")[place]);
+  }
+
+  showControls() {
+    const channels = this.values("channel");
+    const buttons = $("channels");
+    buttons.hidden = channels.length < 2;
+    while (buttons.children.length > channels.length) buttons.lastElementChild.remove();
+    channels.forEach((value, place) => {
+      let button = buttons.children[place];
+      if (!button) {
+        button = element("button", { type: "button" });
+        button.addEventListener("click", () => this.choose("channel", this.values("channel")[place]));
+        buttons.append(button);
+      }
+      setText(button, this.channelName(place));
+      button.style.setProperty("--channel", this.described.channels[place]?.color ?? "#fff");
+      button.setAttribute("aria-pressed", value === this.fixed.channel);
+    });
+    const axes = SLIDER_AXES.filter((axis) => this.values(axis).length > 1);
+    const sliders = $("sliders");
+    if (sliders.dataset.axes !== axes.join()) {
+      sliders.dataset.axes = axes.join();
+      sliders.replaceChildren(...axes.map((axis) => this.slider(axis)));
+    }
+    for (const input of sliders.querySelectorAll("input")) input.max = this.values(input.dataset.axis).length - 1;
+    const live = $("go-live");
+    if (live) live.setAttribute("aria-pressed", this.isLive);
+  }
+
+  slider(axis) {
+    const input = element("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": axis, "data-axis": axis });
+    input.addEventListener("input", () => this.choose(axis, this.values(axis)[Number(input.value)]));
+    const label = element("label", {}, element("span", { class: "axis" }, axis), input, element("output"));
+    if (axis === "time") {
+      const live = element("button", { type: "button", id: "go-live", title: "follow the newest frame (space)" }, "● live");
+      live.addEventListener("click", () => this.setLive(!this.isLive));
+      label.append(live);
+    }
+    return label;
+  }
+
+  // One value of an axis; on the time axis that holds the picture.
+  choose(axis, value) {
+    if (value === undefined) return;
+    if (axis === "time") this.hold();
+    if (axis === "z") this.isPlaneChosen = true;
+    this.fixed[axis] = value;
+    this.changes += 1;
+    this.showControls();
+  }
+
+  hold() {
+    if (this.isLive && this.facts) this.fixed = { ...this.facts.axes };
+    this.isLive = false;
+  }
+
+  setLive(isLive) {
+    if (isLive) {
+      delete this.fixed.time;
+      this.isLive = true;
+    } else this.hold();
+    this.changes += 1;
+    this.showControls();
+  }
+
+  step(axis, by) {
+    const values = this.values(axis);
+    const now = this.fixed[axis] ?? this.facts?.axes[axis];
+    const place = values.indexOf(now);
+    if (place >= 0) this.choose(axis, values[Math.min(values.length - 1, Math.max(0, place + by))]);
+  }
+
+  // Returns true for a key that is used here.
+  key(event) {
+    if (event.key === " ") this.setLive(!this.isLive);
+    else if (event.key === "ArrowLeft") this.step("time", -1);
+    else if (event.key === "ArrowRight") this.step("time", 1);
+    else if (event.key === "PageUp") this.step("z", 1);
+    else if (event.key === "PageDown") this.step("z", -1);
+    else if (event.key === "a" || event.key === "A") this.setAuto(true);
+    else if (event.key === "h" || event.key === "H") this.setAuto(false);
+    else if (/^[1-9]$/.test(event.key) && this.values("channel").length >= Number(event.key)) {
+      this.choose("channel", this.values("channel")[Number(event.key) - 1]);
+    } else return false;
+    return true;
+  }
+}

@@ -1,0 +1,60 @@
+// The page: starts its parts and gives them what the server sends.
+import { DatasetList } from "./datasets.js";
+import { followStatus } from "./events.js";
+import { LivePicture } from "./live.js";
+import { drawPlots } from "./plots.js";
+import { copyText, fill, setText } from "./texts.js";
+
+const SLOW_MS = 10000; // between looks at the last hour and the list of datasets
+const $ = (id) => document.getElementById(id);
+const PARTS = ["header", "#alarm", "#idle", "#runs", "#ended", "footer", "title"];
+
+const live = new LivePicture();
+const datasets = new DatasetList($("dataset-list"), (name) => {
+  live.show(name, true);
+  $("live").scrollIntoView({ block: "nearest" });
+});
+let runs = "";
+
+function showTexts(texts) {
+  for (const part of PARTS) fill(document.querySelector(part), texts);
+  live.follow(texts.runs);
+  const now = [...texts.runs, ...texts.ended].map((run) => run.id + (run.status ?? "")).join();
+  if (now !== runs) slowUpdate(); // a run began or ended
+  runs = now;
+}
+
+function showConnection(isGood) {
+  setText($("connection"), isGood ? "live" : "the server does not answer");
+  document.body.classList.toggle("away", !isGood);
+  if (!isGood) {
+    document.title = "⚠ no answer";
+    fill($("alarm"), { alarm: "acqstream web does not answer: these numbers are old", alarm_level: "bad" });
+  }
+}
+
+async function slowUpdate() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch("/api/history");
+    if (answer.ok) drawPlots($("plot-grid"), (await answer.json()).steps);
+    await datasets.update();
+  } catch {
+    // the server is away; the numbers say so
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input, button, summary, a, select, textarea");
+  const isOwnKey = isTyping && (event.key === " " || event.key.startsWith("Arrow") || event.key.startsWith("Page"));
+  if (event.ctrlKey || event.metaKey || event.altKey || isOwnKey || $("live").hidden) return;
+  if (live.key(event)) event.preventDefault();
+});
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", () => copyText($(button.dataset.copy).textContent, button));
+}
+const port = location.port || "80";
+setText($("ssh"), `ssh -L ${port}:127.0.0.1:${port} ${$("alarm") && document.querySelector(".host").textContent}`);
+followStatus(showTexts, showConnection);
+setInterval(slowUpdate, SLOW_MS);
+slowUpdate();

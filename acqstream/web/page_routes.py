@@ -1,0 +1,90 @@
+"""Routes of the page: itself, its files, and what its script asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from acqstream.web.access_rules import TOKEN_COOKIE, split_token
+from acqstream.web.answers import JSON, NO_CACHE, Body, absent, content_tag, send
+from acqstream.web.page_state import PageState
+from acqstream.web.web_context import CONTEXT, WebContext
+
+RETRY_MS = 1000
+QUIET_S = 15.0  # without an event before a comment line keeps proxies from closing the stream
+_NO_STORE = {"Cache-Control": "no-store"}
+_POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+def page_routes(state: PageState) -> Iterator[web.RouteDef]:
+    """The routes of this group."""
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        token, _ = split_token(request.raw_path)
+        if token:
+            return _with_cookie(token)
+        text = state.files.template.render(state.texts)
+        headers = {**_NO_STORE, "Content-Security-Policy": _POLICY}
+        return web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def page_file(request: web.Request) -> web.StreamResponse:
+        file = state.files.by_name.get(request.match_info["name"])
+        if file is None:
+            return absent()
+        return await send(request, Body([file.content], file.tag, file.content_type, NO_CACHE))
+
+    async def status(request: web.Request) -> web.StreamResponse:
+        view = request.app[CONTEXT].feed.view
+        known = view.status.as_dict() if view.status is not None else None
+        return await send_json(request, {"texts": state.texts, "status": known, "why": view.why})
+
+    async def history(request: web.Request) -> web.StreamResponse:
+        return await send_json(request, state.history())
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        return await _stream(request, state)
+
+    yield web.get("/", page)
+    yield web.get("/page/{name}", page_file)
+    yield web.get("/api/status", status)
+    yield web.get("/api/history", history)
+    yield web.get("/api/events", events)
+
+
+async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
+    """Answer with a document that changes all the time."""
+    content = json.dumps(value, separators=(",", ":")).encode()
+    return await send(request, Body([content], content_tag(content), JSON, NO_CACHE))
+
+
+def _with_cookie(token: str) -> web.Response:
+    """Keep a token that came in the path in a cookie, so that the page and what it loads need none in their paths."""
+    answer = web.Response(status=303, headers={**_NO_STORE, "Location": "/"})
+    answer.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="Strict", path="/")
+    return answer
+
+
+async def _stream(request: web.Request, state: PageState) -> web.StreamResponse:
+    """Send the texts after each look at the daemon, until the client leaves."""
+    context: WebContext = request.app[CONTEXT]
+    headers = {**_NO_STORE, "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
+    response = web.StreamResponse(headers=headers)
+    with context.gate.stream(), contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        await response.write(f"retry: {RETRY_MS}\n\n".encode())
+        looks = -1
+        while True:
+            try:
+                looks = await asyncio.wait_for(context.feed.wait_for_look(looks), QUIET_S)
+            except TimeoutError:
+                await response.write(b": quiet\n\n")
+                continue
+            await response.write(f"id: {looks}\nevent: status\ndata: {state.event}\n\n".encode())
+    return response

@@ -1,0 +1,248 @@
+"""The words and numbers of the page, made of a view of the daemon. Pure.
+
+The page that the server renders and the events that change it later show the same texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from acqstream.model.receipt import Receipt
+from acqstream.model.state import AcquisitionState
+from acqstream.model.status import AcquisitionStatus, DaemonStatus, SpaceLevel, ViewStatus
+from acqstream.model.units import count_text, duration_text, rate_text, size_text
+from acqstream.monitor.daemon_view import DaemonView, EndedRun
+from acqstream.web.shell_word import shell_word
+
+SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
+SILENT_INTERVALS = 5
+MAX_WARNINGS = 6
+MAX_GAPS = 5
+BAD, WARN = "bad", "warn"
+_WRITING = frozenset({AcquisitionState.OPENING, AcquisitionState.RUNNING, AcquisitionState.CLOSING})
+
+
+def page_texts(view: DaemonView, frames_per_s: Mapping[str, float], host: str) -> dict[str, Any]:
+    """All texts of the page. frames_per_s: rate of each run by its dataset id."""
+    runs = [run_texts(one, frames_per_s.get(one.dataset_id), view.status is not None) for one in view.running]
+    trouble = [*daemon_trouble(view), *((one["alarm_level"], one["alarm"]) for one in runs if one["alarm"])]
+    trouble.sort(key=lambda one: one[0] != BAD)  # the worst first
+    recording = [one for one in runs if one["state"] in (*_WRITING, AcquisitionState.PAUSED)]
+    summary = f"recording {count_text(len(recording), 'run')}" if recording else "idle"
+    return {
+        "host": host,
+        "alarm": "  ·  ".join(text for _, text in trouble),
+        "alarm_level": trouble[0][0] if trouble else "",
+        "title": f"{_title(trouble, summary)} · {host}",
+        "summary": summary if view.status is not None else "no daemon answers",
+        "is_recording": bool(recording) and view.status is not None,
+        **_daemon_texts(view.status),
+        "runs": runs,
+        "ended": [ended_texts(one) for one in reversed(view.ended)],
+        "is_idle": not runs,
+    }
+
+
+def daemon_trouble(view: DaemonView) -> Iterable[tuple[str, str]]:
+    """Level and text of what is wrong with the daemon as a whole."""
+    if view.status is None:
+        yield (
+            BAD,
+            "no daemon answers; the numbers below are the last known ones" if view.running else "no daemon answers",
+        )
+    elif view.status.space == SpaceLevel.LOW:
+        yield WARN, f"disk space is low: {size_text(view.status.free_bytes or 0)} left"
+    elif view.status.space == SpaceLevel.FULL and not any(one.paused for one in view.running):
+        yield BAD, f"the disk is full: {size_text(view.status.free_bytes or 0)} left"
+
+
+def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool) -> dict[str, Any]:
+    """Texts of a running acquisition. is_known: the daemon answers, so that the numbers are those of now."""
+    level, alarm = run_alarm(run, frames_per_s) if is_known else ("", "")
+    waiting = run.received - run.durable
+    return {
+        "id": run.dataset_id,
+        "name": run.name,
+        "folder": run.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
+        "path": run.path,
+        "state": run.state,
+        "is_paused": run.state == AcquisitionState.PAUSED,
+        "age": clock_text(run.running_s),
+        "how": ", ".join(part for part in (_transport(run), f"{run.io} writes" if run.io else "") if part),
+        "received": f"{run.received:,}",
+        "published": f"{run.published:,}",
+        "durable": f"{run.durable:,}",
+        "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
+        "behind": f"{count_text(waiting, 'frame')} not safe yet" if waiting else "all frames are safe",
+        "durable_share": run.durable / run.received if run.received else 0.0,
+        "skipped": f"{count_text(run.skipped, 'frame')} skipped" if run.skipped else "",
+        "rate": rate_text(run.bytes_per_s),
+        "frame_rate": "" if frames_per_s is None else f"{frames_per_s:.1f} fps",
+        "queue": f"queue {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}",
+        "forecast": forecast_text(run.seconds_left, run.frames_left),
+        "since_frame": _since_text(run.seconds_since_frame),
+        "is_stale": is_silent(run, frames_per_s),
+        "mirrors": [mirror_texts(name, one, run.published) for name, one in run.mirrors.items()],
+        "warnings": [
+            {"time": time_text(time), "code": code, "text": text}
+            for code, text, time in run.warnings[-MAX_WARNINGS:][::-1]
+        ],
+        "alarm": alarm,
+        "alarm_level": level,
+    }
+
+
+def run_alarm(run: AcquisitionStatus, frames_per_s: float | None) -> tuple[str, str]:
+    """Level and text of what keeps a run from recording; empty if nothing does."""
+    if run.paused or run.state == AcquisitionState.PAUSED:
+        return BAD, f"PAUSED: disk full ({run.name})"
+    if run.stall:
+        return BAD, f"STALLED: {run.stall} ({run.name})"
+    if run.state == AcquisitionState.ORPHANED:
+        return BAD, f"the program that sends {run.name} is silent"
+    if is_silent(run, frames_per_s):
+        return WARN, f"no frame for {duration_text(run.seconds_since_frame or 0)} ({run.name})"
+    return "", ""
+
+
+def is_silent(run: AcquisitionStatus, frames_per_s: float | None) -> bool:
+    """Return True if a run that had frames has had none for five times their usual interval.
+
+    frames_per_s: lately. The rate of the whole run counts, too: a time lapse has minutes between its frames.
+    """
+    since_s, running_s = run.seconds_since_frame, run.running_s
+    if run.state != AcquisitionState.RUNNING or not run.received or since_s is None or running_s is None:
+        return False
+    usual_s = (running_s - since_s) / run.received
+    if frames_per_s:
+        usual_s = max(usual_s, 1 / frames_per_s)
+    return since_s > max(SILENT_S, SILENT_INTERVALS * usual_s)
+
+
+def forecast_text(seconds_left: float | None, frames_left: int | None) -> str:
+    """For example "full in 2 h 10 min, about 156,000 more frames"."""
+    frames = "" if frames_left is None else f"about {rounded(frames_left):,} more frames"
+    if seconds_left is None:
+        return f"space for {frames}" if frames else "space lasts: not known yet"
+    return ", ".join(filter(None, (f"full in {duration_text(seconds_left)}", frames)))
+
+
+def rounded(count: int) -> int:
+    """Three digits: more would promise what no forecast can keep."""
+    return int(float(f"{count:.3g}"))
+
+
+def mirror_texts(name: str, view: ViewStatus, published: int) -> dict[str, Any]:
+    """Texts of a mirror's progress."""
+    behind = f"{count_text(view.behind, 'frame')} behind" if view.behind else "up to date"
+    if view.state == "failed":
+        behind = "failed"
+    return {
+        "name": name,
+        "state": view.state,
+        "behind": f"{behind}: {view.reason}" if view.reason else behind,
+        "share": (published - view.behind) / published if published else 0.0,
+        "is_failed": view.state == "failed",
+    }
+
+
+def ended_texts(run: EndedRun) -> dict[str, Any]:
+    """Texts of a run that has ended."""
+    receipt = run.receipt
+    texts = receipt_texts(receipt) if receipt is not None else _no_receipt()
+    return {
+        "id": run.last.dataset_id,
+        "name": run.last.name,
+        "folder": run.last.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
+        **texts,
+    }
+
+
+def receipt_texts(receipt: Receipt) -> dict[str, Any]:
+    """Texts of a receipt. is_good only if every frame that was sent is stored, or was declared as skipped."""
+    sent = "" if receipt.sent is None else f" of {receipt.sent:,} sent"
+    gaps = [
+        f"{_span(gap.first, gap.count)} missing{f': {gap.reason}' if gap.reason else ''}"
+        for gap in receipt.missing[:MAX_GAPS]
+    ]
+    if len(receipt.missing) > MAX_GAPS:
+        gaps.append(f"and {len(receipt.missing) - MAX_GAPS:,} more gaps")
+    return {
+        "status": receipt.status,
+        "stored": f"{count_text(receipt.stored, 'frame')} stored{sent}",
+        "size": size_text(receipt.payload_bytes),
+        "reason": receipt.reason,
+        "gaps": [{"text": text} for text in gaps],
+        "root": receipt.root_sha256[:16],
+        "finished_at": time_text(receipt.finished_at),
+        "is_good": receipt.complete,
+        "verdict": "complete: every frame is stored" if receipt.complete else f"{receipt.status}, not complete",
+        "verify": f"acqstream verify {shell_word(receipt.path)}",
+    }
+
+
+def clock_text(seconds: float | None) -> str:
+    """Hours, minutes and seconds: "00:41:07"; "" if unknown."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def time_text(time: str) -> str:
+    """The hour, minute and second of a time in ISO 8601, with its zone if that is UTC."""
+    clock = time.partition("T")[2]
+    return f"{clock[:8]} UTC" if clock.endswith("+00:00") else clock[:8]
+
+
+def _daemon_texts(status: DaemonStatus | None) -> dict[str, Any]:
+    if status is None:
+        return dict.fromkeys(("version", "data", "endpoint", "disk", "forecast", "uptime", "memory"), "")
+    free = "free space unknown" if status.free_bytes is None else f"{size_text(status.free_bytes)} free"
+    used, budget = size_text(status.memory_used_bytes), size_text(status.memory_budget_bytes)
+    lasting = status.seconds_left
+    return {
+        "version": status.version,
+        "data": status.data,
+        "endpoint": status.endpoint,
+        "disk": free,
+        "forecast": f"full in {duration_text(lasting)}" if lasting is not None else "",
+        "uptime": f"up {duration_text(status.uptime_s)}",
+        "memory": f"memory {used} of {budget}",
+    }
+
+
+def _title(trouble: list[tuple[str, str]], summary: str) -> str:
+    if not trouble:
+        return f"● {summary}" if summary != "idle" else summary
+    return f"⚠ {trouble[0][1]}"
+
+
+def _transport(run: AcquisitionStatus) -> str:
+    return {"shm": "shared memory", "messages": "sockets"}.get(run.transport, run.transport)
+
+
+def _since_text(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return "last frame just now" if seconds < 1 else f"last frame {duration_text(seconds)} ago"
+
+
+def _span(first: int, count: int) -> str:
+    return f"frame {first:,}" if count == 1 else f"frames {first:,} to {first + count - 1:,}"
+
+
+def _no_receipt() -> dict[str, Any]:
+    return {
+        "status": "unknown",
+        "stored": "its receipt cannot be read",
+        "size": "",
+        "reason": "",
+        "gaps": [],
+        "root": "",
+        "finished_at": "",
+        "is_good": False,
+        "verdict": "ended without a receipt",
+        "verify": "",
+    }

@@ -1,0 +1,212 @@
+"""Where the pictures of a dataset come from: its frames, or an array that is thinned out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.dataset.channel_looks import ChannelLook, channel_looks
+from acqstream.dataset.dataset import Dataset, open_dataset
+from acqstream.dataset.level_choice import small_array
+from acqstream.errors import FrameNotFound, UnknownFormat, UnsupportedFeature
+from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.model.axes import AxisValue
+
+MAX_FRAME_BYTES = 2**30
+MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
+_CHANNEL = "channel"
+_OVERVIEW_SIDE = 1024
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlace:
+    """A frame: its axes, its number in order of arrival, and a word that changes with its content."""
+
+    key: Mapping[str, AxisValue]
+    number: int
+    tag: str
+
+
+class PictureSource(Protocol):
+    """One dataset. All methods may read files; from any thread."""
+
+    format: str
+
+    @property
+    def count(self) -> int:
+        """Frames, or items of the array, at the last `refresh`."""
+
+    def refresh(self) -> None:
+        """Look for what was published."""
+
+    def axes(self) -> dict[str, Sequence[AxisValue]]:
+        """Values of the axes that choose a picture, slowest first."""
+
+    def shape(self) -> tuple[tuple[int, ...], str, int | None]:
+        """Shape of a picture (Y, X[, 3]), dtype, and significant bits if they are known."""
+
+    def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
+        """The frame with these axes; where they leave a choice, the newest one, in arrays the middle one.
+
+        Raises FrameNotFound.
+        """
+
+    def pixels(self, place: FramePlace) -> NDArray[Any]:
+        """The pixels (Y, X) or (Y, X, 3). Raises DatasetError."""
+
+    def looks(self) -> Sequence[ChannelLook]:
+        """Names and colours of the channels, in the order of `axes`."""
+
+    def close(self) -> None: ...
+
+
+def open_pictures(folder: Path) -> PictureSource:
+    """A source for the dataset in a folder. Raises UnknownFormat for one that has no frame yet, or is none."""
+    try:
+        readers = open_readers(folder)
+    except UnknownFormat:
+        return ArrayPictures(open_dataset(folder))
+    for reader in readers[1:]:
+        reader.close()
+    if readers[0].tile_overlap is not None:
+        readers[0].close()
+        return ArrayPictures(open_dataset(folder))
+    return FramePictures(readers[0])
+
+
+def chosen_axes(texts: Iterable[tuple[str, str]], axes: Mapping[str, Sequence[AxisValue]]) -> dict[str, AxisValue]:
+    """Axis values of their texts, in the type that the axis has. Raises FrameNotFound for an axis that is missing."""
+    chosen: dict[str, AxisValue] = {}
+    for name, text in texts:
+        values = axes.get(name)
+        if not values:
+            raise FrameNotFound(f"there is no axis {name!r}")
+        is_number = _INTEGER.fullmatch(text) is not None and any(
+            isinstance(one, int) for one in (values[0], values[-1])
+        )
+        chosen[name] = int(text) if is_number else text
+    return chosen
+
+
+class FramePictures:
+    """Frames of an NDTiff dataset that is not tiled."""
+
+    format = "ndtiff"
+
+    def __init__(self, reader: NDTiffReader) -> None:
+        self._reader = reader
+        self._axes: tuple[int, dict[str, Sequence[AxisValue]]] = (-1, {})
+
+    @property
+    def count(self) -> int:
+        return len(self._reader)
+
+    def refresh(self) -> None:
+        self._reader.refresh()
+
+    def axes(self) -> dict[str, Sequence[AxisValue]]:
+        count, axes = self._axes
+        if count != len(self._reader):  # sorting the values of a million frames takes a while
+            count = len(self._reader)
+            axes = {**self._reader.axis_values()}
+            self._axes = count, axes
+        return axes
+
+    def shape(self) -> tuple[tuple[int, ...], str, int | None]:
+        if not len(self._reader):
+            raise FrameNotFound(f"{self._reader.path}: there is no frame yet")
+        _, stored = self._reader.stored_frame(len(self._reader) - 1)
+        return stored.shape, stored.pixel_type.numpy_dtype.name, stored.pixel_type.bits
+
+    def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
+        row = self._reader.find(fixed) if fixed else None
+        if row is None:
+            row = self._newest(fixed)
+        name, stored = self._reader.stored_frame(row)
+        return FramePlace(self._reader.key(row), row, f"{name}:{stored.pixels}")
+
+    def _newest(self, fixed: Mapping[str, AxisValue]) -> int:
+        last = len(self._reader) - 1
+        for row in range(last, max(-1, last - MAX_WALK), -1):
+            key = self._reader.key(row)
+            if all(key.get(name) == value for name, value in fixed.items()):
+                return row
+        raise FrameNotFound(f"{self._reader.path}: no such frame among the newest {MAX_WALK}")
+
+    def pixels(self, place: FramePlace) -> NDArray[Any]:
+        _, stored = self._reader.stored_frame(place.number)
+        if stored.payload_bytes > MAX_FRAME_BYTES:
+            raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not drawn")
+        return self._reader.read_pixels(place.number)
+
+    def looks(self) -> Sequence[ChannelLook]:
+        channels = self.axes().get(_CHANNEL, ())
+        return channel_looks(channels, self._reader.summary_metadata, self._reader.display_settings)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class ArrayPictures:
+    """Planes of an array: of mirrors, of other software, and of tiles put together. Large planes are thinned out."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.format = dataset.format
+        self._lock = threading.Lock()  # a refresh changes the levels
+
+    @property
+    def count(self) -> int:
+        return int(self._dataset.levels[0].item_count)
+
+    def refresh(self) -> None:
+        with self._lock:
+            self._dataset.refresh()
+
+    def axes(self) -> dict[str, Sequence[AxisValue]]:
+        return {name: list(values) for name, values in small_array(self._dataset, {}).values.items()}
+
+    def shape(self) -> tuple[tuple[int, ...], str, int | None]:
+        level = self._dataset.levels[0]
+        sizes = dict(zip(level.axes, level.shape, strict=True))
+        shape = tuple(sizes[name] for name in ("y", "x", "c") if name in sizes)
+        return shape, str(level.dtype), 8 * level.dtype.itemsize if level.dtype.kind == "u" else None
+
+    def find(self, fixed: Mapping[str, AxisValue]) -> FramePlace:
+        key = {}
+        for name, values in self.axes().items():
+            if not values:
+                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position yet")
+            key[name] = fixed.get(name, values[len(values) // 2])
+            if key[name] not in values:
+                raise FrameNotFound(f"{self._dataset.path}: axis {name!r} has no position {key[name]!r}")
+        count = self.count
+        tag = hashlib.blake2b(repr((key, count)).encode(), digest_size=8).hexdigest()
+        return FramePlace(key, max(0, count - 1), tag)
+
+    def pixels(self, place: FramePlace) -> NDArray[Any]:
+        with self._lock:
+            array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
+            if not array.layout.pixels:
+                raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
+            position = tuple(list(values).index(place.key[name]) for name, values in array.values.items())
+            side = max(len(axis.values) for axis in array.layout.pixels[:2])
+            step = -(-side // (2 * _OVERVIEW_SIDE))
+            thinned = slice(None, None, step)
+            return np.asarray(array[(*position, thinned, thinned)])
+
+    def looks(self) -> Sequence[ChannelLook]:
+        channels = self.axes().get(_CHANNEL, ())
+        return channel_looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
+
+    def close(self) -> None:
+        self._dataset.close()

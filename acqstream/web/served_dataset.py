@@ -1,0 +1,219 @@
+"""An open dataset of frames, its snapshots, and the virtual datasets made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.dataset.array_space import ArraySpace
+from acqstream.errors import ConfigError, DatasetError
+from acqstream.formats.ndtiff import FORMAT
+from acqstream.formats.ndtiff.completion import dataset_id
+from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.storage.boundary import following_links
+from acqstream.web.data_address import DataOptions
+from acqstream.web.frame_history import FrameHistory, PlacedArray
+from acqstream.web.frame_pixels import Factors, FramePixels
+from acqstream.web.level_cache import LevelCache
+from acqstream.web.virtual_array import VirtualArray
+from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, choose_cut, with_sizes
+
+REFRESH_S = 0.1  # between looks at the index of a growing dataset
+_PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
+_MAX_ARRAYS = 64  # virtual datasets kept for a dataset
+
+
+@dataclass(frozen=True, slots=True)
+class ServedArray:
+    """A virtual dataset of a snapshot. fixed: places along axes that it does not have. factors: see FramePixels."""
+
+    virtual: VirtualArray
+    placed: PlacedArray
+    fixed: Mapping[str, int]
+    factors: Factors
+    pixels: FramePixels
+
+
+class ServedDataset:
+    """Opened by the first request for it. Thread safe. Raises as `acqstream.open`."""
+
+    def __init__(self, path: Path, cache: LevelCache) -> None:
+        self.path = path
+        with following_links(False):
+            self._readers: list[NDTiffReader] = FORMAT.open(path)
+        self._full = self._readers[0]
+        self._lock = threading.RLock()
+        self._refreshed_s = time.monotonic()
+        self.identity = _identity(self._full)
+        self._pixels = FramePixels(self._readers, cache, f"{self.identity} {path.name}")
+        self._history = FrameHistory(self._full)
+        self._spaces: dict[int, ArraySpace] = {}  # by identity of the places
+        self._arrays: OrderedDict[tuple[object, ...], ServedArray] = OrderedDict()
+
+    @property
+    def reader(self) -> NDTiffReader:
+        """The reader of the full resolution."""
+        return self._full
+
+    @property
+    def count(self) -> int:
+        """Frames published, as of the last refresh."""
+        return len(self._full)
+
+    def refresh(self, *, is_pinned: bool = False) -> None:
+        """Look for new frames, unless that was done a moment ago.
+
+        Raises DatasetError if the dataset was replaced or removed: open it again.
+        """
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._refreshed_s < (_PINNED_REFRESH_S if is_pinned else REFRESH_S):
+                return
+            for reader in self._readers:
+                reader.refresh()
+            while (lower := self._readers[-1].next_level()) is not None:
+                self._readers.append(lower)
+            self._refreshed_s = time.monotonic()
+
+    def array(self, layout: str, options: DataOptions) -> ServedArray | None:
+        """A virtual dataset; None if it does not exist now: other identity, no such frames, axis or value."""
+        with self._lock:
+            generation = options.generation
+            self.refresh(is_pinned=generation is not None and generation <= self.count)
+            count = self.count if generation is None else generation
+            if count > self.count or not self.identity.startswith(options.identity):
+                return None
+            is_final = count == self.count and not self._full.writing
+            key = (layout, options.chunk, tuple(sorted(options.fixed.items())), count, is_final, len(self._readers))
+            found = self._arrays.get(key)
+            if found is None:
+                found = self._make(layout, options, count, is_final=is_final)
+                if found is None:
+                    return None
+                self._arrays[key] = found
+                if len(self._arrays) > _MAX_ARRAYS:
+                    self._arrays.popitem(last=False)
+            self._arrays.move_to_end(key)
+            return found
+
+    def placed(self, count: int | None = None) -> PlacedArray | None:
+        """The array of the first `count` frames, by default of all; None while it has no complete index."""
+        with self._lock:
+            count = self.count if count is None else count
+            return self._history.at(count, is_final=count == self.count and not self._full.writing)
+
+    def _make(self, layout: str, options: DataOptions, count: int, *, is_final: bool) -> ServedArray | None:
+        placed = self._history.at(count, is_final=is_final)
+        if placed is None:
+            return None
+        fixed = _fixed_places(placed, options.fixed)
+        if fixed is None:
+            return None
+        plan = replace(placed.plan, mosaic=placed.mosaic)
+        planned = plan.spec(self._full.summary_metadata, placed.places.labels())
+        shown = [name for name in planned.axes if name not in fixed]
+        planned = _spaced(planned, placed, self._space(placed)).ordered(shown)
+        values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
+        shown_axes = tuple(name for name in planned.shown_axes if name in shown)
+        planned = replace(planned, shown_axes=shown_axes, axis_values=values)
+        cut = self._cut(planned, placed, options)
+        kind = VIRTUAL_LAYOUTS[layout]
+        try:
+            virtual_layout = kind.make(planned, cut)
+        except ConfigError as error:
+            raise DatasetError(f"{self.path}: cannot be served as {layout}: {error}") from error
+        sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
+        virtual_layout = with_sizes(virtual_layout, sizes)
+        virtual = VirtualArray(kind, virtual_layout, self.path.name, is_final)
+        axes = virtual_layout.plan.full.axes
+        y, x = axes.index("y"), axes.index("x")
+        factors = [(level.factors[y], level.factors[x]) for level in virtual_layout.plan.levels]
+        return ServedArray(virtual, placed, fixed, factors, self._pixels)
+
+    def _cut(self, planned: ArraySpec, placed: PlacedArray, options: DataOptions) -> ChunkCut:
+        sizes = dict(zip(planned.axes, planned.shape, strict=True))
+        item_bytes = planned.dtype.itemsize * sizes.get("c", 1)
+        mosaic = placed.mosaic
+        tile = None if mosaic is None else (mosaic.y.step, mosaic.x.step)
+        cut = choose_cut((sizes["y"], sizes["x"]), item_bytes, tile=tile, side=options.chunk)
+        if mosaic is None:
+            return cut
+        # Chunks of lower levels of a mosaic are made of many tiles, so without tiles of its own there are fewer levels.
+        n_levels = 1
+        while n_levels < cut.n_levels and self._pixels.may_make(mosaic, cut.sides, n_levels, item_bytes):
+            n_levels += 1
+        return ChunkCut(cut.sides, n_levels)
+
+    def _space(self, placed: PlacedArray) -> ArraySpace:
+        found = self._spaces.get(id(placed.places))
+        if found is None:
+            self._spaces = {id(placed.places): ArraySpace(self._full, placed.places)}  # of the latest set of axes
+            found = self._spaces[id(placed.places)]
+        return found
+
+
+class OpenDatasets:
+    """The datasets that are open, the least recently used one is closed first. Thread safe."""
+
+    def __init__(self, max_open: int, level_bytes: int) -> None:
+        self._max_open = max_open
+        self.cache = LevelCache(level_bytes)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, ServedDataset] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, path: Path) -> ServedDataset:
+        """The dataset in a folder. Raises as `acqstream.open`; UnknownFormat while it has no frame."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is None:
+                found = self._open[path] = ServedDataset(path, self.cache)
+                while len(self._open) > self._max_open:
+                    self._open.popitem(last=False)  # its files are closed when the last answer is sent
+            self._open.move_to_end(path)
+            return found
+
+    def drop(self, dataset: ServedDataset) -> None:
+        """Open the dataset again at the next request: it was replaced or removed."""
+        with self._lock:
+            if self._open.get(dataset.path) is dataset:
+                del self._open[dataset.path]
+
+
+def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, int] | None:
+    """The places of the values of OPTIONS; None if an axis or a value does not exist."""
+    found: dict[str, int] = {}
+    for name, text in fixed.items():
+        if name not in placed.names:
+            return None
+        at = placed.places.index(name, text)
+        if at is None and text.removeprefix("-").isdecimal() and str(int(text)) == text:
+            at = placed.places.index(name, int(text))
+        if at is None or at >= placed.sizes[placed.names.index(name)]:
+            return None
+        found[name] = at
+    return found
+
+
+def _spaced(planned: ArraySpec, placed: PlacedArray, space: ArraySpace) -> ArraySpec:
+    """The array with the space that its frames show, and the values of this snapshot."""
+    (found,) = space.look([planned], placed.mosaic)
+    return replace(found, axis_values=placed.values)
+
+
+def _identity(reader: NDTiffReader) -> str:
+    """Hexadecimal digits that another dataset of the same name does not have."""
+    noted = dataset_id(reader.container)
+    if noted:
+        return noted.replace("-", "").lower()
+    text = json.dumps(dict(reader.summary_metadata), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

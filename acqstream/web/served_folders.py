@@ -1,0 +1,56 @@
+"""The folders of datasets in the data directory, found by listing it: no request makes up a path."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from acqstream.errors import StorageError
+
+LISTED_S = 0.5  # a listing is used again for so long
+
+
+class ServedFolders:
+    """Folders directly below `data` by name. A link that leads out of it is not listed. Thread safe."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._lock = threading.Lock()
+        self._listed: dict[str, Path] = {}
+        self._listed_at_s = -LISTED_S
+
+    def all(self) -> Mapping[str, Path]:
+        """All folders by name. Raises StorageError."""
+        with self._lock:
+            if time.monotonic() - self._listed_at_s >= LISTED_S:
+                self._listed = self._list()
+                self._listed_at_s = time.monotonic()
+            return self._listed
+
+    def find(self, name: str) -> Path | None:
+        """The folder with exactly this name; None if there is none."""
+        return self.all().get(name)
+
+    def _list(self) -> dict[str, Path]:
+        top = os.path.realpath(self._data)
+        found = {}
+        try:
+            with os.scandir(self._data) as entries:
+                for entry in sorted(entries, key=lambda one: one.name):
+                    if entry.is_dir() and not (entry.is_symlink() and _is_outside(entry.path, top)):
+                        found[entry.name] = Path(entry.path)
+        except OSError as error:
+            raise StorageError.wrap(error, str(self._data), "list the data directory") from error
+        return found
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Return True if a path below a folder leads elsewhere by a link."""
+    return path != folder and _is_outside(str(path), os.path.realpath(folder))
+
+
+def _is_outside(path: str, top: str) -> bool:
+    return not os.path.realpath(path).startswith(top.rstrip(os.sep) + os.sep)

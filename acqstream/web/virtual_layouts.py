@@ -1,0 +1,136 @@
+"""The layouts in which frames are served: those of the formats, without shards and compression. Pure.
+
+A new layout is a line here and, if no format has it yet, a pure layout in the format's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.chunk_layout import ChunkLayout
+from acqstream.formats.n5.compression import Compression
+from acqstream.formats.n5.layout import create_layout as create_n5
+from acqstream.formats.n5.layout import plan as plan_n5
+from acqstream.formats.n5.options import N5Options
+from acqstream.formats.ome_zarr.compression import parse_option
+from acqstream.formats.ome_zarr.layout import create_layout as create_ome_zarr
+from acqstream.formats.ome_zarr.layout_v2 import create_layout_v2
+from acqstream.formats.ome_zarr.options import OmeZarrOptions
+from acqstream.formats.ome_zarr.plan import plan as plan_ome_zarr
+from acqstream.formats.ome_zarr.xarray_layout import XarrayLayout, plan_for_xarray
+from acqstream.formats.precomputed.layout import plan as plan_precomputed
+from acqstream.formats.precomputed.layout_choice import create_layout as create_precomputed
+from acqstream.formats.precomputed.options import PrecomputedOptions
+
+MAX_WHOLE_BYTES = 8 * 2**20  # of a frame that is one chunk: it needs no copy
+PIECE_SIDE = 512
+_SMALLEST_SIDE = 512  # no level is added to one that fits into this
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCut:
+    """How pictures are cut: sides (y, x) of a chunk in pixels, and number of levels."""
+
+    sides: tuple[int, int]
+    n_levels: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualLayout:
+    """byte_order: of items in the objects. make: the layout of an array with planned sizes, 0 for unknown ones."""
+
+    name: str
+    byte_order: Literal["<", ">"]
+    make: Callable[[ArraySpec, ChunkCut], ChunkLayout]
+
+
+def choose_cut(
+    picture: tuple[int, int], item_bytes: int, *, tile: tuple[int, int] | None, side: int | None
+) -> ChunkCut:
+    """Cut a picture (y, x): whole frames or tiles if they are small enough, else squares.
+
+    item_bytes: of a pixel. tile: the shown part of a tile of a mosaic. side: as the user asked.
+    """
+    whole = tile or picture
+    if side is not None:
+        sides = (side, side)
+    elif whole[0] * whole[1] * item_bytes <= MAX_WHOLE_BYTES:
+        sides = whole
+    else:
+        sides = (PIECE_SIDE, PIECE_SIDE)
+    n_levels, longest = 1, max(picture)
+    while longest > _SMALLEST_SIDE:
+        longest //= 2
+        n_levels += 1
+    return ChunkCut(sides, n_levels)
+
+
+def with_sizes(layout: ChunkLayout, sizes: Mapping[str, int]) -> ChunkLayout:
+    """The layout with announced sizes along the axes of the frames."""
+    levels = layout.plan.levels
+    return layout.with_levels(
+        [
+            replace(
+                level, shape=tuple(sizes.get(name, size) for name, size in zip(level.axes, level.shape, strict=True))
+            )
+            for level in levels
+        ]
+    )
+
+
+def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:
+    return OmeZarrOptions(
+        compression=parse_option("none"),
+        chunks=(1, *cut.sides),
+        is_sharded=False,
+        levels=cut.n_levels,
+        is_plate=False,
+    )
+
+
+def _ome_zarr(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
+    options = _zarr_options(cut)
+    return create_ome_zarr(plan_ome_zarr(array, options), options)
+
+
+def _ome_zarr_v2(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
+    options = _zarr_options(cut)
+    return create_layout_v2(plan_ome_zarr(array, options), options)
+
+
+def _n5(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
+    options = N5Options(
+        layout="array",
+        compression=Compression.parse("raw"),
+        blocks=(1, *cut.sides),
+        levels=cut.n_levels,
+        downsample="xy",
+    )
+    return create_n5(plan_n5(array, options), options)
+
+
+def _precomputed(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
+    options = PrecomputedOptions(chunks=(1, *cut.sides), levels=cut.n_levels)
+    return create_precomputed(plan_precomputed(array, options), options)
+
+
+def _xarray(array: ArraySpec, cut: ChunkCut) -> ChunkLayout:
+    return XarrayLayout(plan_for_xarray(array, cut.sides))
+
+
+VIRTUAL_LAYOUTS: Mapping[str, VirtualLayout] = MappingProxyType(
+    {
+        layout.name: layout
+        for layout in (
+            VirtualLayout("ome.zarr", "<", _ome_zarr),
+            VirtualLayout("v2.ome.zarr", "<", _ome_zarr_v2),
+            VirtualLayout("n5", ">", _n5),
+            VirtualLayout("precomputed", "<", _precomputed),
+            VirtualLayout("xarray.zarr", "<", _xarray),
+        )
+    }
+)

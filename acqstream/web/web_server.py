@@ -1,0 +1,160 @@
+"""Runs the web face: sockets, bounds on connections, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from acqstream.errors import ConfigError
+from acqstream.storage.platform import STOP_SIGNALS
+from acqstream.storage.platform.capabilities import has_local_sockets
+from acqstream.web.app import make_app
+from acqstream.web.connection_watch import ConnectionWatch
+from acqstream.web.daemon_feed import feeding
+from acqstream.web.metrics import WebMetrics
+from acqstream.web.request_gate import RequestGate
+from acqstream.web.served_dataset import OpenDatasets
+from acqstream.web.served_folders import ServedFolders
+from acqstream.web.web_context import WebContext
+from acqstream.web.web_settings import LOOPBACK, WebSettings
+
+logger = logging.getLogger("acqstream.web")
+
+_BACKLOG = 128
+_LINGER_S = 0.5  # for the rest of a request that was refused
+_END_S = 2.0
+
+
+def check_settings(settings: WebSettings) -> None:
+    """Raise ConfigError for settings that would show data to strangers, or cannot work."""
+    if not settings.is_local and not settings.token:
+        raise ConfigError(
+            f"web: other machines can reach {settings.address}, so a token is needed: give --token-file FILE, or "
+            f"serve {LOOPBACK} and use ssh -L"
+        )
+    if settings.socket is not None and not has_local_sockets():
+        raise ConfigError("web: this system has no local sockets")
+    if not settings.data.is_dir():
+        raise ConfigError(f"web: the data directory {settings.data} is missing")
+    if settings.neuroglancer is not None and not (settings.neuroglancer / "index.html").is_file():
+        raise ConfigError(
+            f"web: {settings.neuroglancer} has no index.html, so it is not a built client of Neuroglancer"
+        )
+
+
+@asynccontextmanager
+async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]]:
+    """Serve while the block lasts; gives the address and what the handlers share.
+
+    Raises ConfigError for settings that cannot work, and for an address that cannot be used.
+    """
+    check_settings(settings)
+    async with AsyncExitStack() as undo:
+        threads = ThreadPoolExecutor(settings.limits.threads, thread_name_prefix="web-read")
+        undo.callback(threads.shutdown, cancel_futures=True)
+        barrier = threading.Barrier(settings.limits.threads)
+        for _ in range(settings.limits.threads):
+            threads.submit(barrier.wait)  # all of them start now, not with some request
+        runner: web.AppRunner | None = None
+
+        def make_inner() -> asyncio.Protocol:
+            assert runner is not None
+            assert runner.server is not None
+            return runner.server()
+
+        watch = ConnectionWatch(settings.limits, make_inner)
+        limits = settings.limits
+        registry = CollectorRegistry()
+        context = WebContext(
+            settings,
+            RequestGate(limits),
+            watch,
+            ServedFolders(settings.data),
+            OpenDatasets(limits.datasets, limits.level_bytes),
+            threads,
+            await undo.enter_async_context(feeding(settings.endpoint)),
+            registry,
+            WebMetrics(registry),
+        )
+        size = limits.header_bytes
+        runner = web.AppRunner(
+            make_app(context),
+            access_log=None,  # paths may have tokens
+            max_line_size=size,
+            max_field_size=size,
+            keepalive_timeout=limits.idle_s,
+            lingering_time=_LINGER_S,
+            handler_cancellation=True,  # a client that is gone needs no answer
+            shutdown_timeout=_END_S,
+        )
+        await runner.setup()
+        undo.push_async_callback(runner.cleanup)
+        server, url = await _listen(settings, watch.make_protocol)
+        undo.callback(server.close)
+        task = asyncio.create_task(watch.run())
+        undo.callback(task.cancel)
+        yield url, context
+
+
+async def _listen(settings: WebSettings, make: Callable[[], asyncio.Protocol]) -> tuple[asyncio.Server, str]:
+    loop = asyncio.get_running_loop()
+    try:
+        if settings.socket is not None:
+            return await _listen_locally(settings.socket, make), f"unix:{settings.socket}"
+        server = await loop.create_server(make, settings.address, settings.port, backlog=_BACKLOG)
+    except OSError as error:
+        where = settings.socket or f"{settings.address}:{settings.port}"
+        raise ConfigError(f"web: cannot listen at {where}: {error.strerror or error}") from error
+    host, port = server.sockets[0].getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return server, f"http://{shown}:{port}"
+
+
+async def _listen_locally(path: Path, make: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    """Listen at a local socket for its owner and group, in place of one that a killed process left."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError, ConnectionRefusedError):
+            probe.connect(str(path))
+            raise OSError(f"another process listens at {path}")
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    server = await asyncio.get_running_loop().create_unix_server(make, str(path), backlog=_BACKLOG)
+    os.chmod(path, 0o660)
+    return server
+
+
+def run_server(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: socket.socket | None = None) -> None:
+    """Serve until a signal, or until the other end of `stop_fd` is closed. on_ready gets the address."""
+    asyncio.run(_run(settings, on_ready, stop_fd))
+
+
+async def _run(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: socket.socket | None) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def end(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    if stop_fd is None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, end)
+    async with serving(settings) as (url, _):
+        on_ready(url)
+        if stop_fd is None:
+            await stop.wait()
+            return
+        stop_fd.setblocking(False)
+        while await loop.sock_recv(stop_fd, 1024):
+            pass

@@ -1,0 +1,126 @@
+"""Notices of a real daemon, by its own child process: what happens arrives, also when the daemon is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import acqstream
+from acqstream.daemon.notifier_process import RESTART_S, NotifierProcess
+from tests.live.daemon_process import DaemonProcess
+from tests.waiting import until
+
+IMAGE = np.zeros((16, 16), np.uint16)
+_KEEP = "import json, sys; line = sys.stdin.read(); open(sys.argv[1], 'a').write(line + '\\n')"
+
+
+@pytest.fixture
+def got(tmp_path: Path) -> Path:
+    return tmp_path / "got"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, got: Path) -> Iterator[DaemonProcess]:
+    script = tmp_path / "keep.py"
+    script.write_text(_KEEP, encoding="utf-8")
+    notify = [f"command '{sys.executable}' '{script}' '{got}'"]
+    with DaemonProcess(tmp_path / "data", notify=notify, notify_no_frames_s=1.0) as daemon:
+        yield daemon
+
+
+def notices(got: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in got.read_text(encoding="utf-8").splitlines()] if got.exists() else []
+
+
+def seen(got: Path, kind: str) -> dict[str, Any] | None:
+    return next((one for one in notices(got) if one["kind"] == kind), None)
+
+
+def notifier_of(daemon: DaemonProcess) -> psutil.Process | None:
+    children = psutil.Process(daemon.pid).children()
+    return next((one for one in children if "acqstream.monitor.notifier" in one.cmdline()), None)
+
+
+def test_what_happens_to_a_run_arrives(daemon: DaemonProcess, got: Path) -> None:
+    until(lambda: notifier_of(daemon), "the notifier runs")
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(IMAGE, time=0)
+        silence = until(lambda: seen(got, "no_frames"), "a notice about silence")
+    assert silence["acquisition"] == "cells"
+    finished = until(lambda: seen(got, "finished"), "a notice about the end")
+    assert (finished["details"]["stored"], finished["details"]["complete"]) == (1, True)
+    assert finished["path"] == str(daemon.data / "cells")
+
+
+def test_a_killed_daemon_is_reported(daemon: DaemonProcess, got: Path) -> None:
+    notifier = until(lambda: notifier_of(daemon), "the notifier runs")
+    run = acqstream.create("cells", endpoint=daemon.endpoint)
+    run.put(IMAGE, time=0)
+    until(lambda: seen(got, "no_frames"), "the notifier has seen the run")
+    daemon.kill()
+    failed = until(lambda: seen(got, "failed"), "a notice about the failure")
+    assert "cells ended without a receipt" in failed["text"]
+    until(lambda: not notifier.is_running(), "the notifier ends with its daemon")
+    daemon.start()
+    run.close()
+
+
+def test_a_notifier_that_dies_costs_nothing(daemon: DaemonProcess) -> None:
+    notifier = until(lambda: notifier_of(daemon), "the notifier runs")
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(IMAGE, time=0)
+        notifier.kill()
+        run.put(IMAGE, time=1)
+    assert run.receipt is not None
+    assert run.receipt.complete
+
+
+def test_no_secret_is_in_the_list_of_processes(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path / "data", notify=["https://127.0.0.1:9/very-secret"]) as daemon:
+        notifier = until(lambda: notifier_of(daemon), "the notifier runs")
+        assert "very-secret" not in " ".join(notifier.cmdline())
+        assert "very-secret" not in daemon.output()
+
+
+def test_it_is_started_again_but_not_in_a_loop(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    source = "import sys; open(sys.argv[1], 'a').write(sys.stdin.readline())"
+    process = NotifierProcess(
+        ["command a"], 60.0, "tcp://127.0.0.1:9", command=(sys.executable, "-c", source, str(count))
+    )
+    process.look_after(0.0)
+    started = process._process
+    assert started is not None
+    started.wait()
+    assert json.loads(count.read_text()) == {
+        "endpoint": "tcp://127.0.0.1:9",
+        "targets": ["command a"],
+        "no_frames_s": 60.0,
+    }
+    process.look_after(RESTART_S - 0.1)
+    assert process.n_starts == 1
+    process.look_after(RESTART_S)
+    assert process.n_starts == 2
+    again = process._process
+    assert again is not None
+    process.close()
+    again.wait()
+
+
+def test_without_targets_there_is_no_process() -> None:
+    process = NotifierProcess([], 60.0, "tcp://127.0.0.1:9")
+    process.look_after(0.0)
+    assert process._process is None
+
+
+def test_a_program_that_cannot_be_started_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    process = NotifierProcess(["command a"], 60.0, "tcp://127.0.0.1:9", command=("/nowhere",))
+    process.look_after(0.0)
+    assert "cannot be started" in caplog.text

@@ -1,0 +1,100 @@
+"""States for Neuroglancer, and how a viewer takes new ones over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from acqstream.web.neuroglancer_follower import merged
+from acqstream.web.neuroglancer_state import state_url
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import frames_at, places_of
+from tests.web.web_process import web_thread
+
+SIZES = {"time": 3, "channel": 2, "z": 4}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    frames = frames_at(places_of(tuple(SIZES), SIZES, {"channel": ["DAPI", "GFP"]}), (21, 26))
+    write_log(folder / "cells", frames, summary={"PixelSize_um": 0.5, "z-step_um": 2.0})
+    return folder
+
+
+def test_a_state_shows_the_newest_time(data):
+    with web_thread(data) as site:
+        state = json.loads(site.ask("/view/cells/state.json").body)
+    assert state["dimensions"] == {"x": [0.5e-6, "m"], "y": [0.5e-6, "m"], "z": [2e-6, "m"], "t": [1.0, ""]}
+    assert state["position"] == [12, 10, 1, 2]
+    assert (state["prefetch"], state["concurrentDownloads"]) == (False, 4)
+    assert [layer["name"] for layer in state["layers"]] == ["cells DAPI", "cells GFP"]
+    assert [layer["localPosition"] for layer in state["layers"]] == [[0], [1]]
+    source = state["layers"][0]["source"]
+    assert source == f"{site.url}/data/cells@id=000000000000,g=24/ome.zarr/|zarr3:"
+
+
+def test_a_link_leads_to_the_built_client_or_the_public_one(data, tmp_path):
+    client = tmp_path / "client"
+    (client / "sub").mkdir(parents=True)
+    (client / "index.html").write_text("<html>")
+    (client / "sub" / "main.js").write_text("1")
+    with web_thread(data, neuroglancer=client) as site:
+        reply = site.ask("/view/cells")
+        address, _, fragment = reply.headers["location"].partition("#!")
+        assert (reply.status, address) == (302, f"{site.url}/neuroglancer/index.html")
+        assert json.loads(unquote(fragment))["layout"] == "xy"
+        assert site.ask("/neuroglancer/").body == b"<html>"
+        script = site.ask("/neuroglancer/sub/main.js")
+        assert (script.body, script.headers["content-type"]) == (b"1", "text/javascript")
+        assert site.ask("/neuroglancer/../data").status == 404
+        assert site.ask("/neuroglancer/%2e%2e/data").status == 404
+    with web_thread(data) as site:
+        assert site.ask("/view/cells").headers["location"].startswith("https://neuroglancer-demo.appspot.com/#!")
+        assert site.ask("/neuroglancer/").status == 404
+        assert site.ask("/view/none").status == 404
+        assert site.ask("/view/none/state.json").status == 404
+
+
+def test_a_token_stays_in_the_addresses(data):
+    token = "a-token-of-some-length"
+    with web_thread(data, token=token) as site:
+        state = json.loads(site.ask(f"/t/{token}/view/cells/state.json").body)
+        assert state["layers"][0]["source"].startswith(f"{site.url}/t/{token}/data/cells@")
+
+
+def state(count: int, position: list[float], **more: object) -> dict[str, object]:
+    return {
+        "dimensions": {"x": [1, ""], "y": [1, ""], "t": [1, ""]},
+        "position": position,
+        "layers": [{"name": "cells", "source": f"http://a/g={count}", "shader": "new"}],
+        **more,
+    }
+
+
+def test_a_viewer_that_shows_the_newest_frame_follows():
+    current = state(3, [7.0, 8.0, 2.0], layout="4panel")
+    current["layers"][0]["shader"] = "mine"  # type: ignore[index]
+    found = merged(current, state(5, [1.0, 1.0, 4.0]), state(3, [1.0, 1.0, 2.0]))
+    assert found["position"] == [7.0, 8.0, 4.0]
+    assert found["layout"] == "4panel"
+    assert found["layers"] == [{"name": "cells", "source": "http://a/g=5", "shader": "mine"}]
+
+
+def test_a_viewer_that_was_moved_stays_where_it_is():
+    found = merged(state(3, [7.0, 8.0, 0.0]), state(5, [1.0, 1.0, 4.0]), state(3, [1.0, 1.0, 2.0]))
+    assert found["position"] == [7.0, 8.0, 0.0]
+    assert found["layers"][0]["source"] == "http://a/g=5"
+
+
+def test_the_first_state_is_taken_as_it_is():
+    assert merged({}, state(3, [1.0, 1.0, 2.0]), None) == state(3, [1.0, 1.0, 2.0])
+    assert merged({"layers": []}, state(3, [1.0, 1.0, 2.0]), state(1, [1.0, 1.0, 0.0])) == state(3, [1.0, 1.0, 2.0])
+
+
+def test_links_can_be_read_back():
+    assert json.loads(unquote(state_url("http://a/", {"b": [1, "ü#&"]}).partition("#!")[2])) == {"b": [1, "ü#&"]}

@@ -1,0 +1,217 @@
+"""The page in a real browser, while a real daemon records: numbers, picture, alarms, keys, and a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import acqstream
+from acqstream.client.status import fetch_status
+from tests.live.daemon_process import DaemonProcess
+from tests.waiting import until
+from tests.web.browser import BrowserPage, needs_browser
+from tests.web.web_process import Site, web_process
+
+pytestmark = [needs_browser, pytest.mark.oracle]
+
+SHAPE = (96, 128)
+TILE = 16  # pixels of a square: JPEG keeps its middle
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def frame_of_squares(number: int) -> NDArray[np.uint16]:
+    """Bright and dark squares that spell the number in binary digits, so that no two frames look alike."""
+    digits = [number >> bit & 1 for bit in range(SHAPE[0] * SHAPE[1] // TILE**2)]
+    squares = np.array(digits, np.uint16).reshape(SHAPE[0] // TILE, SHAPE[1] // TILE)
+    return np.kron(squares, np.ones((TILE, TILE), np.uint16)) * 3000 + 500
+
+
+def number_of(pixels: list[int], width: int) -> int:
+    """The number that the grey values of a picture spell."""
+    grey = np.array(pixels, np.uint8).reshape(-1, width)
+    middle = grey[TILE // 2 :: TILE, TILE // 2 :: TILE]
+    return sum(int(one > 128) << bit for bit, one in enumerate(middle.ravel()))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def site(daemon: DaemonProcess) -> Iterator[Site]:
+    with web_process(daemon.data, "--endpoint", daemon.endpoint) as site:
+        yield site
+
+
+@pytest.fixture
+def page(site: Site, tmp_path: Path) -> Iterator[BrowserPage]:
+    with BrowserPage(tmp_path) as page:
+        page.open(f"{site.url}/")
+        yield page
+    assert all(url.startswith((f"{site.url}/", "about:", "chrome:", "data:")) for url in page.requests), page.requests
+    missing = [one for one in page.errors if "404" not in one]  # of a thumbnail before the first frame
+    assert missing == []
+
+
+def shown_number(page: BrowserPage) -> int | None:
+    """The number that the live picture spells; None before the first picture."""
+    found: Any = page.value(
+        "(() => { const c = document.getElementById('picture'); if (c.width < 2) return null;"
+        "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "return [c.width, Array.from(d.filter((_, i) => i % 4 === 0))]; })()"
+    )
+    return None if found is None else number_of(found[1], found[0])
+
+
+def is_shown(page: BrowserPage, number: int) -> bool:
+    return shown_number(page) == number
+
+
+def test_numbers_and_picture_follow_a_run(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+    until(lambda: "No acquisition is running" in page.text("#idle"), "the page says that nothing runs")
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        for number in (1, 2, 3):
+            run.put(frame_of_squares(0b101010 * number), time=number)
+        until(lambda: run.progress.durable == 3, "the frames are durable")
+        until(lambda: page.text(".cursors").split() == ["received", "3", "published", "3", "durable", "3"], "numbers")
+        assert "recording 1 run" in page.value("document.title")
+        until(lambda: shown_number(page) == 0b101010 * 3, "the newest frame is shown")
+        for number in (900_001, 123_456_789):
+            run.put(frame_of_squares(number), time=number)
+            until(partial(is_shown, page, number), "the picture is that of the newest frame")
+        (status,) = fetch_status(daemon.endpoint).acquisitions
+        until(lambda: page.text(".cursors dd") == f"{status.received:,}", "the page shows what status shows")
+        assert "frame 4" in page.text("#live-facts")
+    until(lambda: "complete: every frame is stored" in page.text("#ended"), "the receipt is shown")
+    assert "5 frames stored of 5 sent" in page.text("#ended")
+    until(lambda: page.value("document.title").startswith("idle"), "the title says so, too")
+
+
+_FULL_DISK = """
+import pathlib
+from acqstream.storage.disk import LocalDisk
+free_bytes = LocalDisk.free_bytes
+LocalDisk.free_bytes = lambda disk, path: 1000 if pathlib.Path({full!r}).exists() else free_bytes(disk, path)
+"""
+
+
+def test_a_paused_run_is_seen_from_afar(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    with (
+        DaemonProcess(tmp_path / "data", prelude=_FULL_DISK.format(full=str(full))) as daemon,
+        web_process(daemon.data, "--endpoint", daemon.endpoint) as site,
+        BrowserPage(tmp_path) as page,
+    ):
+        page.open(f"{site.url}/")
+        run = acqstream.create("cells", endpoint=daemon.endpoint)
+        run.put(frame_of_squares(7), time=0)
+        until(lambda: page.text(".state") == "RUNNING", "the run is shown")
+        assert page.value("document.getElementById('alarm').hidden")
+        full.touch()
+        until(lambda: page.value("document.title").startswith("⚠ PAUSED: disk full"), "the title says so")
+        assert "PAUSED: disk full (cells)" in page.text("#alarm")
+        assert page.value("document.getElementById('alarm').getBoundingClientRect().width === innerWidth")
+        assert page.text(".state") == "PAUSED"
+        full.unlink()
+        until(lambda: page.value("document.getElementById('alarm').hidden"), "the alarm ends with the shortage")
+        run.close()
+
+
+def test_names_of_producers_stay_text(daemon: DaemonProcess, page: BrowserPage) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(5), channel=EVIL, time=0)
+        run.put(frame_of_squares(6), channel="b", time=0)
+        until(lambda: EVIL in page.text("#channels"), "the channel has its name")
+    assert page.value("document.querySelectorAll('#channels img').length") == 0
+    until(lambda: EVIL in page.text("#live-facts"), "so has the frame")
+
+
+def test_keys_choose_what_is_shown(daemon: DaemonProcess, page: BrowserPage) -> None:
+    numbers = {}
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        for time in range(3):
+            for place, channel in enumerate(("DAPI", "GFP")):
+                for z in range(3):
+                    number = numbers[time, place, z] = 1 + time + 8 * place + 64 * z
+                    run.put(frame_of_squares(number), time=time, channel=channel, z=z)
+        until(lambda: shown_number(page) == numbers[2, 0, 1], "the newest frame of the first channel, middle plane")
+
+        def press(key: str, expected: int) -> None:
+            page.press(key)
+            until(lambda: shown_number(page) == expected, f"{key!r} shows another frame")
+
+        press("2", numbers[2, 1, 1])
+        press("PageUp", numbers[2, 1, 2])
+        press("PageDown", numbers[2, 1, 1])
+        press("ArrowLeft", numbers[1, 1, 1])
+        press("ArrowLeft", numbers[0, 1, 1])
+        press("ArrowRight", numbers[1, 1, 1])
+        press("1", numbers[1, 0, 1])
+        press(" ", numbers[2, 0, 1])
+        assert page.value("document.getElementById('go-live').getAttribute('aria-pressed')") == "true"
+        press("a", numbers[2, 0, 1])
+        until(
+            lambda: page.value("document.getElementById('auto').getAttribute('aria-pressed')") == "true",
+            "contrast is automatic",
+        )
+
+
+def test_contrast_is_held(daemon: DaemonProcess, page: BrowserPage) -> None:
+    """A darker frame looks darker; its contrast follows only on request."""
+    with acqstream.create("cells", endpoint=daemon.endpoint) as run:
+        run.put(frame_of_squares(0b1111), time=0)
+        until(lambda: shown_number(page) == 0b1111, "the first frame is shown")
+        run.put(frame_of_squares(0b110011) // 4, time=1)
+        until(lambda: "frame 1" in page.text("#live-facts"), "the second frame is shown")
+        assert shown_number(page) == 0
+        page.press("a")
+        until(lambda: shown_number(page) == 0b110011, "auto shows it")
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
+def test_nothing_is_wider_than_the_screen(
+    daemon: DaemonProcess, site: Site, page: BrowserPage, width: int, height: int
+) -> None:
+    page.resize(width, height)
+    name = "a_very_long_name_of_a_dataset_without_any_space_" * 2
+    with acqstream.create(name, endpoint=daemon.endpoint, mirrors=["n5"]) as run:
+        for number in range(5):
+            run.put(frame_of_squares(number), time=number, channel=f"channel{number % 2}" * 8, z=number % 3)
+        until(lambda: shown_number(page) is not None, "a picture is shown")
+        until(lambda: name in page.text("#runs"), "the run is shown")
+        until(lambda: page.value("document.querySelectorAll('#dataset-list details').length") > 0, "datasets")
+        page.value("document.querySelectorAll('#dataset-list details').forEach((one) => (one.open = true))")
+        until(lambda: "acqstream.open" in page.text("#dataset-list"), "lines to copy are shown")
+        assert page.value("document.documentElement.scrollWidth") <= width
+        size = page.value("parseFloat(getComputedStyle(document.querySelector('.cursors dd')).fontSize)")
+        assert size >= (25 if width < 500 else 32)
+
+
+def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+    until(lambda: page.text("#connection") == "live", "the page follows")
+    assert site.process is not None
+    site.process.terminate()
+    site.process.wait()
+    until(lambda: page.value("document.title").startswith("⚠ no answer"), "the title says that numbers are old")
+    page.errors.clear()  # refused connections
+
+
+def test_a_hidden_tab_needs_no_connection(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
+    until(lambda: page.text("#connection") == "live", "the page follows")
+    page.value(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    with acqstream.create("cells", endpoint=daemon.endpoint):
+        until(lambda: site.ask("/api/status").body.count(b'"cells"') > 0, "the server shows the run")
+        assert "cells" not in page.text("#runs")
+        page.value("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        until(lambda: "cells" in page.text("#runs"), "the page shows it, once it is seen")

@@ -1,0 +1,200 @@
+"""Frames that pictures are made of: which frame is chosen, and that its pixels are those of the dataset."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat
+from acqstream.model.acquisition_spec import TileSpec
+from acqstream.web.dataset_shelf import DatasetShelf
+from acqstream.web.picture_source import ArrayPictures, FramePictures, chosen_axes, open_pictures
+from tests.log.make_frames import Frame, frame_of, write_log
+
+FRAMES = [
+    frame_of(number, axes={"time": time, "channel": channel, "z": z}, bits=12)
+    for number, (time, channel, z) in enumerate(
+        (time, channel, z) for time in range(3) for channel in ("DAPI", "GFP") for z in range(4)
+    )
+]
+
+
+def frame_at(**axes: object) -> Frame:
+    return next(frame for frame in FRAMES if frame.axes == axes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_log(tmp_path / "cells", FRAMES[:-1])
+    return tmp_path / "cells"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "expected"),
+    [
+        ({}, {"time": 2, "channel": "GFP", "z": 2}),
+        ({"channel": "DAPI"}, {"time": 2, "channel": "DAPI", "z": 3}),
+        ({"channel": "GFP", "z": 3}, {"time": 1, "channel": "GFP", "z": 3}),
+        ({"time": 0, "channel": "GFP", "z": 1}, {"time": 0, "channel": "GFP", "z": 1}),
+    ],
+)
+def test_the_newest_frame_with_these_axes(folder: Path, fixed: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    source = open_pictures(folder)
+    assert isinstance(source, FramePictures)
+    place = source.find(fixed)
+    assert place.key == expected
+    assert np.array_equal(source.pixels(place), frame_at(**expected).image)
+    assert source.shape() == ((32, 48), "uint16", 12)
+    assert source.axes() == {"time": [0, 1, 2], "channel": ["DAPI", "GFP"], "z": [0, 1, 2, 3]}
+    assert [look.name for look in source.looks()] == ["DAPI", "GFP"]
+    source.close()
+
+
+def test_no_such_frame(folder: Path) -> None:
+    source = open_pictures(folder)
+    with pytest.raises(FrameNotFound):
+        source.find({"time": 9})
+    source.close()
+
+
+def test_axes_come_as_text() -> None:
+    axes: dict[str, list[Any]] = {"time": [0, 1], "channel": ["1", "GFP"]}
+    assert chosen_axes([("time", "1"), ("channel", "1")], axes) == {"time": 1, "channel": "1"}
+    assert chosen_axes([("time", "01")], axes) == {"time": "01"}
+    with pytest.raises(FrameNotFound, match="'z'"):
+        chosen_axes([("z", "1")], axes)
+
+
+def test_tiles_are_one_picture(tmp_path: Path) -> None:
+    frames = [
+        frame_of(number, (40, 50), axes={"row": row, "column": column})
+        for number, (row, column) in enumerate((row, column) for row in range(2) for column in range(3))
+    ]
+    write_log(tmp_path / "tiles", frames[:-1], tiles=TileSpec((0, 0)))
+    source = open_pictures(tmp_path / "tiles")
+    assert isinstance(source, ArrayPictures)
+    pixels = source.pixels(source.find({}))
+    assert pixels.shape == (80, 150)
+    assert np.array_equal(pixels[40:, 50:100], frames[4].image)
+    assert not pixels[40:, 100:].any()
+    source.close()
+
+
+def test_a_run_without_frames_has_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnknownFormat):
+        open_pictures(tmp_path / "empty")
+
+
+class CountedSource:
+    """Stands in for a source, and counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_closed = False
+        self.n_refreshed = 0
+        self.format = "ndtiff"
+
+    def refresh(self) -> None:
+        self.n_refreshed += 1
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+
+
+def folders_of(tmp_path: Path, count: int) -> list[Path]:
+    folders = [tmp_path / f"run-{number}" for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
+    return folders
+
+
+def counted_shelf() -> tuple[DatasetShelf, list[CountedSource]]:
+    opened: list[CountedSource] = []
+
+    def opener(folder: Path) -> Any:
+        opened.append(CountedSource(folder))
+        return opened[-1]
+
+    return DatasetShelf(2, opener), opened
+
+
+def test_a_few_datasets_stay_open(tmp_path: Path) -> None:
+    shelf, opened = counted_shelf()
+    first, second, third = folders_of(tmp_path, 3)
+    for folder in (first, second, first, third, first):
+        with shelf.borrow(folder) as source:
+            assert source.folder == folder  # type: ignore[attr-defined]
+    assert [(one.folder, one.is_closed) for one in opened] == [(first, False), (second, True), (third, False)]
+    shelf.close()
+    assert all(one.is_closed for one in opened)
+
+
+def test_a_dataset_in_use_is_closed_when_it_is_given_back(tmp_path: Path) -> None:
+    shelf, opened = counted_shelf()
+    first, second, third = folders_of(tmp_path, 3)
+    with shelf.borrow(first):
+        for folder in (second, third):
+            with shelf.borrow(folder):
+                pass
+        assert not opened[0].is_closed
+    assert opened[0].is_closed
+
+
+def test_another_dataset_of_the_same_name_is_opened(tmp_path: Path) -> None:
+    shelf, opened = counted_shelf()
+    (folder,) = folders_of(tmp_path, 1)
+    with shelf.borrow(folder):
+        pass
+    folder.rename(tmp_path / "old")
+    folder.mkdir()
+    with shelf.borrow(folder):
+        pass
+    assert [one.is_closed for one in opened] == [True, False]
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError), shelf.borrow(folder):
+        pass
+
+
+def test_threads_open_a_dataset_once(tmp_path: Path) -> None:
+    shelf, opened = counted_shelf()
+    (folder,) = folders_of(tmp_path, 1)
+    barrier = threading.Barrier(6)
+
+    def borrow() -> None:
+        barrier.wait()
+        for _ in range(50):
+            with shelf.borrow(folder):
+                pass
+
+    threads = [threading.Thread(target=borrow) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 1
+
+
+def test_what_was_published_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acqstream.web.dataset_shelf.REFRESH_S", 0.0)
+    shelf, opened = counted_shelf()
+    (folder,) = folders_of(tmp_path, 1)
+    for _ in range(3):
+        with shelf.borrow(folder):
+            pass
+    assert opened[0].n_refreshed == 3
+
+
+def test_a_damaged_dataset_is_an_error_each_time(folder: Path) -> None:
+    (folder / "NDTiff.index").write_bytes(b"\xff" * 400)
+    shelf = DatasetShelf()
+    for _ in range(2):
+        with pytest.raises(DatasetError), shelf.borrow(folder):
+            pass

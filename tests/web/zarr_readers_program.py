@@ -1,0 +1,68 @@
+"""Runs in the environment with zarr 3, xarray, obstore and cloud-volume. Nothing of acqstream is imported here.
+
+Arguments: the name of a function below, a URL, and an output file of numpy. Standard output is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def fsspec(url: str, out: str) -> dict[str, Any]:
+    """Read level 0 with zarr-python over fsspec."""
+    import zarr
+
+    group = zarr.open_group(url, mode="r")
+    np.save(out, group["0"][...])
+    names = getattr(group["0"].metadata, "dimension_names", ())
+    return {"names": list(names or ())}
+
+
+def obstore(url: str, out: str) -> dict[str, Any]:
+    """Read level 0 with zarr-python over obstore."""
+    import zarr
+    from obstore.store import HTTPStore
+    from zarr.storage import ObjectStore
+
+    store = ObjectStore(HTTPStore.from_url(url, client_options={"allow_http": True}), read_only=True)
+    np.save(out, zarr.open_group(store, mode="r")["0"][...])
+    return {}
+
+
+def xarray(url: str, out: str) -> dict[str, Any]:
+    """Read the dataset for xarray."""
+    import xarray as xr
+
+    dataset = xr.open_zarr(url, chunks=None)
+    image = dataset["image"]
+    np.save(out, image.values)
+    coords = {name: [*image.coords[name].values.tolist()] for name in image.dims}
+    units = {name: image.coords[name].attrs.get("units", "") for name in image.dims}
+    return {"dims": [*image.dims], "coords": coords, "units": units, "attributes": sorted(image.attrs)}
+
+
+def dask(url: str, out: str) -> dict[str, Any]:
+    """Read level 0 as a lazy array of dask."""
+    import dask.array
+
+    lazy = dask.array.from_zarr(url, component="0")
+    np.save(out, lazy.compute(scheduler="threads"))
+    return {"chunks": [sizes[0] for sizes in lazy.chunks]}
+
+
+def cloudvolume(url: str, out: str) -> dict[str, Any]:
+    """Read a precomputed volume."""
+    from cloudvolume import CloudVolume
+
+    volume = CloudVolume(url, progress=False, fill_missing=True)
+    np.save(out, np.asarray(volume[:, :, :])[..., 0].T)
+    return {"resolution": volume.resolution.tolist()}
+
+
+if __name__ == "__main__":
+    functions = {one.__name__: one for one in (fsspec, obstore, xarray, dask, cloudvolume)}
+    sys.stdout.write(json.dumps(functions[sys.argv[1]](*sys.argv[2:])))
