@@ -169,6 +169,7 @@ WRONG_CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "arrays of four axes": ("equal", (PLACE[0, 0], PLACE[0, 0])),
     "more pixels than blocks": ("halve", (IMAGE, np.zeros((3, 3), np.uint16), False)),
     "blocks of nothing": ("halve", (IMAGE[:0], TARGET, False)),
+    "a block of nothing": ("halve", (IMAGE[:0], TARGET[:1], False)),
     "a line": ("halve", (IMAGE[0], TARGET[0], False)),
     "other samples": ("halve", (np.zeros((4, 4, 3), "u1"), np.zeros((2, 2, 4), "u1"), False)),
     "a target of another type": ("halve", (IMAGE, TARGET.astype("u1"), False)),
