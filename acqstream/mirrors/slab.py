@@ -33,14 +33,18 @@ class _Part(NamedTuple):
 
 
 class SlabBuffer:
-    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros."""
+    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
 
-    def __init__(self, grid: SlabGrid, byte_order: ByteOrder) -> None:
+    memory: `grid.slab_bytes` zeros, page-aligned; None takes new memory.
+    """
+
+    def __init__(self, grid: SlabGrid, byte_order: ByteOrder, memory: NDArray[np.uint8] | None = None) -> None:
         self.grid = grid
         spec = grid.spec
         self._block_shape = spec.block_shape or spec.chunk_shape
         blocks = tuple(size // block for size, block in zip(spec.chunk_shape, self._block_shape, strict=True))
-        memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
+        if memory is None:
+            memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
         items = memory.view(spec.dtype.newbyteorder(byte_order))
         # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
         self._items: NDArray[Any] = items.reshape((*grid.counts, *blocks, *self._block_shape))
