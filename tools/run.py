@@ -5,6 +5,7 @@
     python3 tools/run.py test --quick [...]            all checks, and the tests that start no processes, in 90 s
     python3 tools/run.py test-windows [--all] [...]    tests of tests/windows_list.txt: Wine, or Windows itself
     python3 tools/run.py demo                          daemon, simulated camera, live reader; read back and compared
+    python3 tools/run.py wheel                         wheels with the compiled kernels and without them, in dist
     python3 tools/run.py docs [--external]             the pages of docs/ as a site in build/docs; all links are checked
 
 It makes the environment `.venv` in the checkout and fills it with what requirements/constraints.txt pins; `test` makes
@@ -13,7 +14,8 @@ one of the files they come from changes. `test-windows` makes `.venv-windows` (t
 only.
 
 Exit codes: that of the first step that failed; 2 wrong arguments, 3 Python too old, 4 Python cannot make environments,
-5 packages could not be installed, 6 too little space for the tests, 130 interrupted.
+5 packages could not be installed, 6 too little space for the tests, 7 a wheel without the compiled kernels, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -39,12 +41,15 @@ from steps import (
     run_quietly,
     say,
 )
+from wheels import build_wheels, report_wheels
 from windows_run import run_windows_tests
 
 VENV = ROOT / ".venv"
 PROJECT = ROOT / "pyproject.toml"
+KERNELS = ROOT / "acqstream" / "grid" / "_kernels.c"
 DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "docs"
+DIST = ROOT / "dist"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 EXTRAS = "test,dev,docs"
 # Oracles that cannot live beside the other packages: they need older versions of some of them.
@@ -76,6 +81,15 @@ DOCS_TIMEOUT_S = 600
 # do not: they make the same calls again, at each of many faults.
 WINDOWS_LIKE_TESTS = ("tests/log", "tests/storage", "tests/views")
 WINDOWS_LIKE = {"ACQSTREAM_TEST_DISK": "windows"}
+# Tests of pixels run a second time with numpy in place of the compiled kernels; `-m "not slow"` keeps them short.
+PIXEL_TESTS = (
+    "tests/grid",
+    *(f"tests/mirrors/test_{name}.py" for name in ("slab", "assembly", "comparison", "memory_need", "mosaic_mirror")),
+    *("tests/mirrors/test_golden_mirrors.py", "tests/mirrors/test_both_mirrors.py"),
+    *("tests/views/test_pyramid_view.py", "tests/conformance/test_chunk_formats.py"),
+)
+WITHOUT_KERNELS = {"ACQSTREAM_KERNELS": "0"}
+NAME_KERNELS = "from acqstream.grid.kernels import kernels_name; print(kernels_name())"
 QUICK = "--quick"
 QUICK_TESTS = ("-q", "-m", "not live and not slow and not oracle")
 
@@ -128,7 +142,7 @@ def ensure_python() -> None:
 
 def ensure_environment() -> Path:
     """Python of the environment that holds the project and all that its tests need."""
-    return ensure_venv(VENV, [PROJECT, CONSTRAINTS], install_project)
+    return ensure_venv(VENV, [PROJECT, CONSTRAINTS, KERNELS], install_project)
 
 
 def ensure_webknossos() -> Path:
@@ -236,7 +250,8 @@ def log_install(venv: Path, output: str) -> Path:
 
 def run_tests(arguments: list[str]) -> int:
     """All checks, then pytest, whose summary is the last thing printed. Without arguments, some run on the
-    Windows-like disk first; if they fail, the others run too, and the exit code is theirs or that."""
+    Windows-like disk, and some without the compiled kernels, first; if they fail, the others run too, and the exit
+    code is theirs or that."""
     if QUICK in arguments:
         return run_quick_tests([argument for argument in arguments if argument != QUICK])
     check_space(Path(tempfile.gettempdir()))
@@ -247,10 +262,11 @@ def run_tests(arguments: list[str]) -> int:
         run_checks(python)
         for other in others:
             other.result()
-    windows_code = 0 if arguments or sys.platform != "linux" else run_windows_like_tests(python)
+    code = 0 if arguments or sys.platform != "linux" else run_windows_like_tests(python)
+    code = (0 if arguments else run_tests_without_kernels(python)) or code
     say("pytest:")
     # Most of the tests wait for processes, disks and patience: two at a time take half as long.
-    return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S) or windows_code
+    return run_openly([str(python), "-m", "pytest", *IN_PARALLEL, *arguments], TEST_TIMEOUT_S) or code
 
 
 def check_space(folder: Path) -> None:
@@ -261,10 +277,24 @@ def check_space(folder: Path) -> None:
 
 
 def run_windows_like_tests(python: Path) -> int:
-    """Run tests on the disk of tests/storage/windows_like_disk.py: a line of counts, all output on failure."""
-    command = [str(python), "-m", "pytest", "-q", "-m", "not slow", *IN_PARALLEL, *WINDOWS_LIKE_TESTS]
-    code, output = run_quietly(command, TEST_TIMEOUT_S, WINDOWS_LIKE)
-    say(f"Windows-like disk: {last_lines(output, 1)}")
+    """Run tests on the disk of tests/storage/windows_like_disk.py."""
+    return run_some_tests(python, "Windows-like disk", WINDOWS_LIKE_TESTS, WINDOWS_LIKE)
+
+
+def run_tests_without_kernels(python: Path) -> int:
+    """Run tests of pixels with numpy alone. Where no kernels were compiled, the main run does that."""
+    _, name = run_quietly([str(python), "-c", NAME_KERNELS], CHECK_TIMEOUT_S)
+    if name.strip() != "compiled":
+        say("compiled kernels: none here; all tests run with numpy")
+        return 0
+    return run_some_tests(python, "without compiled kernels", PIXEL_TESTS, WITHOUT_KERNELS)
+
+
+def run_some_tests(python: Path, title: str, tests: tuple[str, ...], variables: dict[str, str]) -> int:
+    """Run tests that are not slow: a line of counts, all output on failure."""
+    command = [str(python), "-m", "pytest", "-q", "-m", "not slow", *IN_PARALLEL, *tests]
+    code, output = run_quietly(command, TEST_TIMEOUT_S, variables)
+    say(f"{title}: {last_lines(output, 1)}")
     if code:
         print(output, flush=True)
     return code
@@ -312,11 +342,19 @@ def build_docs(arguments: list[str]) -> int:
     return code
 
 
+def make_wheels(arguments: list[str]) -> int:
+    """Build the wheels of this checkout into `dist`."""
+    if arguments:
+        raise StepFailed(f"wheel takes no arguments, got {' '.join(arguments)}", EXIT_USAGE)
+    report_wheels(build_wheels(ensure_environment(), DIST))
+    return 0
+
+
 def run_windows(arguments: list[str]) -> int:
     return run_windows_tests(ensure_environment(), arguments)
 
 
-VERBS = {"test": run_tests, "test-windows": run_windows, "demo": run_demo, "docs": build_docs}
+VERBS = {"test": run_tests, "test-windows": run_windows, "demo": run_demo, "wheel": make_wheels, "docs": build_docs}
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from acqstream.arrays.frame_space import StageAxes
 from acqstream.arrays.image_places import NO_PLACES, ImagePlaces
-from acqstream.grid.block_mean import reduced_shape
+from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
 
 Position = tuple[int, ...]

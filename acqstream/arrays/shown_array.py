@@ -16,7 +16,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import PICTURE_AXES
 from acqstream.arrays.axis_values import AxisPlan
 from acqstream.arrays.mosaic import Side
-from acqstream.grid.block_mean import reduced_size
+from acqstream.grid.block_sizes import reduced_size
 from acqstream.model.axes import AxisValue
 
 _MAX_COUNT = 2**31

@@ -14,13 +14,14 @@ from typing import Any
 import psutil
 
 from acqstream.bench.measurement import Latency, Measurement, Spread, spread_of
+from acqstream.grid.kernels import kernels_name
 
 _PACKAGES = ("numpy", "pyzmq", "xxhash", "ndstorage", "tifffile", "acquire-zarr", "tensorstore")
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def machine_of(directory: Path) -> dict[str, Any]:
-    """Describe the machine and the file system of `directory`."""
+    """Describe the machine, the file system of `directory`, and which kernels levels and mirrors use."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -28,6 +29,7 @@ def machine_of(directory: Path) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "file_system": file_system_of(directory),
+        "kernels": kernels_name(),
     }
 
 

@@ -21,7 +21,8 @@ def print_bench_report(report: BenchReport, payload_bytes: int) -> None:
     machine = report.machine
     print(
         f"acqstream {report.version} on {machine['system']}, Python {machine['python']}, "
-        f"{machine['processors']} processors, {machine['file_system']} at {report.directory}, {report.date}"
+        f"{machine['processors']} processors, {machine['kernels']} kernels, {machine['file_system']} at "
+        f"{report.directory}, {report.date}"
     )
     if report.situations:
         how = "each after a run of the limit; from the first frame until durable"

@@ -43,6 +43,8 @@ def _print_daemon(answer: DaemonStatus) -> None:
         f"at most {size_text(answer.memory_peak_bytes)}"
     )
     _print_load(answer.load)
+    if answer.views.kernels:
+        print(f"views  {answer.views.kernels} kernels")
     _print_mirrors(answer)
     if any(answer.left_out.values()):
         print(

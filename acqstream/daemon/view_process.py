@@ -71,6 +71,7 @@ class ViewProcess:
         self._deaths = 0  # in a row, without progress of any view
         self._restarts = 0
         self._is_stopped = False
+        self._kernels = ""  # of the last worker that reported them
         self._fault = ""  # of this daemon; it makes no views then
 
     @property
@@ -167,6 +168,7 @@ class ViewProcess:
             pid=self._worker.pid if self._worker is not None else None,
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
+            kernels=self._kernels,
             mirrors=tuple(job.unfinished_status() for job in (*self._jobs.values(), *failed)),
         )
 
@@ -212,6 +214,9 @@ class ViewProcess:
             worker.kill()
 
     def _note(self, report: dict[str, Any]) -> None:
+        if "kernels" in report:
+            self._kernels = str(report["kernels"])
+            return
         job = self._jobs.get(report["id"])
         if job is None:
             return  # dropped meanwhile

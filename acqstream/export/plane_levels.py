@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.level_array import LevelArray
-from acqstream.grid.block_mean import BlockMean, reduced_shape
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import reduced_shape
 
 MAX_BYTES = 256 * 2**20
 """Of planes that are kept as a whole while their levels are made; of larger ones, of the rows read at once."""

@@ -13,25 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.grid import kernels
 from acqstream.grid.scratch import Scratch
 
 _LONG_BYTES = 8  # of integers whose sums take more than 64 bits
 _WIDE: dict[str, np.dtype[Any]] = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}  # by kind of items
-BAND_BYTES = 2**20  # of a plane: less is faster by itself, but threads would wait for each other at each step
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.uint16): np.dtype(np.uint32),
     np.dtype(np.uint8): np.dtype(np.uint16),
 }
-
-
-def reduced_size(size: int, ratio: int) -> int:
-    """Number of complete blocks; 1 if the axis is shorter than a block."""
-    return max(1, size // ratio) if size else 0
-
-
-def reduced_shape(shape: Sequence[int], ratios: Sequence[int]) -> tuple[int, ...]:
-    """`reduced_size` along each axis."""
-    return tuple(reduced_size(size, ratio) for size, ratio in zip(shape, ratios, strict=True))
 
 
 class BlockMean:
@@ -52,6 +42,8 @@ class BlockMean:
         if planes[0].dtype.kind in "iu" and planes[0].dtype.itemsize == _LONG_BYTES:
             return _long_mean(planes, ratios, shape, items)
         result = np.empty(shape, planes[0].dtype)
+        if len(planes) == 1 and tuple(ratios) == (2, 2) and kernels.halve(planes[0], result, is_half_up=True):
+            return result
         if isinstance(items, int) and _has_pairs(planes, items * len(planes), ratios, shape):
             total = self._pair_sums(planes, ratios[0], shape)
         else:

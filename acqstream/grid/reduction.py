@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.grid import kernels
 from acqstream.grid.scratch import Scratch
 
 _BLOCK_BYTES = 256 * 2**10  # of source pixels: with the scratch it stays in the processor's cache
@@ -56,6 +57,10 @@ class Halving:
 
         At an odd edge of 2 pixels or 1.
         """
+        if not kernels.halve(source, out, is_half_up=False):
+            self._halve_by_numpy(source, out)
+
+    def _halve_by_numpy(self, source: NDArray[Any], out: NDArray[Any]) -> None:
         height, width = source.shape[:2]
         even = source[: height // 2 * 2, : width // 2 * 2]
         if even.size:

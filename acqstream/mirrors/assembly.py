@@ -3,6 +3,9 @@
 A slab is filled by frames, or by the slabs of the level above. Once it is complete it leaves: the workers store its
 chunks and reduce it into the next level; then its memory is free. When memory is short the slab that was not used for
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
+
+While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
+left. Frames that wait for it may have to be read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from acqstream.mirrors.level_extents import GrowthRule, LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
 from acqstream.mirrors.saved_mirror import SavedMirror
-from acqstream.mirrors.slab import ByteOrder, Slab, SlabBuffer, SlabKey
+from acqstream.mirrors.slab import ByteOrder, Slab, SlabKey
+from acqstream.mirrors.slab_buffers import SHARED_MEMORY, SlabBuffers, SlabMemory
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
 from acqstream.mirrors.workers import Workers
@@ -51,6 +55,7 @@ class Assembly:
         slabs: int,
         byte_order: ByteOrder,
         growth: GrowthRule | None = None,
+        memory: SlabMemory = SHARED_MEMORY,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
@@ -63,10 +68,9 @@ class Assembly:
         self._reduction = LevelReduction(self.extents)
         self._tasks = SlabTasks(writer, workers, self._reduction)
         self._max_slabs = slabs
-        self._byte_order: ByteOrder = byte_order
         self._slabs: list[dict[Position, Slab]] = [{} for _ in grids]
         self._touched: set[SlabKey] = set()  # may have become complete
-        self._free: list[list[SlabBuffer]] = [[] for _ in grids]
+        self._buffers = SlabBuffers(grids, byte_order, memory)
         self._uses = itertools.count(1)
 
     @property
@@ -181,6 +185,10 @@ class Assembly:
         self.extents.mark_all_stored()
         self._provisional.restore(provisional)
 
+    def close(self) -> None:
+        """Return the memory of all slabs. Call it after `Workers.close`, and nothing that needs slabs after it."""
+        self._buffers.close()
+
     def _note_seen(self, key: Position) -> None:
         for level in range(len(self.grids)):
             if key in self.seen[level]:
@@ -207,9 +215,9 @@ class Assembly:
         if len(self._slabs[level]) >= self._max_slabs:
             self._free_memory(self._slabs[level].values())
             return False
-        if not self._free[level] and self._workers.is_behind:
-            return False  # a buffer will be free soon: new memory costs as much as a copy of it
-        slab = Slab(level, key, self._take_buffer(level), last_use=next(self._uses))
+        if not self._buffers.has_free(level) and _will_free_one(self._slabs[level].values(), self._workers):
+            return False
+        slab = Slab(level, key, self._buffers.take(level), last_use=next(self._uses))
         if key in self.seen[level]:
             self._rebuild(slab)
         self.seen[level].add(key)
@@ -227,10 +235,6 @@ class Assembly:
         candidates = [slab for slab in slabs if not slab.arriving]
         if candidates:
             self._leave(min(candidates, key=lambda slab: slab.last_use))
-
-    def _take_buffer(self, level: int) -> SlabBuffer:
-        free = self._free[level]
-        return free.pop() if free else SlabBuffer(self.grids[level], self._byte_order)
 
     def _leave(self, slab: Slab) -> bool:
         """Give a slab to the workers."""
@@ -255,7 +259,7 @@ class Assembly:
         self._touched |= fed
         for slab in idle:
             del self._slabs[slab.level][slab.key]
-            self._free[slab.level].append(slab.buffer)
+            self._buffers.give_back(slab.level, slab.buffer)
             self.extents.add_stored(slab)
 
     def _rebuild(self, slab: Slab) -> None:
@@ -269,7 +273,7 @@ class Assembly:
                     slab.filled |= 1 << piece.bit
             return
         above = slab.level - 1
-        spare = Slab(above, (), self._take_buffer(above))  # one for all sources that are not in memory
+        spare = Slab(above, (), self._buffers.take(above))  # one for all sources that are not in memory
         for key in self._reduction.sources(slab.level, slab.key):
             if key not in self.seen[above]:
                 continue
@@ -283,4 +287,9 @@ class Assembly:
             for part in self._reduction.parts(above, key):
                 self._reduction.reduce(source.buffer, slab.buffer, part)
                 slab.filled |= 1 << part.piece.bit
-        self._free[above].append(spare.buffer)
+        self._buffers.give_back(above, spare.buffer)
+
+
+def _will_free_one(slabs: Iterable[Slab], workers: Workers) -> bool:
+    """Whether a buffer of a level will be free before new memory could keep any thread busier."""
+    return workers.is_behind or sum(slab.is_leaving for slab in slabs) > workers.thread_count

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from acqstream.arrays.array_spec import Position
-from acqstream.grid.block_mean import BAND_BYTES, BlockMean
+from acqstream.grid import kernels
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.level_extents import LevelExtents
 from acqstream.mirrors.slab import SlabBuffer
 from acqstream.mirrors.slab_grid import Piece
@@ -71,7 +73,7 @@ class LevelReduction:
     def reduce(self, source: SlabBuffer, target: SlabBuffer, part: ReducedPart) -> None:
         """Write the mean of source planes into a plane of the target, or into a piece of it.
 
-        It goes in bands, so that each band stays in the processor's cache from block to block.
+        numpy does it in bands, so that each band stays in the processor's cache from block to block.
         """
         grid, (_, _, plane, place, spans) = source.grid, part.piece
         ratios, limits, target_box = grid.picture_ratios, list(grid.plane_shape), [*map(slice, target.grid.plane_shape)]
@@ -80,8 +82,13 @@ class LevelReduction:
             target_box = list(target.grid.box(y, x))
             inside = [slice(cut.inside(at)) for cut, at in zip(grid.cuts, place[-2:], strict=True)]
             limits = [part.stop for part in grid.box(*inside)]
-        begin, *others = (part.start or 0 for part in target_box)
-        height, *sizes = (part.stop - (part.start or 0) for part in target_box)
+        begins = begin, *others = [part.start or 0 for part in target_box]
+        shape = height, *sizes = [part.stop - (part.start or 0) for part in target_box]
+        places = [source.plane(number) for number in part.planes]
+        if kernels.reduce(
+            places, limits, target.plane(plane), begins, shape, ratios=ratios, is_past_cache=target.is_past_cache
+        ):
+            return
         wholes = [
             slice(0, min(size * ratio, end)) for size, ratio, end in zip(sizes, ratios[1:], limits[1:], strict=True)
         ]

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError
-from acqstream.grid.block_mean import BAND_BYTES
+from acqstream.grid.block_sizes import BAND_BYTES
 from acqstream.mirrors.slab_grid import SlabGrid
 
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
 _LONG_COPIES = 5  # of a band of integers of 64 bits: their halves, and the sums of these
 _SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, of all planes, and the result
+_TABLE_BYTES = 72  # of the compiled kernels, for an item along an axis: offsets, sums, and runs of one item each
 MIB = 2**20
 
 
@@ -75,7 +76,7 @@ def memory_need(
 def reduction_bytes(grid: SlabGrid) -> int:
     """Memory for reducing a slab into the next level, at most: bands of the planes that are averaged, and their sums.
 
-    See `LevelReduction.reduce`; a band has complete rows of blocks.
+    See `LevelReduction.reduce`; a band has complete rows of blocks. The compiled kernels need tables of a row instead.
     """
     rows, *row_shape = grid.plane_shape
     row_items = math.prod(row_shape)
@@ -86,4 +87,5 @@ def reduction_bytes(grid: SlabGrid) -> int:
         sum_bytes: float = _LONG_COPIES * itemsize
     else:
         sum_bytes = _SUM_COPIES * (4 if kind == "u" and itemsize <= 2 else max(8, itemsize))
-    return math.ceil(band_rows * row_items * (math.prod(grid.outer_ratios) * itemsize + sum_bytes))
+    band_bytes = math.ceil(band_rows * row_items * (math.prod(grid.outer_ratios) * itemsize + sum_bytes))
+    return max(band_bytes, _TABLE_BYTES * (rows + row_items))

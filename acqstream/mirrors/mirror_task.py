@@ -138,6 +138,8 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
                 time.sleep(_POLL_S)
         workers.check()
         writer.sync()
-        return TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
+        result = TaskResult(assembly.stored_chunks, assembly.unstored()[1], assembly.peak_slabs)
+        assembly.close()  # all is stored: the next part uses this memory again
+        return result
     finally:
         workers.close()

@@ -195,7 +195,7 @@ class MirrorView(RangeView):
 
     def close(self) -> None:
         if self._mirror is not None:
-            self._mirror.workers.close()
+            self._mirror.close()
             self.summary()
         self._mirror = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from acqstream.arrays.array_spec import Position
-from acqstream.grid.block_mean import reduced_size
+from acqstream.grid.block_sizes import reduced_size
 from acqstream.mirrors.slab_grid import SlabGrid
 
 

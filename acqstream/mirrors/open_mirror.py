@@ -171,6 +171,11 @@ class OpenMirror:
         )
         return True
 
+    def close(self) -> None:
+        """End the threads, drop what is not stored, and return the memory of slabs."""
+        self.workers.close()
+        self.assembly.close()
+
     def summary(self) -> dict[str, Any]:
         """Return the container, levels and their shapes, chunks stored by this process, and the memory computed."""
         assembly, extents = self.assembly, self.assembly.extents

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import Position
+from acqstream.grid import kernels
 from acqstream.mirrors.slab_grid import Piece, SlabGrid
 from acqstream.storage.memory import PageMemory
 
@@ -32,17 +33,22 @@ class _Part(NamedTuple):
 
 
 class SlabBuffer:
-    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros."""
+    """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
 
-    def __init__(self, grid: SlabGrid, byte_order: ByteOrder) -> None:
+    memory: `grid.slab_bytes` zeros, page-aligned; None takes new memory.
+    """
+
+    def __init__(self, grid: SlabGrid, byte_order: ByteOrder, memory: NDArray[np.uint8] | None = None) -> None:
         self.grid = grid
         spec = grid.spec
         self._block_shape = spec.block_shape or spec.chunk_shape
         blocks = tuple(size // block for size, block in zip(spec.chunk_shape, self._block_shape, strict=True))
-        memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
+        if memory is None:
+            memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
         items = memory.view(spec.dtype.newbyteorder(byte_order))
         # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
         self._items: NDArray[Any] = items.reshape((*grid.counts, *blocks, *self._block_shape))
+        self.is_past_cache = grid.slab_bytes >= kernels.PAST_CACHE_BYTES
         self._whole = [
             list(self._parts(axis, 0, size)) for axis, size in zip(grid.picture, grid.plane_shape, strict=True)
         ]
@@ -57,7 +63,10 @@ class SlabBuffer:
 
         pixels has its axes in the order of the level's, and may have any byte order.
         """
-        for ours, theirs in self._regions(plane, pixels, begin):
+        begins = [*begin, *[0] * (pixels.ndim - len(begin))]
+        if kernels.put(self.plane(plane), pixels, begins, is_past_cache=self.is_past_cache):
+            return
+        for ours, theirs in self._regions(plane, pixels, begins):
             ours[...] = theirs
 
     def get(self, plane: int, box: Sequence[slice] = ()) -> NDArray[Any]:
@@ -75,7 +84,7 @@ class SlabBuffer:
         for plane in range(grid.planes):
             bits = filled >> plane * grid.pieces & (1 << grid.pieces) - 1
             if not bits:
-                self._plane(plane)[...] = 0
+                self.plane(plane)[...] = 0
             elif grid.cuts:
                 self._clear_around(key, plane, bits)
 
@@ -94,8 +103,11 @@ class SlabBuffer:
                 shape = [part.stop - part.start for part in box]
                 self.put(plane, np.zeros(shape, self.grid.spec.dtype), [part.start for part in box])
 
-    def _plane(self, plane: int) -> NDArray[Any]:
-        """Return a plane without a copy. Its axes are chunks, blocks in them and items, each along all picture axes."""
+    def plane(self, plane: int) -> NDArray[Any]:
+        """Return a plane without a copy. Its axes are chunks, blocks in them and items, each along all picture axes.
+
+        So a plane with n axes has 3n dimensions; kernels call such an array a place.
+        """
         grid = self.grid
         index: list[list[int | slice]] = [[slice(None)] * len(grid.counts) for _ in range(3)]
         chunks, blocks, inside = index
@@ -109,13 +121,12 @@ class SlabBuffer:
         self, plane: int, pixels: NDArray[Any], begin: Sequence[int]
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield pairs of arrays of one shape: items in the blocks, and the same items in a part of a plane."""
-        grid, place, ndim = self.grid, self._plane(plane), pixels.ndim
+        grid, place, ndim = self.grid, self.plane(plane), pixels.ndim
         order = [at for first in range(3) for at in range(first, 3 * ndim, 3)]
-        begins = [*begin, *[0] * (ndim - len(begin))]
         sides = [
             whole if not first and size == all_items else list(self._parts(axis, first, first + size))
             for axis, whole, first, size, all_items in zip(
-                grid.picture, self._whole, begins, pixels.shape, grid.plane_shape, strict=True
+                grid.picture, self._whole, begin, pixels.shape, grid.plane_shape, strict=True
             )
         ]
         for parts in itertools.product(*sides):

@@ -18,6 +18,7 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import CorruptDataset
 from acqstream.formats.chunk_format import ChunkArrayReader
 from acqstream.formats.ndtiff.reader import NDTiffReader
+from acqstream.grid import kernels
 from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
 
@@ -59,9 +60,14 @@ class StoredSlab:
                     return False
             elif any(inside[axis] >= chunk.items.shape[axis] for axis in grid.outer):
                 return False  # the array ends before
-            elif not np.array_equal(chunk.items[index], part):
+            elif not _is_equal(chunk.items[index], part):
                 return False
         return True
+
+
+def _is_equal(items: NDArray[Any], part: NDArray[Any]) -> bool:
+    found = kernels.equal(items, part)
+    return np.array_equal(items, part) if found is None else found
 
 
 def compared_rows(

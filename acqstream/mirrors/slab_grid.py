@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.grid.block_mean import reduced_size
+from acqstream.grid.block_sizes import reduced_size
 from acqstream.mirrors.cut import Cut, TileSpan
 
 PICTURE = ("y", "x", "c")

@@ -13,7 +13,8 @@ has "handles" instead, a list of handles of this process:
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
-The worker sends a line for each view whose progress has changed: {"id", "reason"} and the fields of ViewProgress.
+The worker sends {"kernels"} first: "compiled" or "numpy". Then it sends a line for each view whose progress has
+changed: {"id", "reason"} and the fields of ViewProgress.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
+from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
@@ -92,6 +94,7 @@ class ViewWorker:
 
     def run(self) -> None:
         """Serve until the daemon closes the connection, then save all views."""
+        self._send(json.dumps({"kernels": kernels_name()}).encode() + b"\n")
         for thread in self._threads:
             thread.start()
         try:

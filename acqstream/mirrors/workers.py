@@ -44,6 +44,10 @@ class Workers:
             self._changed.notify()
 
     @property
+    def thread_count(self) -> int:
+        return len(self._threads)
+
+    @property
     def is_behind(self) -> bool:
         """True while enough tasks wait to keep all threads busy and the disk may be used."""
         return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()

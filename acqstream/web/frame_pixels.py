@@ -17,7 +17,8 @@ from acqstream.arrays.axis_order import COLUMN, ROW
 from acqstream.arrays.mosaic import Canvas, Side, TileRun
 from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader
-from acqstream.grid.block_mean import BlockMean, reduced_shape
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import reduced_shape
 from acqstream.model.axes import AxisValue
 from acqstream.storage.read_file import ReadFile
 from acqstream.web.frame_history import PlacedArray

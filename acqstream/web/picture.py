@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.dataset.channel_looks import contrast_of
-from acqstream.grid.block_mean import BlockMean, reduced_shape
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import reduced_shape
 
 BINS = 96
 JPEG_QUALITY = 85

@@ -49,7 +49,7 @@ REPORT = BenchReport(
     version="0.1.0",
     date="2026-11-21T12:00:00+00:00",
     versions={"numpy": "2.4.6"},
-    machine={"system": "Linux", "python": "3.11", "processors": 2, "memory_bytes": 1, "file_system": "ext4"},
+    machine={"system": "Linux", "python": "3.11", "processors": 2, "file_system": "ext4", "kernels": "numpy"},
     directory="/data",
     pairs=1,
     situations=(
@@ -96,7 +96,14 @@ def run(*options: str) -> int:
 def test_table(benchmark: Benchmark, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     out = capsys.readouterr().out
-    for text in ("2048 x 2048 uint16", "ext4", "not installed", "0.50 [0.50, 0.50]", "0.40 / 0.40", "300 / 200"):
+    for text in (
+        "2048 x 2048 uint16",
+        "2 processors, numpy kernels, ext4",
+        "not installed",
+        "0.50 [0.50, 0.50]",
+        "0.40 / 0.40",
+        "300 / 200",
+    ):
         assert text in out
 
 

@@ -39,8 +39,7 @@ def daemon(*acquisitions: AcquisitionStatus, **more: Any) -> DaemonStatus:
         memory_used_bytes=5 * 10**8,
         memory_peak_bytes=6 * 10**8,
         acquisitions=acquisitions,
-        views=ViewProcessStatus(pid=7, mirrors=(MIRROR,)),
-        **more,
+        **{"views": ViewProcessStatus(pid=7, mirrors=(MIRROR,)), **more},
     )
 
 
@@ -106,6 +105,13 @@ def test_the_load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     assert "disk   nvme0n1 writes 1.2 GB/s, 81% busy\n" in out
     assert show(monkeypatch, daemon()) == 0
     assert "load" not in capsys.readouterr().out
+
+
+def test_the_kernels_of_the_views(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(monkeypatch, daemon(views=ViewProcessStatus(kernels="compiled"))) == 0
+    assert "views  compiled kernels\n" in capsys.readouterr().out
+    assert show(monkeypatch, daemon()) == 0
+    assert "kernels" not in capsys.readouterr().out
 
 
 def test_idle(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

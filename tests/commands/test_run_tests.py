@@ -1,4 +1,4 @@
-"""The command `test`: the run on the Windows-like disk comes before the main one, and counts."""
+"""The command `test`: the runs on the Windows-like disk and without kernels come before the main one, and count."""
 
 from __future__ import annotations
 
@@ -14,11 +14,24 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the Windows-lik
 
 
 @pytest.fixture
-def codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Exit codes of the run on the Windows-like disk and of the main one; none is started."""
-    codes = [0, 0]
+def kernels() -> list[str]:
+    """The kernels that the environment has."""
+    return ["compiled"]
 
-    def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str]) -> tuple[int, str]:
+
+@pytest.fixture
+def codes(monkeypatch: pytest.MonkeyPatch, kernels: list[str]) -> list[int]:
+    """Exit codes of the run on the Windows-like disk, of the main one, and of that without kernels; none is started."""
+    codes = [0, 0, 0]
+
+    def run_quietly(command: list[str], timeout_s: int, variables: dict[str, str] | None = None) -> tuple[int, str]:
+        if variables is None:
+            assert command[-1] == run.NAME_KERNELS
+            return 0, f"{kernels[0]}\n"
+        if variables == {"ACQSTREAM_KERNELS": "0"}:
+            assert {"tests/grid", "tests/mirrors/test_slab.py", "tests/views/test_pyramid_view.py"} <= set(command)
+            assert all((steps.ROOT / name).exists() for name in command if name.startswith("tests/"))
+            return codes[2], "FAILED another test\n7 passed in 1.0s"
         assert {f"tests/{name}" for name in ("log", "storage", "views")} <= set(command)
         assert variables == {"ACQSTREAM_TEST_DISK": "windows"}
         return codes[0], "FAILED a test\n5 passed in 1.0s"
@@ -39,7 +52,7 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_either_run_fails_the_command(
     codes: list[int], capfd: pytest.CaptureFixture[str], windows_like: int, main: int, expected: int
 ) -> None:
-    codes[:] = windows_like, main
+    codes[:] = windows_like, main, 0
     assert run.run_tests([]) == expected
     output = capfd.readouterr().out
     assert "Windows-like disk: 5 passed in 1.0s" in output
@@ -47,10 +60,24 @@ def test_either_run_fails_the_command(
     assert output.endswith("main pytest\n")
 
 
+@pytest.mark.parametrize(("name", "without", "expected"), [("compiled", 0, 0), ("compiled", 1, 1), ("numpy", 1, 0)])
+def test_tests_of_pixels_run_without_compiled_kernels_where_they_exist(
+    codes: list[int], kernels: list[str], capfd: pytest.CaptureFixture[str], name: str, without: int, expected: int
+) -> None:
+    kernels[:], codes[2] = [name], without
+    assert run.run_tests([]) == expected
+    output = capfd.readouterr().out
+    assert ("without compiled kernels: 7 passed in 1.0s" in output) == (name == "compiled")
+    assert ("all tests run with numpy" in output) == (name == "numpy")
+    assert ("FAILED another test" in output) == bool(expected)
+
+
 def test_a_choice_of_tests_runs_once(codes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
-    codes[0] = 1
+    codes[:] = 1, 0, 1
     assert run.run_tests(["tests/log"]) == 0
-    assert "Windows-like" not in capfd.readouterr().out
+    output = capfd.readouterr().out
+    assert "Windows-like" not in output
+    assert "without compiled" not in output
 
 
 def test_a_disk_that_is_nearly_full_is_named_at_once(codes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from acqstream.daemon import view_process
 from acqstream.daemon.unfinished_views import resume_views
 from acqstream.daemon.view_job import ViewJob
 from acqstream.daemon.view_process import ViewProcess
+from acqstream.grid.kernels import kernels_name
 from acqstream.mirrors.view_worker import MAX_CATCHING_UP
 from acqstream.model.status import ViewProcessStatus
 from acqstream.model.view_spec import ViewSpec
@@ -110,6 +111,7 @@ def test_a_view_is_made_and_the_idle_process_ends(cells: Path, monkeypatch: pyte
         assert state_of(cells) == SUMS
         drive(process, dead(process, process.status().pid), "the process has ended")
         assert process.status().restarts == 0
+        assert process.status().kernels == kernels_name()  # as the process itself reported
         again = process.add(str(cells), ViewSpec("null"))
         drive(process, lambda: again.is_ended, "it is started again")
 

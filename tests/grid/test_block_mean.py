@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from acqstream.grid.block_mean import BlockMean, reduced_size
+from acqstream.grid.block_mean import BlockMean
+from acqstream.grid.block_sizes import reduced_size
 
 SHAPES = [(8, 12), (7, 5), (1, 1), (1, 6), (9, 1)]
 

@@ -63,7 +63,7 @@ def test_a_long_status_says_what_it_leaves_out(
 
 
 def test_a_short_status_is_complete() -> None:
-    views = ViewProcessStatus(pid=3, restarts=1, memory="shared", mirrors=(mirror(1),))
+    views = ViewProcessStatus(pid=3, restarts=1, memory="shared", kernels="compiled", mirrors=(mirror(1),))
     run = replace(acquisition(1, 50), mirrors={"n5": ViewStatus(cursor=7, state="running")}, seconds_left=3.5)
     load = LoadStatus(processors=4, processor_percent=12.5, disk="sda", priority="nice 0")
     status = DaemonStatus(endpoints=("tcp://a", "ipc://b"), acquisitions=(run,), views=views, load=load, free_bytes=7)

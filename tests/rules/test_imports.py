@@ -96,7 +96,10 @@ def names_imported(statements: Iterable[ast.AST]) -> Iterator[str]:
     ("statement", "too_heavy"),
     [
         ("import acqstream", {"numpy", "zmq", "tifffile", "pydantic", "typer", "rich", "msgpack", "psutil"}),
-        ("import acqstream.daemon.serve", {"tifffile", "typer", "rich", "dask", "xarray", "numcodecs"}),
+        (
+            "import acqstream.daemon.serve",
+            {"tifffile", "typer", "rich", "dask", "xarray", "numcodecs", "acqstream.grid.kernels"},
+        ),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
         (
             "import acqstream.dataset.dataset",

@@ -17,7 +17,7 @@ from acqstream.formats.hsds.object_documents import DatasetDocument, DomainDocum
 from acqstream.formats.hsds.object_id import ObjectId, domain_key, object_id, root_id
 from acqstream.formats.hsds.options import Compression
 from acqstream.formats.hsds.stored_layout import DEFLATE, LZ4, SHUFFLE, ZSTD, ChunkFilter, StoredLayout
-from acqstream.grid.block_mean import reduced_shape
+from acqstream.grid.block_sizes import reduced_shape
 
 BUCKET = "acqstream"
 DOMAIN = "/home/acq.h5"

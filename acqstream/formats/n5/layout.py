@@ -43,7 +43,7 @@ from acqstream.formats.n5.members import (
 )
 from acqstream.formats.n5.notes import Notes, parse_notes
 from acqstream.formats.n5.options import MAX_LEVELS, N5Options
-from acqstream.grid.block_mean import reduced_shape
+from acqstream.grid.block_sizes import reduced_shape
 
 _Z_EXTENT = 16
 _SIDE, _SIDE_OF_PLANES = 512, 1024  # in y and x: 8 MiB of 16 bit, 2 MiB where a block is one plane

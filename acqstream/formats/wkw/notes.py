@@ -20,7 +20,7 @@ from acqstream.errors import ConfigError
 from acqstream.formats.place_note import note_of_places, read_places
 from acqstream.formats.wkw.axes import COMPONENT, AxisRoles, axis_roles, plain_name
 from acqstream.formats.wkw.header import MAX_VOXELS, VOXEL_TYPES, BlockType, Header
-from acqstream.grid.block_mean import reduced_size
+from acqstream.grid.block_sizes import reduced_size
 from acqstream.model.fields import Fields
 from acqstream.storage.json_file import parse_fields
 

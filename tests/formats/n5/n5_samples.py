@@ -17,7 +17,7 @@ from acqstream.formats.chunk_format import ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.n5 import FORMAT
 from acqstream.formats.n5.members import folder_axes
-from acqstream.grid.block_mean import reduced_shape
+from acqstream.grid.block_sizes import reduced_shape
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.storage.disk import Disk
 from tests.storage.unforced_disk import UnforcedDisk
