@@ -34,7 +34,7 @@ _LAYOUT = "ome.zarr"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 
 
-class Followers:
+class NeuroglancerFollowers:
     """The viewers of the Python package, by dataset; the oldest one ends when there are too many."""
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -81,7 +81,7 @@ class Followers:
         await process.wait()
 
 
-_FOLLOWERS = web.AppKey("followers", Followers)
+_FOLLOWERS = web.AppKey("followers", NeuroglancerFollowers)
 
 
 def neuroglancer_routes(context: WebContext) -> Iterator[web.RouteDef]:
@@ -156,7 +156,7 @@ async def send_client(request: web.Request) -> web.StreamResponse:
 
 async def follow_app(app: web.Application) -> Any:
     """Keep the viewers for the life of the application."""
-    app[_FOLLOWERS] = Followers()
+    app[_FOLLOWERS] = NeuroglancerFollowers()
     yield
     await app[_FOLLOWERS].close()
 
