@@ -11,6 +11,7 @@ Sources: Zarr v3 core and codec `sharding_indexed`; OME-NGFF 0.5.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,7 +110,7 @@ class OmeZarrLayout(ChunkLayout):
     def in_place(self, level: int, position: Position, encoded: Encoded) -> InPlace:
         """See ChunkLayout. The index is the same for all shards of a level, and exists from the shard's birth on."""
         spec, codecs = self.plan.levels[level], self.codecs(level)
-        index, number = self._index(spec), _number_in_shard(spec, position)
+        index, number = _index_of(spec), _number_in_shard(spec, position)
         end = index.count * codecs.raw_bytes
         tail = [index.consecutive(codecs.raw_bytes)]
         return InPlace([(number * spec.chunk_bytes, encoded)], [], end + index.length, tail)
@@ -119,7 +120,7 @@ class OmeZarrLayout(ChunkLayout):
         spec, codecs = self.plan.levels[level], self.codecs(level)
         if not spec.block_shape:
             return codecs.decode(data, where)
-        index = self._index(spec)
+        index = _index_of(spec)
         extents = index.decode(data[-index.length :], len(data), where)
         if self._is_in_place:
             number, count = _number_in_shard(spec, position), spec.chunk_bytes // codecs.raw_bytes
@@ -165,7 +166,7 @@ class OmeZarrLayout(ChunkLayout):
         well = self.folders.well(member)
         if well:
             found[docs.document_key(folders[0])] = docs.encode(docs.group(None))
-            found[docs.document_key(well)] = self._well_document(self.folders.fields()[well])
+            found[docs.document_key(well)] = _well_document(self.folders.fields()[well])
         for number in range(len(levels)):
             found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
@@ -248,7 +249,7 @@ class OmeZarrLayout(ChunkLayout):
             shape=spec.shape,
             codecs=self.codecs(level),
             shard_shape=spec.shard_shape,
-            index=self._index(spec) if spec.shard_shape else None,
+            index=_index_of(spec) if spec.shard_shape else None,
             dimension_names=tuple(image_axis(axis).name for axis in spec.axes),
         )
 
@@ -261,12 +262,6 @@ class OmeZarrLayout(ChunkLayout):
     def _is_in_place(self) -> bool:
         return self.options.is_sharded and self.options.is_raw
 
-    def _index(self, spec: ArraySpec) -> IndexCodec:
-        count = 1
-        for size, step in zip(spec.shard_shape, spec.block_shape, strict=True):
-            count *= size // step
-        return IndexCodec(count)
-
     def _plate_documents(self, note: Mapping[str, Any], *, complete: bool) -> Mapping[str, bytes]:
         """The wells of a complete plate with the fields that exist, then the plate.
 
@@ -278,13 +273,10 @@ class OmeZarrLayout(ChunkLayout):
         existing = Counter(map(folders.well, plan.members() if complete else self.present))
         is_empty = 0 in plan.full.shape[len(plan.member_axes) :]
         listed = [well for well, count in fields.items() if count <= existing[well] and not is_empty]
-        found = {docs.document_key(well): self._well_document(fields[well]) for well in listed if complete}
+        found = {docs.document_key(well): _well_document(fields[well]) for well in listed if complete}
         plate = plate_metadata(fields, listed, plan.full.attributes)
         found[docs.document_key()] = docs.encode(docs.group({"plate": plate}, **{KEY: note}))
         return found
-
-    def _well_document(self, fields: int) -> bytes:
-        return docs.encode(docs.group({"well": well_metadata(fields)}))
 
     def image_name(self, member: Position) -> str:
         """The name of an image: labels of its place, else axis and number."""
@@ -318,6 +310,16 @@ def _wells(full: ArraySpec) -> tuple[str, ...]:
     names = [*full.labels.get(POSITION, ())]
     is_known = full.shape[full.axes.index(POSITION)] > 0 or names == position_names(full.attributes)
     return find_wells(names, full.attributes) if is_known else ()
+
+
+def _index_of(spec: ArraySpec) -> IndexCodec:
+    """The codec for the index of a shard."""
+    steps = zip(spec.shard_shape, spec.block_shape, strict=True)
+    return IndexCodec(math.prod(size // step for size, step in steps))
+
+
+def _well_document(fields: int) -> bytes:
+    return docs.encode(docs.group({"well": well_metadata(fields)}))
 
 
 def _check_shards(own: ZarrArray, found: ZarrArray, where: str) -> None:
