@@ -163,6 +163,7 @@ WRONG_CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
         (SHIFTED[:24].reshape(PLACE.shape), SHIFTED[3:27].reshape(4, 6), (0, 0), False),
     ),
     "arrays of two shapes": ("equal", (IMAGE, IMAGE[:3])),
+    "an array that ends before the other one": ("equal", (IMAGE[:3], IMAGE)),
     "arrays of two dimensions and one": ("equal", (IMAGE, IMAGE[0])),
     "arrays of two types": ("equal", (IMAGE, IMAGE.astype("u1"))),
     "arrays of floats": ("equal", (IMAGE.astype("f4"), IMAGE.astype("f4"))),
@@ -171,7 +172,8 @@ WRONG_CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "blocks of nothing": ("halve", (IMAGE[:0], TARGET, False)),
     "a block of nothing": ("halve", (IMAGE[:0], TARGET[:1], False)),
     "a line": ("halve", (IMAGE[0], TARGET[0], False)),
-    "other samples": ("halve", (np.zeros((4, 4, 3), "u1"), np.zeros((2, 2, 4), "u1"), False)),
+    "fewer samples": ("halve", (np.zeros((4, 4, 4), "u1"), np.zeros((2, 2, 3), "u1"), False)),
+    "more samples": ("halve", (np.zeros((4, 4, 3), "u1"), np.zeros((2, 2, 4), "u1"), False)),
     "a target of another type": ("halve", (IMAGE, TARGET.astype("u1"), False)),
     "a target in its source": ("halve", (IMAGE, IMAGE[:2, :3], False)),
     "no planes": ("reduce", ((), (4, 6), PLACE, (0, 0), (2, 3), (2, 2), False)),
@@ -179,6 +181,10 @@ WRONG_CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "planes of two shapes": (
         "reduce",
         ((PLACE.copy(), np.zeros((1, 1, 1, 1, 6, 6), "u2")), (4, 6), PLACE, (0, 0), (2, 3), (2, 2), False),
+    ),
+    "a plane that ends before the first one": (
+        "reduce",
+        ((PLACE.copy(), PLACE.copy()[..., :5]), (4, 6), PLACE, (0, 0), (2, 3), (2, 2), False),
     ),
     "planes of two layouts": (
         "reduce",
