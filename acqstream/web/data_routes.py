@@ -13,7 +13,7 @@ from acqstream.storage.read_file import ReadFile
 from acqstream.web.answers import BYTES, IMMUTABLE, JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
 from acqstream.web.byte_range import matches_tag
 from acqstream.web.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
-from acqstream.web.file_routes import has_chunks, send_file, send_listing
+from acqstream.web.file_routes import send_file, send_listing
 from acqstream.web.frame_pixels import PixelSource
 from acqstream.web.served_dataset import ServedArray, ServedDataset
 from acqstream.web.virtual_array import ServedChunk
@@ -39,10 +39,10 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
         return absent()
     if folder is None:
         return absent()
-    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(has_chunks, folder):
+    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(context.folders.has_chunks, folder):
         found = await context.run(find_object, context, folder, options, rest[0], "/".join(rest[1:]))
         return absent() if found is None else await _send_object(request, found)
-    if options == DataOptions() and await context.run(has_chunks, folder):
+    if options == DataOptions() and await context.run(context.folders.has_chunks, folder):
         return await send_file(request, folder, tuple(rest))
     return absent()
 
