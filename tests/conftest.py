@@ -40,6 +40,7 @@ LIVE_PLACES = (
         "integrity/test_recovery.py",
         "rules/test_imports.py",
     ),
+    *("web/test_foreign_runs.py", "web/test_growing.py", "web/test_hostile_clients.py", "web/test_served_mosaics.py"),
     *("log/test_skips.py", "integrity/test_hostile_files.py", "dataset/test_links.py", "dataset/test_remote_"),
 )
 

@@ -47,6 +47,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     growth: Annotated[bool, typer.Option("--growth", help="Measure how cost grows instead.")] = False,
     pyramid: Annotated[bool, typer.Option("--pyramid", help="Measure tiles with and without levels instead.")] = False,
     mirror: Annotated[bool, typer.Option("--mirror", help="Measure mirrors instead; about three minutes.")] = False,
+    web: Annotated[bool, typer.Option("--web", help="Measure frames and pieces over HTTP instead.")] = False,
     mirrors: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Which mirrors of --mirror, e.g. n5,wkw; some only so.")
     ] = None,
@@ -65,8 +66,8 @@ def bench(  # noqa: PLR0913 - the options of the verb
     from acqstream.bench.comparison import MAX_FRAMES, ROWS, USUAL_ROWS, BenchSettings
     from acqstream.bench.interruption import cleaned_up_if_interrupted
 
-    names = "--reading, --latency, --steady, --growth, --pyramid, --mirror and --plot"
-    _check_one(names, reading, latency, steady, growth, pyramid, mirror, plot)
+    names = "--reading, --latency, --steady, --growth, --pyramid, --mirror, --web and --plot"
+    _check_one(names, reading, latency, steady, growth, pyramid, mirror, web, plot)
     if mirrors is not None and not mirror:
         raise typer.BadParameter("belongs to --mirror", param_hint="--mirrors")
     if seconds is not None and not (steady or latency):
@@ -81,7 +82,7 @@ def bench(  # noqa: PLR0913 - the options of the verb
     )
     wanted = seconds or (10.0 if quick else None)
     chosen = {"reading": reading, "latency": latency, "steady": steady, "growth": growth, "pyramid": pyramid}
-    chosen["mirror"] = mirror
+    chosen |= {"mirror": mirror, "web": web}
     what = next((name for name, is_chosen in chosen.items() if is_chosen), "")
     run = _benchmark(what, plot=plot, seconds=wanted, mirrors=_names(mirrors))
     with cleaned_up_if_interrupted(), progress_bar() as bar:
@@ -111,6 +112,10 @@ def _benchmark(
         from acqstream.bench.mirror import run_mirror_benchmark
 
         return partial(run_mirror_benchmark, names=mirrors)
+    if what == "web":
+        from acqstream.bench.http_frames import run_web_benchmark
+
+        return run_web_benchmark
     if what == "reading":
         from acqstream.bench.reading import run_reading_benchmark
 

@@ -13,7 +13,7 @@ from acqstream.storage.read_file import ReadFile
 from acqstream.web.answers import BYTES, IMMUTABLE, JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
 from acqstream.web.byte_range import matches_tag
 from acqstream.web.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
-from acqstream.web.file_routes import has_chunks, send_file, send_listing
+from acqstream.web.file_routes import send_file, send_listing
 from acqstream.web.frame_pixels import PixelSource
 from acqstream.web.served_dataset import ServedArray, ServedDataset
 from acqstream.web.virtual_array import ServedChunk
@@ -39,10 +39,10 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
         return absent()
     if folder is None:
         return absent()
-    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(has_chunks, folder):
+    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(context.folders.has_chunks, folder):
         found = await context.run(find_object, context, folder, options, rest[0], "/".join(rest[1:]))
         return absent() if found is None else await _send_object(request, found)
-    if options == DataOptions() and await context.run(has_chunks, folder):
+    if options == DataOptions() and await context.run(context.folders.has_chunks, folder):
         return await send_file(request, folder, tuple(rest))
     return absent()
 
@@ -59,6 +59,15 @@ class FoundObject:
     array: ServedArray | None = None
     place: ServedChunk | None = None
     source: PixelSource | None = None
+
+    part: tuple[bytes, FilePart] | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the answer takes; 0 for a frame that goes out from its file."""
+        if self.array is None or self.place is None or self.part is not None:
+            return 0
+        return self.array.virtual.layout.plan.levels[self.place.level].chunk_bytes
 
 
 def find_object(context: WebContext, folder: Path, options: DataOptions, layout: str, key: str) -> FoundObject | None:
@@ -86,7 +95,8 @@ def find_object(context: WebContext, folder: Path, options: DataOptions, layout:
     # A name may be deleted and given again: only an address with the identity of the dataset means one thing for ever.
     is_fixed = options.generation is not None and bool(options.identity)
     tag, cache = _chunk_tag(dataset, layout, array, place, source), IMMUTABLE if is_fixed else NO_CACHE
-    return FoundObject(key, tag, cache, array=array, place=place, source=source)
+    part = _frame_part(array, place, source)
+    return FoundObject(key, tag, cache, array=array, place=place, source=source, part=part)
 
 
 def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: ServedChunk, source: PixelSource) -> str:
@@ -105,7 +115,8 @@ async def _send_object(request: web.Request, found: FoundObject) -> web.StreamRe
     if matches_tag(request.headers.get("If-None-Match"), found.tag):  # nothing is read for it
         return await send(request, Body([], found.tag, BYTES, found.cache))
     context = request.app[CONTEXT]
-    return await send(request, await context.run(_chunk_body, found))
+    async with context.gate.in_memory.take(found.memory_bytes):
+        return await send(request, await context.run(_chunk_body, found))
 
 
 def _chunk_body(found: FoundObject) -> Body:
@@ -114,9 +125,8 @@ def _chunk_body(found: FoundObject) -> Body:
     assert array is not None
     assert place is not None
     assert source is not None
-    part = _frame_part(array, place, source)
-    if part is not None:
-        head, rest = part
+    if found.part is not None:
+        head, rest = found.part
         return Body([head] if head else [], found.tag, BYTES, found.cache, rest)
     pixels = array.pixels.read(source, place, array.factors)
     return Body(list(array.virtual.encode(place, pixels)), found.tag, BYTES, found.cache)

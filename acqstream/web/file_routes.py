@@ -10,9 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from acqstream.errors import CorruptDataset, DatasetError, StorageError, UnsupportedFeature
-from acqstream.formats.ndtiff import NDTiffFormat
-from acqstream.formats.registry import find_format
+from acqstream.errors import CorruptDataset, StorageError, UnsupportedFeature
 from acqstream.storage.boundary import Boundary
 from acqstream.storage.read_file import ReadFile, is_absent
 from acqstream.web.answers import BYTES, JSON, Body, FilePart, absent, content_tag, send, tag_of
@@ -22,14 +20,6 @@ from acqstream.web.web_context import CONTEXT
 
 _SERVED_DOT_FILES = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _JSON_NAMES = re.compile(r"(.*\.json|info|\.z(array|attrs|group|metadata))")
-
-
-def has_chunks(folder: Path) -> bool:
-    """Return True if a folder is a container of a chunk format."""
-    try:
-        return not isinstance(find_format(folder), NDTiffFormat)
-    except DatasetError:
-        return False
 
 
 def open_file(folder: Path, key: tuple[str, ...]) -> ReadFile | None:

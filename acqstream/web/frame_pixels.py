@@ -26,6 +26,8 @@ from acqstream.web.level_cache import LevelCache
 from acqstream.web.virtual_array import ServedChunk
 
 MAX_SOURCE_BYTES = 64 * 2**20  # of tiles from which a chunk of a lower level is made
+MAX_REDUCED_BYTES = 2**30  # of a frame: a larger one has no lower levels
+MAX_BAND_BYTES = 256 * 2**20  # of the rows of a frame that a chunk lies in, which are read together
 _BAND_BYTES = 8 * 2**20
 
 Pixels = NDArray[np.generic]
@@ -90,7 +92,9 @@ class FramePixels:
         keys = list(placed.places.keys_at(position))
         if placed.mosaic is None:
             row = self._find_row(self._readers[0], keys, placed.count)
-            return None if row is None else PixelSource(self._readers[0], 0, (FramePiece(row),))
+            if row is None or self._is_too_large(row, place):
+                return None
+            return PixelSource(self._readers[0], 0, (FramePiece(row),))
         return self._find_tiles(placed, keys, place, factors)
 
     def has_level(self, mosaic: Canvas, level: int) -> bool:
@@ -120,6 +124,14 @@ class FramePixels:
         row = max(rows)
         like = (reader.frame_shape(0), reader.frame_dtype(0))
         return row if (reader.frame_shape(row), reader.frame_dtype(row)) == like else None
+
+    def _is_too_large(self, row: int, place: ServedChunk) -> bool:
+        """Return True for a frame of which a chunk would take more memory than a request may."""
+        _, frame = self._readers[0].stored_frame(row)
+        if not frame.is_plain:  # all of it is decompressed
+            return frame.payload_bytes > MAX_BAND_BYTES
+        n_rows = place.y[1] - place.y[0] if place.level == 0 else 1
+        return frame.width * frame.pixel_type.pixel_bytes * n_rows > MAX_BAND_BYTES
 
     def _find_tiles(
         self, placed: PlacedArray, keys: Sequence[Mapping[str, AxisValue]], place: ServedChunk, factors: Factors

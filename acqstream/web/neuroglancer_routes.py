@@ -28,13 +28,13 @@ from acqstream.web.file_routes import open_file
 from acqstream.web.neuroglancer_state import PUBLIC_CLIENT, state_url, viewer_state
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
-MAX_FOLLOWERS = 4  # processes, one for each dataset that is looked at
+MAX_VIEWERS = 4  # processes, one for each dataset that is looked at
 _START_S = 30.0
 _LAYOUT = "ome.zarr"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 
 
-class NeuroglancerFollowers:
+class ViewerProcesses:
     """The viewers of the Python package, by dataset; the oldest one ends when there are too many."""
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -53,7 +53,7 @@ class NeuroglancerFollowers:
             found = self._running.get(name)
             if found is not None and found[0].returncode is None:
                 return found[1]
-            while len(self._running) >= MAX_FOLLOWERS:
+            while len(self._running) >= MAX_VIEWERS:
                 await self._end(next(iter(self._running)))
             program = str(Path(neuroglancer_follower.__file__))
             pipe = asyncio.subprocess.PIPE
@@ -81,7 +81,7 @@ class NeuroglancerFollowers:
         await process.wait()
 
 
-_FOLLOWERS = web.AppKey("followers", NeuroglancerFollowers)
+_VIEWERS = web.AppKey("viewers", ViewerProcesses)
 
 
 def neuroglancer_routes(context: WebContext) -> Iterator[web.RouteDef]:
@@ -128,11 +128,11 @@ async def show(request: web.Request) -> web.StreamResponse:
     state = await context.run(find_state, context, name, base)
     if state is None:
         raise UnknownFormat(f"{name}: no frames yet")
-    followers = request.app[_FOLLOWERS]
+    viewers = request.app[_VIEWERS]
     if context.settings.neuroglancer is not None:
         target = state_url(f"{base}/neuroglancer/index.html", state)
-    elif followers.is_possible and context.settings.is_local:
-        target = await followers.address(name, f"{base}/view/{quote(name, safe='')}/state.json")
+    elif viewers.is_possible and context.settings.is_local:
+        target = await viewers.address(name, f"{base}/view/{quote(name, safe='')}/state.json")
     else:
         target = state_url(PUBLIC_CLIENT, state)
     return web.Response(status=302, headers={"Location": target, "Cache-Control": "no-store"})
@@ -156,9 +156,9 @@ async def send_client(request: web.Request) -> web.StreamResponse:
 
 async def follow_app(app: web.Application) -> Any:
     """Keep the viewers for the life of the application."""
-    app[_FOLLOWERS] = NeuroglancerFollowers()
+    app[_VIEWERS] = ViewerProcesses()
     yield
-    await app[_FOLLOWERS].close()
+    await app[_VIEWERS].close()
 
 
 def _name(request: web.Request) -> str:

@@ -13,17 +13,40 @@ class GateClosed(Exception):
     """The server has as many requests as it may have."""
 
 
+class BytePool:
+    """Bytes that answers may have together; the next one waits until enough come back. Used by the loop's thread."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = self._bytes_left = max_bytes
+        self._changed = asyncio.Condition()
+        self.peak_bytes = 0
+
+    @asynccontextmanager
+    async def take(self, count: int) -> AsyncIterator[None]:
+        """Have so many bytes in the block; an answer larger than all of them waits until it is alone."""
+        share = min(count, self._max_bytes)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._bytes_left >= share)
+            self._bytes_left -= share
+        self.peak_bytes = max(self.peak_bytes, self._max_bytes - self._bytes_left)
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._bytes_left += share
+                self._changed.notify_all()
+
+
 class RequestGate:
     """Counts requests and bytes; peaks show how near the bounds came. Used by the loop's thread."""
 
     def __init__(self, limits: WebLimits) -> None:
         self._limits = limits
-        self._bytes_left = limits.sending_bytes
-        self._waiters = asyncio.Condition()
+        self.in_transit = BytePool(limits.sending_bytes)
+        self.in_memory = BytePool(limits.memory_bytes)  # of chunks that were read or made for an answer
         self._next_s = 0.0
         self.requests = self.peak_requests = 0
         self.streams = self.peak_streams = 0
-        self.peak_bytes = 0
         self.sent_bytes = 0
 
     @contextmanager
@@ -55,19 +78,10 @@ class RequestGate:
     @asynccontextmanager
     async def sending(self, count: int) -> AsyncIterator[None]:
         """Wait until an answer of `count` bytes fits below the bounds on memory and rate."""
-        share = min(count, self._limits.sending_bytes)  # a larger one waits until it is alone
-        async with self._waiters:
-            await self._waiters.wait_for(lambda: self._bytes_left >= share)
-            self._bytes_left -= share
-        self.peak_bytes = max(self.peak_bytes, self._limits.sending_bytes - self._bytes_left)
-        try:
+        async with self.in_transit.take(count):
             await self._pace(count)
             yield
             self.sent_bytes += count
-        finally:
-            async with self._waiters:
-                self._bytes_left += share
-                self._waiters.notify_all()
 
     async def _pace(self, count: int) -> None:
         """Wait for the bound on bytes per second, which protects the disk of a running acquisition."""

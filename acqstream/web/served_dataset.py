@@ -20,14 +20,14 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.boundary import following_links
 from acqstream.web.data_address import DataOptions
 from acqstream.web.frame_history import FrameHistory, PlacedArray
-from acqstream.web.frame_pixels import Factors, FramePixels
+from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels
 from acqstream.web.level_cache import LevelCache
 from acqstream.web.virtual_array import VirtualArray
 from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, choose_cut, with_sizes
 
 REFRESH_S = 0.1  # between looks at the index of a growing dataset
 _PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
-_MAX_ARRAYS = 64  # virtual datasets kept for a dataset
+_MAX_ARRAYS = 16  # virtual datasets kept for a dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,9 @@ class ServedDataset:
         mosaic = placed.mosaic
         tile = None if mosaic is None else (mosaic.y.step, mosaic.x.step)
         cut = choose_cut((sizes["y"], sizes["x"]), item_bytes, tile=tile, side=options.chunk)
-        if mosaic is None:
-            return cut
+        if mosaic is None:  # a frame that no daemon takes is not read to make levels of it
+            is_large = sizes["y"] * sizes["x"] * item_bytes > MAX_REDUCED_BYTES
+            return replace(cut, n_levels=1) if is_large else cut
         # Chunks of lower levels of a mosaic are made of many tiles, so without tiles of its own there are fewer levels.
         n_levels = 1
         while n_levels < cut.n_levels and self._pixels.may_make(mosaic, cut.sides, n_levels, item_bytes):

@@ -8,9 +8,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from acqstream.errors import StorageError
+from acqstream.errors import DatasetError, StorageError
+from acqstream.formats.ndtiff import NDTiffFormat
+from acqstream.formats.registry import find_format
 
 LISTED_S = 0.5  # a listing is used again for so long
+KIND_S = 2.0  # likewise what a folder holds
+MAX_KINDS = 10_000
 
 
 class ServedFolders:
@@ -20,6 +24,7 @@ class ServedFolders:
         self._data = data
         self._lock = threading.Lock()
         self._listed: dict[str, Path] = {}
+        self._kinds: dict[Path, tuple[bool, float]] = {}  # True for containers of chunk formats, and when looked at
         self._listed_at_s = -LISTED_S
 
     def all(self) -> Mapping[str, Path]:
@@ -33,6 +38,23 @@ class ServedFolders:
     def find(self, name: str) -> Path | None:
         """The folder with exactly this name; None if there is none."""
         return self.all().get(name)
+
+    def has_chunks(self, folder: Path) -> bool:
+        """Return True if a folder is a container of a chunk format; looked up again after some seconds."""
+        now_s = time.monotonic()
+        with self._lock:
+            known = self._kinds.get(folder)
+        if known is not None and now_s - known[1] < KIND_S:
+            return known[0]
+        try:
+            found = not isinstance(find_format(folder), NDTiffFormat)
+        except DatasetError:
+            found = False
+        with self._lock:
+            if len(self._kinds) >= MAX_KINDS:
+                self._kinds.clear()
+            self._kinds[folder] = found, now_s
+        return found
 
     def _list(self) -> dict[str, Path]:
         top = os.path.realpath(self._data)

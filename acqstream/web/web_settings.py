@@ -20,7 +20,8 @@ class WebLimits:
     """Bounds of what clients can take.
 
     connections: open at a time. requests: answered at a time, others get 503. streams: event streams open at a time.
-    sending_bytes: of answers in memory and in transit. header_bytes: of one line or field of a request.
+    sending_bytes: of answers in transit; memory_bytes: of chunks in memory that are not parts of files.
+    header_bytes: of one line or field of a request.
     first_request_s: for a complete request after connecting, or after its first byte. idle_s: between requests.
     patience_s, min_bytes_per_s: of a client that reads an answer: it gets so many seconds, and more for each byte.
     read_bytes_per_s: of all answers together; None: not bounded.
@@ -31,6 +32,7 @@ class WebLimits:
     requests: int = 64
     streams: int = 64
     sending_bytes: int = 512 * 2**20
+    memory_bytes: int = 256 * 2**20
     header_bytes: int = 8190
     first_request_s: float = 15.0
     idle_s: float = 60.0

@@ -12,6 +12,8 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.web.data_address import DataOptions
+from acqstream.web.data_routes import find_object
 from tests.log.make_frames import write_log
 from tests.web.virtual_cases import CASES, SUMMARY, Case
 from tests.web.web_process import Site, web_thread
@@ -103,3 +105,46 @@ def test_our_reader_sees_the_same_dataset(site, name, layout):
         assert dict(served.axes) == dict(own.axes)
         assert np.array_equal(b.read(), a.read())
         assert served.summary_metadata["PixelSize_um"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "bytes/n5/s0/0/0/1/0",  # a header and a frame from its file
+        "five_axes/n5/s0/0/0/1/0/1",  # swapped
+        "five_axes/ome.zarr/0/c/1/0/2/0/0",
+        "five_axes/ome.zarr/zarr.json",
+    ],
+)
+def test_ranges_are_parts_of_the_whole(site, path):
+    whole = site.ask(f"/data/{path}")
+    size = len(whole.body)
+    assert (whole.status, int(whole.headers["content-length"])) == (200, size)
+    for first, last in ((0, 3), (2, 30), (10, size - 1), (0, size + 9)):
+        part = site.ask(f"/data/{path}", headers={"Range": f"bytes={first}-{last}"})
+        assert (part.status, part.body) == (206, whole.body[first : last + 1])
+    assert site.ask(f"/data/{path}", headers={"Range": "bytes=-7"}).body == whole.body[-7:]
+    head = site.ask(f"/data/{path}", "HEAD")
+    assert (head.status, head.body, int(head.headers["content-length"])) == (200, b"", size)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "key", "goes_out_from_its_file"),
+    [
+        ("five axes", "ome.zarr", "0/c/1/0/2/0/0", True),
+        ("five axes", "v2.ome.zarr", "0/1/0/2/0/0", True),
+        ("five axes", "xarray.zarr", "image/c/1/0/2/0/0", True),
+        ("five axes", "precomputed", "time1/channel0/s0/0-26_0-21_2-3", True),
+        ("five axes", "n5", "s0/0/0/1/0/1", False),  # N5 is big-endian
+        ("bytes", "n5", "s0/0/0/1/0", True),
+        ("colour", "xarray.zarr", "image/c/0/0/0/0/0", True),
+        ("colour", "ome.zarr", "0/c/0/0/0/0/0", False),  # its samples are taken apart
+        ("levels", "ome.zarr", "1/c/0/0/0/0", False),
+    ],
+)
+def test_a_whole_frame_is_not_copied(site, name, layout, key, goes_out_from_its_file):
+    folder = site.context.folders.find(name.replace(" ", "_"))
+    found = find_object(site.context, folder, DataOptions(), layout, key)
+    assert found is not None
+    assert (found.part is not None) is goes_out_from_its_file
+    assert (found.memory_bytes == 0) is goes_out_from_its_file

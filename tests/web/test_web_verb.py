@@ -1,0 +1,46 @@
+"""`acqstream web` as a command."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.web.web_process import web_process
+
+
+def run(data: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "acqstream", "web", "--data", str(data), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_other_machines_need_a_token(tmp_path: Path) -> None:
+    done = run(tmp_path, "--address", "0.0.0.0", "--port", "0")
+    assert done.returncode == 78
+    assert "a token is needed" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_that_is_taken_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run(tmp_path, "--port", str(port))
+    assert (done.returncode, f"127.0.0.1:{port}" in done.stderr) == (78, True)
+    done = run(tmp_path / "none")
+    assert (done.returncode, "missing" in done.stderr) == (78, True)
+
+
+def test_a_token_file_is_made_and_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "token"
+    with web_process(tmp_path / "data", "--token-file", str(path)) as site:
+        token = path.read_text().strip()
+        assert site.ask("/data/none").status == 401
+        assert site.ask(f"/t/{token}/data/none").status == 404
+        assert site.process is not None
+        site.process.terminate()
+        assert site.process.wait(30) == 0
+    assert token not in (tmp_path / "web.log").read_text()
