@@ -156,6 +156,9 @@ def test_a_running_daemon_is_used_and_none_is_started(tmp_path: Path) -> None:
         assert endpoint_of(daemon.data) == daemon.endpoint
         with acqstream.create("cells", data=daemon.data) as run:
             run.put(IMAGE, time=0)
+        with acqstream.create("exactly", data=daemon.data, transport="tcp") as exact:
+            exact.put(IMAGE, time=0)
+            assert exact.transport == "tcp"
         assert run.daemon_log == ""  # this one was given no file to log to
         assert not (daemon.data / LOG_NAME).exists()
         assert "closed" in daemon.output()
