@@ -53,10 +53,10 @@ class DetachedProcess:
         return self._starter.poll()
 
     def output(self) -> str:
-        """Return the last text that the process printed."""
+        """Return the last text that the process printed, with "\\n" after each line on every system."""
         size = self._output.seek(0, 2)
         self._output.seek(max(0, size - _MAX_OUTPUT_BYTES))
-        return self._output.read().decode("utf-8", "replace")
+        return self._output.read().decode("utf-8", "replace").replace("\r\n", "\n")
 
     def release(self) -> None:
         """Leave the process alone from now on. Repeated calls do nothing."""
