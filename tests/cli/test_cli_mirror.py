@@ -236,7 +236,7 @@ def test_tiles_become_images_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     assert "all equal" in capsys.readouterr().out
     with acqstream.open(tmp_path / "slide.n5") as found:
         assert found.levels[0].shape == (2, 2, 20, 30)
-    assert run(str(tmp_path / "slide"), "--to", "n5", "--tiles", "joined") == 2
+    assert run(str(tmp_path / "slide"), str(tmp_path / "other.n5"), "--to", "n5", "--tiles", "joined") == 2
     assert "stitched" in capsys.readouterr().err
     assert run(str(tmp_path / "slide.n5"), "--to", "wkw", "--tiles", "separate") == 2
     assert "as it is stored" in capsys.readouterr().err
