@@ -105,11 +105,11 @@ def test_the_newest_frame_is_looked_for_four_times_a_second(monkeypatch: pytest.
         loop = asyncio.get_running_loop()
         now = [loop.time()]
         monkeypatch.setattr(loop, "time", lambda: now[0])
-        for _ in range(20):  # a frame every 50 ms
+        for _ in range(16):  # a frame every 1/16 s: sums of it are exact
             frames.newest += 1
             found = await previews.get(asked())
             assert frames.newest - found.place.number < 5
-            now[0] += 0.05
+            now[0] += 1 / 16
 
     assert run(frames, body).n_rendered == 4
 
