@@ -64,10 +64,13 @@ class PictureExtents:
         }
 
     def ends(self, level: int) -> tuple[int, ...]:
-        """Return the sizes of a level along y and x; () without a mosaic."""
+        """Return the ends of the picture in a level; a block at the edge counts, even if a part of it is missing.
+
+        Its chunk is stored: tiles of other slabs may complete the block, and this slab does not come back for them.
+        """
         grid = self._grids[level]
         return tuple(
-            cut.size or reduced_size(size, grid.spec.factors[axis])
+            cut.size or -(-size // grid.spec.factors[axis])
             for axis, cut, size in zip(grid.cut_axes, grid.cuts, self.sizes(), strict=True)
         )
 
