@@ -84,7 +84,7 @@ def remount(place: Path, how: str) -> None:
 def _emptied(place: Path) -> bool:
     for path in sorted(place.rglob("*"), reverse=True):
         with contextlib.suppress(OSError):  # somebody puts something there
-            path.rmdir() if path.is_dir() else path.unlink()
+            path.unlink() if path.is_symlink() or not path.is_dir() else path.rmdir()
     return not any(place.iterdir())
 
 
