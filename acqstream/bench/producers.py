@@ -204,7 +204,7 @@ def send_mirrored(
         memory_bytes = 0
         for spec in parse_views(mirrors):
             saved = wait_for_view(Path(run.path), spec)
-            memory_bytes += int(saved.state["summary"]["memory_bytes"])
+            memory_bytes += int(saved.state["summary"].get("memory_bytes", 0))  # none by reference
         done_s = time.perf_counter()
     return MirroredRun(log, done_s - last_put_s, done_s - started_s, behind, memory_bytes)
 
