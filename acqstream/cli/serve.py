@@ -43,7 +43,7 @@ def serve(
         settings = load_config(config, data=data, endpoints=endpoint or None)
         status = run_daemon(embedded_config(settings) if embedded else settings, log=log)
     except AcqStreamError as error:
-        # stderr may reach nobody. But an embedded daemon that came second must not write into the log of the first.
+        # stderr may be closed. But a second embedded daemon must not write into the log of the first.
         if log is not None and not (embedded and isinstance(error, DatasetLocked)):
             logging.getLogger("acqstream.daemon").error("cannot start: %s", error)  # noqa: TRY400 - no traceback
         raise

@@ -104,7 +104,7 @@ class DaemonConfig(BaseModel):
     )
 
     idle_exit_s: float | None = Field(
-        default=None, ge=0, description="End after so many seconds without acquisitions and unfinished views."
+        default=None, ge=0, description="Seconds without acquisitions and unfinished views before the daemon ends."
     )
     notify: list[str] = Field(
         default=[],

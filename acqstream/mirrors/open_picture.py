@@ -10,7 +10,7 @@ from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
 
-_TILES = 16  # along a side: a picture of so many has as many levels
+_TILES = 16  # per side: the number of levels is that of a picture of this size
 _ENDLESS = 2**28  # items; more than any picture has
 
 

@@ -33,7 +33,7 @@ class DetachedProcess:
             "folder": str(folder),
             "options": DETACHED_OPTIONS,
         }
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nobody has to remove it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name, so no process must remove it
         try:
             self._starter = subprocess.Popen(
                 [starter_program, "-I", "-S", str(_STARTER), json.dumps(order)],

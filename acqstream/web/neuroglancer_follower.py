@@ -3,7 +3,7 @@
     python neuroglancer_follower.py STATE_URL
 
 Prints the address of the viewer, then asks STATE_URL twice a second and shows what is new, until its input ends. It
-follows the newest index for as long as nobody moves the viewer away from it. Only the standard library and
+follows the newest index until a user moves the viewer away from it. Only the standard library and
 `neuroglancer` are imported: the package may live in an environment of its own.
 """
 

@@ -23,7 +23,7 @@ class BytePool:
 
     @asynccontextmanager
     async def take(self, count: int) -> AsyncIterator[None]:
-        """Have so many bytes in the block; an answer larger than all of them waits until it is alone."""
+        """Reserve bytes for the block; an answer larger than the budget waits until no other one is active."""
         share = min(count, self._max_bytes)
         async with self._changed:
             await self._changed.wait_for(lambda: self._bytes_left >= share)

@@ -5,7 +5,7 @@ Run as a file, without this package, so that it starts quickly: `python -I -S de
 the system accepts are taken. The output of the process goes where the output of this program goes.
 
 The program ends with the exit code of the process, or with 0 as soon as its own standard input is closed. So the
-process is no child of the caller: nothing has to wait for it, and no program that ends the caller's children ends it.
+process is not a child of the caller: no process must wait for it, and programs that end the caller's children miss it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from acqstream.storage.platform.windows_child_process import interpreter
 
 _CREATE_NEW_PROCESS_GROUP = 0x0000_0200  # Ctrl-C does not reach it
-_CREATE_NO_WINDOW = 0x0800_0000  # a console of its own that nobody sees or closes
+_CREATE_NO_WINDOW = 0x0800_0000  # its own console, without a window that a user could close
 _CREATE_BREAKAWAY_FROM_JOB = 0x0100_0000  # else it ends with the job of a terminal or a notebook server
 
 _ALONE = _CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW
