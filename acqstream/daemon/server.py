@@ -124,8 +124,8 @@ class Server:
         """
         timeout_s = self._stop_timeout_s if max_s is None else min(max_s, self._stop_timeout_s)
         self._stop_by_s = time.monotonic() + (0.0 if self._is_stopping else timeout_s)
-        self._is_stopping = True
         self._handler.stop()
+        self._is_stopping = True
         self._waker.wake()
 
     def note_fault(self) -> None:
@@ -140,6 +140,7 @@ class Server:
         try:
             while True:
                 ready = dict(poller.poll(self._poll_ms()))
+                is_stopping = self._is_stopping  # one answer for this turn: requests that wait are refused in it
                 if self._waker.fileno() in ready:
                     self._waker.clear()
                 if memory_server is not None:
@@ -150,7 +151,7 @@ class Server:
                 self._events_guard.check(time.monotonic(), is_drained=True)
                 if self.endpoints.events in ready:
                     self.endpoints.events.recv()  # a subscription
-                if self._is_stopping:
+                if is_stopping:
                     supervisor.stop_all()
                 supervisor.look_after(time.monotonic())
                 if supervisor.is_idle_over and not self._is_stopping:
@@ -160,10 +161,10 @@ class Server:
                 self._service.look_after(
                     tuple(self._registry),
                     time.monotonic(),
-                    is_stopping=self._is_stopping,
+                    is_stopping=is_stopping,
                     daemon_status=self._daemon_status,
                 )
-                if self._is_stopping and not self._registry:
+                if is_stopping and not self._registry:
                     self._receive_last(poller)
                     return supervisor.exit_status
                 if time.monotonic() >= self._stop_by_s:

@@ -334,6 +334,26 @@ def test_a_daemon_that_stops_does_not_wait_for_a_stalled_open(
     assert [path for path in daemon.data.iterdir() if path.is_dir()] == []
 
 
+def test_a_signal_between_two_steps_of_the_loop_leaves_nobody_without_an_answer(
+    daemon: Daemon, clients: Clients, stall: StalledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = clients.add()
+    begin_stalled(client, stall)
+    until(lambda: daemon.n_waiting == 1, "it waits")
+    check, calls = daemon.server._guard.check, []
+
+    def check_and_stop(*positional: Any, **named: Any) -> None:
+        check(*positional, **named)
+        if not calls:  # after those that wait were looked at, and before the loop asks whether it ends
+            daemon.server.stop()
+        calls.append(None)
+
+    monkeypatch.setattr(daemon.server._guard, "check", check_and_stop)
+    assert client.wait_for("error", "opened")["code"] == "shutting_down"
+    daemon.wait()
+    assert daemon.exit_status is ExitStatus.SUCCESS
+
+
 def test_an_open_that_was_refused_at_the_end_is_not_opened_later(
     daemon: Daemon, clients: Clients, stall: StalledState
 ) -> None:

@@ -46,8 +46,8 @@ run = acqstream.create("cells", data=sys.argv[1])
 run.put(np.zeros((64, 64), np.uint16), time=0)
 while run.progress.published < 1:
     pass
-print("stored", flush=True)
 try:
+    print("stored", flush=True)
     sys.stdin.read()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
