@@ -12,10 +12,21 @@ from typing import Any
 import numpy as np
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import COLUMN, PICTURE_AXES, ROW, TILE_AXES, TIME, Z, axis_order, stored_axis_order
+from acqstream.arrays.axis_order import (
+    COLUMN,
+    PICTURE_AXES,
+    POSITION,
+    ROW,
+    TILE_AXES,
+    TIME,
+    Z,
+    axis_order,
+    stored_axis_order,
+)
 from acqstream.arrays.axis_values import AxisPlan, axis_plans
 from acqstream.arrays.frame_space import SECOND, UM, FrameSpace, frame_space
 from acqstream.arrays.mosaic import Canvas, Side, planned_canvas
+from acqstream.arrays.position_names import position_names
 from acqstream.arrays.stored_places import PlannedAxis, checked_axis, plan_places
 from acqstream.errors import DatasetError
 from acqstream.model.axes import Axes, AxisValue
@@ -183,6 +194,18 @@ def plan_mosaic(
         **more,
     )
     return replace(plan, mosaic=mosaic)
+
+
+def planned_spec(plan: ArrayPlan, summary: Mapping[str, Any]) -> ArraySpec:
+    """The array of a plan, not cut yet, with the names that the dataset's summary gives to channels and positions."""
+    labels = plan.labels()
+    names = summary.get("ChNames")
+    if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        labels["channel"] = names
+    positions = position_names(summary)
+    if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
+        labels[POSITION] = positions
+    return plan.spec(dict(summary), labels)
 
 
 def _plan_axis(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic
+from acqstream.arrays.array_plan import ArrayPlan, check_no_tiles, plan_array, plan_mosaic, planned_spec
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.arrays.axis_order import POSITION, declared_names
-from acqstream.arrays.position_names import position_names
+from acqstream.arrays.axis_order import declared_names
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
@@ -82,18 +81,6 @@ def plan_chunks(
         )
     tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
     return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile)
-
-
-def planned_spec(plan: ArrayPlan, summary: Mapping[str, Any]) -> ArraySpec:
-    """The array of a plan, not cut yet, with the names that the dataset's summary gives to channels and positions."""
-    labels = plan.labels()
-    names = summary.get("ChNames")
-    if "channel" not in labels and isinstance(names, list) and all(isinstance(name, str) for name in names):
-        labels["channel"] = names
-    positions = position_names(summary)
-    if positions and POSITION not in labels and any(axis.name == POSITION for axis in plan.axes):
-        labels[POSITION] = positions
-    return plan.spec(dict(summary), labels)
 
 
 def plan_spec_chunks(

@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from acqstream.arrays.array_plan import ArrayPlan
+from acqstream.arrays.array_plan import ArrayPlan, planned_spec
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import CorruptDataset
-from acqstream.mirrors.chunk_plan import planned_spec
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.place_table import IndexCount, PlaceTable
 from acqstream.mirrors.reference_writer import ReferenceWriter

@@ -105,8 +105,8 @@ def find_state(context: WebContext, name: str, base: str) -> dict[str, Any] | No
         return None
     layout = array.virtual.layout
     image, full = "", layout.plan.full
-    if layout.plan.member_axes:  # the first image of a collection
-        image = next(iter(layout.member_documents((0,) * len(layout.plan.member_axes)))).split("/")[0] + "/"
+    if layout.plan.member_axes:  # the first image of a collection or plate, whose own document comes last
+        image = [*layout.member_documents((0,) * len(layout.plan.member_axes))][-1].rpartition("/")[0] + "/"
         members = len(layout.plan.member_axes)
         full = full.ordered(full.axes[members:])
     return viewer_state(full, base + data_path(name, _LAYOUT, options) + image, name)

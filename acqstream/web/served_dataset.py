@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from acqstream.arrays.array_plan import planned_spec
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.dataset.array_space import ArraySpace
 from acqstream.errors import ConfigError, DatasetError
@@ -22,8 +23,9 @@ from acqstream.web.data_address import DataOptions
 from acqstream.web.frame_history import FrameHistory, PlacedArray
 from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels
 from acqstream.web.level_cache import LevelCache
+from acqstream.web.plate_choice import plate_array
 from acqstream.web.virtual_array import VirtualArray
-from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, choose_cut, with_sizes
+from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
 
 REFRESH_S = 0.1  # between looks at the index of a growing dataset
 _PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
@@ -91,7 +93,8 @@ class ServedDataset:
             if count > self.count or not self.identity.startswith(options.identity):
                 return None
             is_final = count == self.count and not self._full.writing
-            key = (layout, options.chunk, tuple(sorted(options.fixed.items())), count, is_final, len(self._readers))
+            fixed = tuple(sorted(options.fixed.items()))
+            key = (layout, options.chunk, fixed, count, generation is None, is_final, len(self._readers))
             found = self._arrays.get(key)
             if found is None:
                 found = self._make(layout, options, count, is_final=is_final)
@@ -116,21 +119,25 @@ class ServedDataset:
         fixed = _fixed_places(placed, options.fixed)
         if fixed is None:
             return None
-        plan = replace(placed.plan, mosaic=placed.mosaic)
-        planned = plan.spec(self._full.summary_metadata, placed.places.labels())
+        planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
+        labels = {**planned.labels, **placed.places.labels()}
         shown = [name for name in planned.axes if name not in fixed]
         planned = _spaced(planned, placed, self._space(placed)).ordered(shown)
         values = {name: planned.axis_values[name] for name in planned.axis_values if name in shown}
         shown_axes = tuple(name for name in planned.shown_axes if name in shown)
         planned = replace(planned, shown_axes=shown_axes, axis_values=values)
-        cut = self._cut(planned, placed, options)
+        sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
+        # A generation is for ever, so what ends the run is no part of it.
+        plate = plate_array(planned, sizes, labels, is_ended=is_final and options.generation is None)
+        cut = replace(self._cut(planned, placed, options), is_plate=plate is not None)
         kind = VIRTUAL_LAYOUTS[layout]
         try:
-            virtual_layout = kind.make(planned, cut)
+            virtual_layout = kind.make(plate or planned, cut)
         except ConfigError as error:
             raise DatasetError(f"{self.path}: cannot be served as {layout}: {error}") from error
-        sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
-        virtual_layout = with_sizes(virtual_layout, sizes)
+        virtual_layout = announce(virtual_layout, sizes, labels)
+        if plate is not None:
+            virtual_layout = virtual_layout.with_members([*virtual_layout.plan.members()])
         virtual = VirtualArray(kind, virtual_layout, self.path.name, is_final)
         axes = virtual_layout.plan.full.axes
         y, x = axes.index("y"), axes.index("x")

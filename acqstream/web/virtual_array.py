@@ -54,7 +54,7 @@ class VirtualArray:
         if found is not None:
             return found
         member = self.layout.member_of(key)
-        if member is None or not all(at < size for at, size in zip(member, self._member_shape, strict=True)):
+        if member is None or not self._has_member(member):
             return None
         return self.layout.member_documents(member).get(key)
 
@@ -74,12 +74,15 @@ class VirtualArray:
     def folder(self, key: str) -> list[str] | None:
         """The documents and folders of documents in a folder, names of folders with "/" at their end; None elsewhere.
 
-        Chunks are not listed: there may be millions.
+        Chunks are not listed: there may be millions. Of many images, the first ones are, and each in its own folder.
         """
         prefix = f"{key}/" if key else ""
         keys = dict(self._documents)
         for member in itertools.islice(self.layout.plan.members(), _MAX_LISTED_MEMBERS):
             keys.update(self.layout.member_documents(member))
+        own = self.layout.member_of(prefix)
+        if own is not None and self._has_member(own):
+            keys.update(self.layout.member_documents(own))
         rests = [one.removeprefix(prefix) for one in keys if one.startswith(prefix)]
         names = dict.fromkeys(name + sign for name, sign, _ in (rest.partition("/") for rest in rests))
         return [*names] or None
@@ -122,6 +125,5 @@ class VirtualArray:
             found.update(self.layout.member_documents(()))
         return {key: content for key, content in found.items() if not key.startswith(BESIDE)}
 
-    @property
-    def _member_shape(self) -> tuple[int, ...]:
-        return self.layout.plan.member(self.full.shape)
+    def _has_member(self, member: Position) -> bool:
+        return all(at < size for at, size in zip(member, self.layout.plan.member(self.full.shape), strict=True))

@@ -5,7 +5,7 @@ A new layout is a line here and, if no format has it yet, a pure layout in the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -33,10 +33,14 @@ _SMALLEST_SIDE = 512  # no level is added to one that fits into this
 
 @dataclass(frozen=True, slots=True)
 class ChunkCut:
-    """How pictures are cut: sides (y, x) of a chunk in pixels, and number of levels."""
+    """How pictures are cut: sides (y, x) of a chunk in pixels, and number of levels.
+
+    is_plate: positions are fields of the wells that their names mean, in formats that have plates.
+    """
 
     sides: tuple[int, int]
     n_levels: int
+    is_plate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +73,13 @@ def choose_cut(
     return ChunkCut(sides, n_levels)
 
 
-def with_sizes(layout: ChunkLayout, sizes: Mapping[str, int]) -> ChunkLayout:
-    """The layout with announced sizes along the axes of the frames."""
-    levels = layout.plan.levels
-    return layout.with_levels(
-        [
-            replace(
-                level, shape=tuple(sizes.get(name, size) for name, size in zip(level.axes, level.shape, strict=True))
-            )
-            for level in levels
-        ]
-    )
+def announce(layout: ChunkLayout, sizes: Mapping[str, int], labels: Mapping[str, Sequence[str]]) -> ChunkLayout:
+    """The layout with announced sizes along the axes of the frames, and the names of places."""
+    levels = []
+    for level in layout.plan.levels:
+        shape = tuple(sizes.get(name, size) for name, size in zip(level.axes, level.shape, strict=True))
+        levels.append(replace(level, shape=shape, labels=labels))
+    return layout.with_levels(levels)
 
 
 def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:
@@ -88,7 +88,7 @@ def _zarr_options(cut: ChunkCut) -> OmeZarrOptions:
         chunks=(1, *cut.sides),
         is_sharded=False,
         levels=cut.n_levels,
-        is_plate=False,
+        is_plate=cut.is_plate,
     )
 
 

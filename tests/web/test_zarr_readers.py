@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import frames_at, places_of
 from tests.oracles.webknossos_package import PYTHON, needs_environment
 from tests.web.virtual_cases import CASES, SUMMARY
 from tests.web.web_process import Site, web_thread
@@ -74,6 +75,19 @@ def test_xarray_sees_colours_last(site, tmp_path):
     assert told["coords"]["c"] == ["R", "G", "B"]
     expected = np.stack([frame.image for frame in CASES["colour"].frames])
     assert np.array_equal(found.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize(("layout", "version"), [("ome.zarr", "v05"), ("v2.ome.zarr", "v04")])
+def test_a_plate_is_one_for_its_validator(tmp_path, layout, version):
+    places = places_of(("time", "position"), {"time": 2, "position": 3})
+    frames = frames_at(places, (20, 34))
+    (tmp_path / "data").mkdir()
+    write_log(tmp_path / "data" / "cells", frames, summary={"PositionNames": ["B2_0", "B2_1", "C3"]})
+    with web_thread(tmp_path / "data") as site:
+        found, told = ask("plate", f"{site.url}/data/cells/{layout}", tmp_path)
+    assert told["models"] == ["HCS", "Well", "Image"]
+    assert all(f".{version}." in name for name in told["modules"])
+    assert np.array_equal(found, np.stack([frames[0].image, frames[3].image]))
 
 
 def test_cloud_volume(site, tmp_path):

@@ -54,6 +54,20 @@ def dask(url: str, out: str) -> dict[str, Any]:
     return {"chunks": [sizes[0] for sizes in lazy.chunks]}
 
 
+def plate(url: str, out: str) -> dict[str, Any]:
+    """Validate a plate, its first well and that well's first field with ome-zarr-models; read the field."""
+    import zarr
+    from ome_zarr_models import open_ome_zarr
+
+    top = zarr.open_group(url, mode="r")
+    attributes = top.attrs.asdict()
+    well = attributes.get("ome", attributes)["plate"]["wells"][0]["path"]
+    groups = [top, *(zarr.open_group(f"{url}/{path}", mode="r") for path in (well, f"{well}/0"))]
+    np.save(out, groups[-1]["0"][...])
+    models = [open_ome_zarr(group) for group in groups]
+    return {"models": [type(one).__name__ for one in models], "modules": [type(one).__module__ for one in models]}
+
+
 def cloudvolume(url: str, out: str) -> dict[str, Any]:
     """Read a precomputed volume."""
     from cloudvolume import CloudVolume
@@ -64,5 +78,5 @@ def cloudvolume(url: str, out: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    functions = {one.__name__: one for one in (fsspec, obstore, xarray, dask, cloudvolume)}
+    functions = {one.__name__: one for one in (fsspec, obstore, xarray, dask, plate, cloudvolume)}
     sys.stdout.write(json.dumps(functions[sys.argv[1]](*sys.argv[2:])))

@@ -55,6 +55,12 @@ class ImageFolders:
             found = (*others[: self._at], positions[rank], *others[self._at :])
         return found if self.parts(found) == tuple(parts) else None
 
+    def first_in(self, parts: Sequence[str]) -> Position | None:
+        """The first image in the folder of a well, or of a row of wells; None for other folders."""
+        path = "/".join((*parts, ""))
+        found = next((at for at, well in enumerate(self.wells) if parts and f"{well}/".startswith(path)), None)
+        return None if found is None else tuple(found if at == self._at else 0 for at in range(len(self.axes)))
+
     def well(self, member: Sequence[int]) -> str:
         """The well of an image; "" for an image outside the plate, or without one."""
         position = member[self._at] if self.wells else 0

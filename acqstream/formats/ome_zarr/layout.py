@@ -50,6 +50,7 @@ class OmeZarrLayout(ChunkLayout):
     present: frozenset[Position] = frozenset()
 
     keys: ClassVar[KeyEncoding] = KeyEncoding()
+    version: ClassVar[str] = docs.VERSION
 
     @property
     def needs(self) -> Capability:
@@ -137,13 +138,13 @@ class OmeZarrLayout(ChunkLayout):
         return b"" if self.options.is_raw and not self.options.is_sharded else None
 
     def member_of(self, key: str) -> Position | None:
-        """See ChunkLayout: documents of an image lie in its folder, and in those of its levels."""
+        """See ChunkLayout: documents of an image lie in its folder, in those of its levels, and in a plate above it."""
         *folders, _ = key.split("/")
         for parts in (folders, folders[:-1]):
             member = self.folders.member(parts)
             if member is not None:
                 return member
-        return None
+        return self.folders.first_in(folders)
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
@@ -151,28 +152,37 @@ class OmeZarrLayout(ChunkLayout):
             Note(levels=self.plan.levels, folders=self.folders, options=self.options, complete=complete)
         )
         if self.folders.wells:
-            return self._plate_documents(note, complete=complete)
+            return self._plate_documents({KEY: note}, complete=complete)
         if self.plan.member_axes:
-            return {docs.document_key(): docs.encode(docs.group({"bioformats2raw.layout": 3}, **{KEY: note}))}
+            return self.group((), {"bioformats2raw.layout": 3}, **{KEY: note})
         # Viewers find an image only when it has its first frames.
         image = None if 0 in self.plan.full.shape else docs.image_metadata(self.plan.levels, "image", None)
-        return {docs.document_key(): docs.encode(docs.group(image, **{KEY: note}))}
+        return self.group((), image, **{KEY: note})
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
         folders, members = self.folders.parts(member), len(self.plan.member_axes)
         levels = [self.image_level(level) for level in self.plan.levels]
         found: dict[str, bytes] = {}
-        well = self.folders.well(member)
-        if well:
-            found[docs.document_key(folders[0])] = docs.encode(docs.group(None))
-            found[docs.document_key(well)] = _well_document(self.folders.fields()[well])
+        found.update(self.well_documents(member))
         for number in range(len(levels)):
             found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
-            image = docs.image_metadata(levels, self.image_name(member), self.image_place(member))
-            found[docs.document_key(*folders)] = docs.encode(docs.group(image))
+            image = docs.image_metadata(levels, image_name(self.plan, member), image_place(self.plan, member))
+            found.update(self.group(folders, image))
         return found
+
+    def well_documents(self, member: Position) -> Mapping[str, bytes]:
+        """Those of the row and the well that an image lies in; the well lists all planned fields. {} without a well."""
+        well = self.folders.well(member)
+        if not well:
+            return {}
+        row, _ = well.split("/")
+        return {**self.group((row,), None), **self._well(well, self.folders.fields()[well])}
+
+    def group(self, folders: Sequence[str], ome: Mapping[str, Any] | None, **others: Any) -> Mapping[str, bytes]:
+        """The documents of a group with metadata of OME, and attributes beside them."""
+        return {docs.document_key(*folders): docs.encode(docs.group(ome, **others))}
 
     @property
     def member_version(self) -> Hashable:
@@ -190,7 +200,7 @@ class OmeZarrLayout(ChunkLayout):
         part = _part(self.plan.full, len(self.plan.member_axes))
         return {
             f"{docs.SERIES_FOLDER}/{docs.XML_NAME}": docs.ome_xml(
-                [(self.image_name(member), part) for _, member in images]
+                [(image_name(self.plan, member), part) for _, member in images]
             ),
             docs.document_key(docs.SERIES_FOLDER): docs.encode(docs.series([number for number, _ in images])),
         }
@@ -262,7 +272,7 @@ class OmeZarrLayout(ChunkLayout):
     def _is_in_place(self) -> bool:
         return self.options.is_sharded and self.options.is_raw
 
-    def _plate_documents(self, note: Mapping[str, Any], *, complete: bool) -> Mapping[str, bytes]:
+    def _plate_documents(self, attributes: Mapping[str, Any], *, complete: bool) -> Mapping[str, bytes]:
         """The wells of a complete plate with the fields that exist, then the plate.
 
         A growing one lists a well when all its fields exist, so that readers find what is listed.
@@ -273,29 +283,40 @@ class OmeZarrLayout(ChunkLayout):
         existing = Counter(map(folders.well, plan.members() if complete else self.present))
         is_empty = 0 in plan.full.shape[len(plan.member_axes) :]
         listed = [well for well, count in fields.items() if count <= existing[well] and not is_empty]
-        found = {docs.document_key(well): _well_document(fields[well]) for well in listed if complete}
-        plate = plate_metadata(fields, listed, plan.full.attributes)
-        found[docs.document_key()] = docs.encode(docs.group({"plate": plate}, **{KEY: note}))
-        return found
+        found: dict[str, bytes] = {}
+        for well in listed if complete else ():
+            found.update(self._well(well, fields[well]))
+        plate = plate_metadata(fields, listed, plan.full.attributes, self.version)
+        return {**found, **self.group((), {"plate": plate}, **attributes)}
 
-    def image_name(self, member: Position) -> str:
-        """The name of an image: labels of its place, else axis and number."""
-        parts = []
-        for axis, at in zip(self.plan.member_axes, member, strict=True):
-            labels = self.plan.full.labels.get(axis, ())
-            parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
-        return ", ".join(parts)
-
-    def image_place(self, member: Position) -> Place | None:
-        """The place of an image on the stage; None if unknown."""
-        return self.plan.full.places.find(dict(zip(self.plan.member_axes, member, strict=True)))
+    def _well(self, well: str, fields: int) -> Mapping[str, bytes]:
+        return self.group(well.split("/"), {"well": well_metadata(fields, self.version)})
 
 
 def create_layout(plan: Plan, options: OmeZarrOptions) -> OmeZarrLayout:
     """The layout of a new container."""
+    return OmeZarrLayout(plan, options, plan_folders(plan, options))
+
+
+def plan_folders(plan: Plan, options: OmeZarrOptions) -> ImageFolders:
+    """The folders of the images of a new container."""
     planned = plan.member(plan.full.shape)
     wells = _wells(plan.full) if options.is_plate and has_fields(plan.member_axes, planned) else ()
-    return OmeZarrLayout(plan, options, ImageFolders(plan.member_axes, planned, wells))
+    return ImageFolders(plan.member_axes, planned, wells)
+
+
+def image_name(plan: Plan, member: Position) -> str:
+    """The name of an image: labels of its place, else axis and number."""
+    parts = []
+    for axis, at in zip(plan.member_axes, member, strict=True):
+        labels = plan.full.labels.get(axis, ())
+        parts.append(labels[at] if at < len(labels) and labels[at] else f"{axis} {at}")
+    return ", ".join(parts)
+
+
+def image_place(plan: Plan, member: Position) -> Place | None:
+    """The place of an image on the stage; None if unknown."""
+    return plan.full.places.find(dict(zip(plan.member_axes, member, strict=True)))
 
 
 def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
@@ -316,10 +337,6 @@ def _index_of(spec: ArraySpec) -> IndexCodec:
     """The codec for the index of a shard."""
     steps = zip(spec.shard_shape, spec.block_shape, strict=True)
     return IndexCodec(math.prod(size // step for size, step in steps))
-
-
-def _well_document(fields: int) -> bytes:
-    return docs.encode(docs.group({"well": well_metadata(fields)}))
 
 
 def _check_shards(own: ZarrArray, found: ZarrArray, where: str) -> None:

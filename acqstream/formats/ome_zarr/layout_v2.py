@@ -1,8 +1,9 @@
-"""The layout of an image or a collection in OME-Zarr 0.4 (Zarr v2), for viewers that read nothing newer. Pure.
+"""The layout of an image, a collection or a plate in OME-Zarr 0.4 (Zarr v2), for viewers that read nothing newer. Pure.
 
     .zgroup, .zattrs          the image, or the collection
     0/.zarray, 0/.zattrs      level 0; 0/0/0/0/0/0 and so on: its chunks
     3/.zgroup, 3/.zattrs      image 3 of a collection
+    A/1/.zgroup, A/1/.zattrs  well A1 of a plate, with its fields A/1/0 and so on
 
 No mirror is made in it. Chunks are those of the layout for 0.5 without shards and compressors. Sources: Zarr v2,
 "Arrays"; OME-NGFF 0.4.
@@ -17,8 +18,7 @@ from typing import Any, ClassVar
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.ome_zarr import documents as docs
-from acqstream.formats.ome_zarr.image_folders import ImageFolders
-from acqstream.formats.ome_zarr.layout import OmeZarrLayout
+from acqstream.formats.ome_zarr.layout import OmeZarrLayout, image_name, image_place, plan_folders
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 
@@ -32,18 +32,20 @@ class OmeZarrV2Layout(OmeZarrLayout):
     """`create_layout_v2` makes it."""
 
     keys: ClassVar[KeyEncoding] = KeyEncoding(has_prefix=False)
+    version: ClassVar[str] = VERSION
 
     def documents(self, *, complete: bool) -> Mapping[str, bytes]:
         """See ChunkLayout."""
-        del complete  # our note is in 0.5 alone
+        if self.folders.wells:  # our note is in 0.5 alone
+            return self._plate_documents({}, complete=complete)
         if self.plan.member_axes:
-            return _group_documents((), {"bioformats2raw.layout": 3})
-        return _group_documents((), self._image(self.plan.levels, "image", ()))
+            return self.group((), {"bioformats2raw.layout": 3})
+        return self.group((), self._image(self.plan.levels, "image", ()))
 
     def member_documents(self, member: Position) -> Mapping[str, bytes]:
         """See ChunkLayout."""
         folders = self.folders.parts(member)
-        found: dict[str, bytes] = {}
+        found = dict(self.well_documents(member))
         for number in range(len(self.plan.levels)):
             array = self.array(number)
             level = (*folders, str(number))
@@ -52,8 +54,16 @@ class OmeZarrV2Layout(OmeZarrLayout):
             found["/".join((*level, ATTRIBUTES_NAME))] = docs.encode(names)
         if folders:
             levels = [self.image_level(level) for level in self.plan.levels]
-            found.update(_group_documents(folders, self._image(levels, self.image_name(member), member)))
+            found.update(self.group(folders, self._image(levels, image_name(self.plan, member), member)))
         return found
+
+    def group(self, folders: Sequence[str], ome: Mapping[str, Any] | None, **others: Any) -> Mapping[str, bytes]:
+        """See OmeZarrLayout: in 0.4 the attributes are in a document of their own."""
+        attributes = {**(ome or {}), **others}
+        return {
+            "/".join((*folders, GROUP_NAME)): _GROUP,
+            "/".join((*folders, ATTRIBUTES_NAME)): docs.encode(attributes),
+        }
 
     def listings(self, container_name: str) -> Mapping[str, bytes]:
         """See ChunkLayout: the series in the words of 0.4, with the names and sizes that 0.5 has, too."""
@@ -63,21 +73,21 @@ class OmeZarrV2Layout(OmeZarrLayout):
         numbers = sorted(int(self.folders.parts(member)[0]) for member in self.plan.members())
         xml = f"{docs.SERIES_FOLDER}/{docs.XML_NAME}"
         series = {"series": [str(number) for number in numbers]}
-        return {xml: found[xml], **_group_documents((docs.SERIES_FOLDER,), series)}
+        return {xml: found[xml], **self.group((docs.SERIES_FOLDER,), series)}
 
     def _image(self, levels: Sequence[ArraySpec], name: str, member: Position) -> dict[str, Any]:
         if 0 in levels[0].shape:
             return {}
-        found = docs.image_metadata(levels, name, self.image_place(member) if member else None)
+        found = docs.image_metadata(levels, name, image_place(self.plan, member) if member else None)
         # In 0.4 each image states the version; in 0.5 its group does.
         return {**found, "multiscales": [{"version": VERSION, **one} for one in found["multiscales"]]}
 
 
 def create_layout_v2(plan: Plan, options: OmeZarrOptions) -> OmeZarrV2Layout:
     """The layout for a plan without shards. Raises ValueError for options with shards or a compressor."""
-    if options.is_sharded or not options.is_raw or options.is_plate:
-        raise ValueError("OME-Zarr 0.4 is for chunks without shards and compressors, and not for plates")
-    return OmeZarrV2Layout(plan, options, ImageFolders(plan.member_axes, plan.member(plan.full.shape)))
+    if options.is_sharded or not options.is_raw:
+        raise ValueError("OME-Zarr 0.4 is for chunks without shards and compressors")
+    return OmeZarrV2Layout(plan, options, plan_folders(plan, options))
 
 
 def array_document_v2(array: ZarrArray) -> dict[str, Any]:
@@ -92,11 +102,4 @@ def array_document_v2(array: ZarrArray) -> dict[str, Any]:
         "order": "C",
         "filters": None,
         "dimension_separator": "/",
-    }
-
-
-def _group_documents(folders: tuple[str, ...], attributes: Mapping[str, Any]) -> dict[str, bytes]:
-    return {
-        "/".join((*folders, GROUP_NAME)): _GROUP,
-        "/".join((*folders, ATTRIBUTES_NAME)): docs.encode(attributes),
     }

@@ -1,4 +1,7 @@
-"""Wells in the names of positions, and the plate that has them. Pure. Source: OME-NGFF 0.5, "plate" and "well"."""
+"""Wells in the names of positions, and the plate that has them. Pure.
+
+Source: OME-NGFF 0.4 and 0.5, "plate" and "well".
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,12 @@ def row_name(number: int) -> str:
     return (chr(ord("A") + number // 26 - 1) if number >= 26 else "") + chr(ord("A") + number % 26)
 
 
-def plate_metadata(fields: Counter[str], listed: Collection[str], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """`plate` of a plate whose wells have so many fields. listed are the wells that readers find.
+def plate_metadata(
+    fields: Counter[str], listed: Collection[str], summary: Mapping[str, Any], version: str
+) -> dict[str, Any]:
+    """`plate` of a plate whose wells have so many fields, in a version of OME-NGFF.
 
+    listed are the wells that readers find.
     Rows and columns are those of the plate in the summary, else those that have a well.
     """
     size = _plate_size(summary) or (0, 0)
@@ -68,7 +74,7 @@ def plate_metadata(fields: Counter[str], listed: Collection[str], summary: Mappi
     name = _plate(summary).get("name")
     acquisition = {"id": 0, **({"maximumfieldcount": count} if count else {})}
     return {
-        "version": "0.5",
+        "version": version,
         **({"name": name} if isinstance(name, str) and name else {}),
         "rows": [{"name": row_name(row)} for row in rows],
         "columns": [{"name": str(column)} for column in columns],
@@ -78,9 +84,9 @@ def plate_metadata(fields: Counter[str], listed: Collection[str], summary: Mappi
     }
 
 
-def well_metadata(fields: int) -> dict[str, Any]:
-    """`well` of a well with so many fields."""
-    return {"version": "0.5", "images": [{"path": str(number), "acquisition": 0} for number in range(fields)]}
+def well_metadata(fields: int, version: str) -> dict[str, Any]:
+    """`well` of a well with so many fields, in a version of OME-NGFF."""
+    return {"version": version, "images": [{"path": str(number), "acquisition": 0} for number in range(fields)]}
 
 
 def _place(well: str) -> tuple[int, int]:
