@@ -26,8 +26,8 @@ def test_mirrors_are_chosen_by_name() -> None:
     usual = chosen_plan(())
     assert usual.live == LIVE_ROWS
     assert {row.name for row in usual.alone} == {row.name for row in ALONE_ROWS if not row.is_extra}
-    some = chosen_plan(("n5", "wkw one level", "ome-zarr raw 16 deep"))
-    assert ([*some.live], [*some.paced]) == (["n5"], ["wkw one level"])
+    some = chosen_plan(("n5", "wkw one level paced", "ome-zarr raw 16 deep"))
+    assert ([*some.live], [*some.paced]) == (["n5"], ["wkw one level paced"])
     assert [row.name for row in some.alone] == ["ome-zarr raw 16 deep"]
     with pytest.raises(ConfigError, match=r"unknown mirrors \['n6'\]"):
         chosen_plan(("n5", "n6"))
