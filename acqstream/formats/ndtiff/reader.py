@@ -117,8 +117,7 @@ class NDTiffReader:
         """The keys that first arrived in `rows` (default: all so far), each once, in order of arrival."""
         rows = range(len(self)) if rows is None else rows
         with self._lock:
-            repeats = self._lookup.repeats(rows.start, rows.stop)
-            new = np.flatnonzero(~repeats) + rows.start
+            new = np.flatnonzero(~self._lookup.repeats(rows.start, rows.stop)) + rows.start
         yield from self.keys_at(new)
 
     def keys_at(self, rows: NDArray[np.int64]) -> Iterator[dict[str, AxisValue]]:
@@ -185,10 +184,7 @@ class NDTiffReader:
             return self._lookup.latest_rows()
 
     def read_frames(self, rows: NDArray[np.int64]) -> Generator[tuple[int, NDArray[Any]]]:
-        """These rows with their frames; closing it ends the reading ahead.
-
-        Reads ahead, past the page cache where the system can: a pass over a large dataset leaves it to others.
-        """
+        """These rows with their frames, read ahead past the page cache where possible; closing it ends the reads."""
         self._check_open()
         with self._lock:
             numbers, stacks = self._table.all_numbers, self._table.all_stacks
