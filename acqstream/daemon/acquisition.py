@@ -250,6 +250,7 @@ class ActiveAcquisition:
             published=cursors.published,
             durable=cursors.durable,
             skipped=metrics.skipped,
+            expected=self.log.spec.expect,
             payload_bytes=metrics.payload_bytes,
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,

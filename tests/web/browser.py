@@ -106,12 +106,22 @@ class BrowserPage:
         """The text that is shown of an element; "" without one."""
         return str(self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, *, is_shifted: bool = False) -> None:
         """Press and release a key."""
         text = {"text": key} if len(key) == 1 else {}
         code = {"code": _KEYS[key]} if key in _KEYS else {}
-        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text)
-        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+        modifiers = {"modifiers": 8} if is_shifted else {}
+        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text, **modifiers)
+        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, **code, **modifiers)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse to a place of the viewport, in pixels from its top left corner."""
+        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def touch(self, x: float, y: float) -> None:
+        """Touch a place of the viewport with a finger, and lift it."""
+        self.command("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.command("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def resize(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
