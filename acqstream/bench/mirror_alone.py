@@ -114,7 +114,7 @@ def _finish(run: ViewRun) -> None:
 
 MEMORY_MB = 1024  # the default of `acqstream mirror`
 _BLOCKS = (16, 512, 512)  # z, y, x: what N5 mirrors have by default
-_BLOSC = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}
+_BLOSC = {"type": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 2}  # what N5 mirrors have by default
 
 
 @dataclass(frozen=True, slots=True)

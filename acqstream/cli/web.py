@@ -29,7 +29,10 @@ def web(  # noqa: PLR0913 - one parameter per option
         Path | None, typer.Option(help="File with the token that requests must show; made if it is missing.")
     ] = None,
     neuroglancer: Annotated[Path | None, typer.Option(help="Folder with a built client of Neuroglancer.")] = None,
-    read_mb_s: Annotated[float | None, typer.Option(min=0.1, help="Bound on all answers, in MB per second.")] = None,
+    read_mb_s: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Bound on all answers, in MB per second [default: 50 while the daemon records]."),
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="Also log to this file; the last 5 MB are kept.")] = None,
 ) -> None:
     """Serve every dataset of a data directory over HTTP, for viewers; only reads.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, NoReturn
 
 import numpy as np
 import xxhash
@@ -17,14 +16,12 @@ from acqstream.client.completeness import DeclaredGaps
 from acqstream.client.connection import Connection
 from acqstream.client.images import copy_pixels, kind_of_buffer, kind_of_image, no_image
 from acqstream.client.local_memory import LocalMemory
+from acqstream.client.process_mark import THIS_PROCESS
 from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, WriterBehind
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.protocol.replies import Opened, Welcome
 from acqstream.protocol.request_fields import FrameFields, FrameKind, encode_request, metadata_bytes
-
-_Arguments = TypeVarTuple("_Arguments")
-_Result = TypeVar("_Result")
 
 
 class FrameBuffer:
@@ -42,7 +39,7 @@ class FrameBuffer:
         self._lock = connection.state.lock  # entered instead of the condition, see RunState
         self._outbox = connection.state.outbox
         self._memory = memory.pages
-        self._process = os.getpid()
+        self._process = THIS_PROCESS.number
         self.order = threading.RLock()  # held by the thread that gives out the next frame number
         self.declared = DeclaredGaps()
         self._reserving_thread: int | None = None  # the thread that fills a reserved frame
@@ -81,7 +78,7 @@ class FrameBuffer:
                 start, memory = self._wait_for_space(kind.frame_bytes, size)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
                 fields = (tuple(axes.values()), checksum, metadata, time_ns)
-                return self._note(self._outbox.add_frame, kind, fields, start, size)
+                return self._add(kind, fields, start, size)
             finally:
                 self._active_thread = None
 
@@ -142,7 +139,7 @@ class FrameBuffer:
                     dataset_id = self._connection.dataset_id
                     header = encode_request("skip", ds=dataset_id, n=self._outbox.next, count=part, reason=reason)
                     self._wait_for_space(1, len(header))
-                    self._note(self._declare, header, part)
+                    self._declare(header, part)
                     count -= part
             finally:
                 self._active_thread = None
@@ -154,19 +151,19 @@ class FrameBuffer:
 
     def _note_free_place(self) -> None:
         """Wake the threads that wait for `_reserving_thread` to be None."""
-        if os.getpid() == self._process:  # the lock of a forked process may be locked for ever
+        if THIS_PROCESS.number == self._process:  # the lock of a forked process may be locked for ever
             with self._lock:
                 self._state.condition.notify_all()
 
     def check_process(self) -> None:
         """Raise ProtocolError in a forked process, which has the memory and locks but no thread that sends."""
-        if os.getpid() != self._process:
+        if THIS_PROCESS.number != self._process:
             text = f"run {self._settings.name!r} belongs to the process that made it, not to one forked from it"
             raise ProtocolError(text)
 
     def check_caller(self) -> None:
         """As `check_process`; also in a thread that is in a put or has a place, as it would wait for itself."""
-        if os.getpid() != self._process:  # for every frame: no call in the usual case
+        if THIS_PROCESS.number != self._process:  # for every frame: no call in the usual case
             self.check_process()
         if self._reserving_thread is not None and self._reserving_thread == threading.get_ident():
             raise ProtocolError("a frame is being filled by this thread: leave its `reserve` block first")
@@ -190,22 +187,30 @@ class FrameBuffer:
         """Append the reserved frame, whose pixels are at `start`; return its number."""
         self.check_process()
         self._is_sending = True
-        return self._note(self._outbox.add_frame, kind, frame, start, metadata_bytes)
+        return self._add(kind, frame, start, metadata_bytes)
 
     def _declare(self, header: bytes, count: int) -> None:
-        self.declared.add(self._outbox.next, count)
-        self._outbox.add_skip(header, count)
-
-    def _note(self, add: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         with self._lock:
             self.raise_if_over()
             try:
-                result = add(*arguments)
+                self.declared.add(self._outbox.next, count)
+                self._outbox.add_skip(header, count)
             except BaseException:  # Ctrl-C, or the end of memory
                 self._fail_half_noted()
                 raise
             self._connection.wake()
-            return result
+
+    def _add(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int) -> int:
+        """Append the frame whose pixels are at `start`; return its number."""
+        with self._lock:
+            self.raise_if_over()
+            try:
+                number = self._outbox.add_frame(kind, frame, start, metadata_bytes)
+            except BaseException:  # Ctrl-C, or the end of memory
+                self._fail_half_noted()
+                raise
+            self._connection.wake()
+            return number
 
     def _fail_half_noted(self) -> None:
         """Fail the run, as a frame was noted by half and the next one to send is unknown."""

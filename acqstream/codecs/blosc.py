@@ -10,14 +10,23 @@ from acqstream.codecs.sizes import Data, check_size
 from acqstream.errors import CorruptDataset
 
 COMPRESSORS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+NO_SHUFFLE, BYTE_SHUFFLE, BIT_SHUFFLE = range(3)
 
 _HEADER = struct.Struct("<BBBBIII")  # version, codec version, flags, typesize, nbytes, blocksize, cbytes
 
 
-def encode(
-    data: Data, item_bytes: int, *, cname: str = "lz4", clevel: int = 5, shuffle: int = 1, blocksize: int = 0
-) -> bytes:
-    """One chunk; item_bytes is the size of an item of `data`, by which it is shuffled (0 no, 1 bytes, 2 bits)."""
+def default_shuffle(cname: str) -> int:
+    """The shuffle of a compressor where the user names none: of bits for LZ4, for images of every pixel type."""
+    return BIT_SHUFFLE if cname == "lz4" else BYTE_SHUFFLE
+
+
+def default_level(cname: str, shuffle: int) -> int:
+    """The level of a compressor where the user names none: a higher one gains little once bits are shuffled."""
+    return 1 if (cname, shuffle) == ("lz4", BIT_SHUFFLE) else 5
+
+
+def encode(data: Data, item_bytes: int, *, cname: str, clevel: int, shuffle: int, blocksize: int = 0) -> bytes:
+    """One chunk; item_bytes is the size of an item of `data`, by which bytes or bits are shuffled."""
     from numcodecs import blosc as c_blosc  # as heavy as numpy: loaded when the first such chunk comes
 
     items = np.frombuffer(data, np.dtype(f"V{item_bytes}"))

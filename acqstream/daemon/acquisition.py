@@ -19,6 +19,7 @@ from acqstream.model.frame_header import FrameHeader
 from acqstream.model.receipt import Status
 from acqstream.model.state import AcquisitionState
 from acqstream.model.status import AcquisitionStatus, SpaceLevel
+from acqstream.model.units import duration_text
 from acqstream.protocol.encoding import Encoding
 from acqstream.protocol.replies import Ack, Opened, StoredPage
 from acqstream.protocol.session import Event, Session
@@ -75,7 +76,7 @@ class SpaceReports:
         """Throttle the window while space is short, and warn once; return True if that paused or resumed the run."""
         if space.level is not SpaceLevel.ENOUGH and not self.is_low_reported:
             seconds = space.seconds_left(self.demand)
-            lasts = f"; it lasts for {seconds / 60:.0f} minutes at the present rate" if seconds is not None else ""
+            lasts = f"; it lasts for {duration_text(seconds)} at the present rate" if seconds is not None else ""
             self.log.notes.warn("disk_low", space.text() + lasts)
         self.is_low_reported = space.level is not SpaceLevel.ENOUGH
         self.log.hold(space.text() if space.level is SpaceLevel.FULL else "")
@@ -249,6 +250,7 @@ class ActiveAcquisition:
             published=cursors.published,
             durable=cursors.durable,
             skipped=metrics.skipped,
+            expected=self.log.spec.expect,
             payload_bytes=metrics.payload_bytes,
             queue_frames=queue_frames,
             queue_bytes=queue_bytes,

@@ -124,7 +124,9 @@ class DaemonConfig(BaseModel):
     )
     web_hosts: list[str] = Field(default=[], description="Further names by which clients address the web face.")
     web_origins: list[str] = Field(default=[], description="Further origins of web pages that may read answers, or *.")
-    web_read_mb_s: float | None = Field(default=None, gt=0, description="Bound on answers of the web face, in MB/s.")
+    web_read_mb_s: float | None = Field(
+        default=None, gt=0, description="Bound on answers of the web face, in MB/s; unset: 50 while the daemon records."
+    )
     web_neuroglancer: Path | None = Field(default=None, description="Folder with a built client of Neuroglancer.")
 
     @property

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_POLL_S = 0.02
 MAX_LISTED = 10_000_000
 
+_PLAIN = frozenset({int, str})
+
 AskedValue = str | SupportsIndex
 """An axis value as users have them: integers of any library, enums."""
 
@@ -162,7 +164,7 @@ class Dataset:
 
         Frames are as `read_frame` gives them; one that was written again comes once, in its latest place. Later frames
         are read ahead, with direct I/O where the system has it: it neither uses nor fills the page cache. A frame
-        that is kept may keep up to 4 MiB of its neighbours in memory: to keep a few of many, keep copies.
+        that is kept may keep up to 79 of its neighbours in memory, 10 MiB in all: to keep a few of many, keep copies.
         """
         return self._frames("levels[0].read").frames()
 
@@ -222,11 +224,12 @@ class Dataset:
 
 
 def _key(axes: Mapping[str, AskedValue] | None, more_axes: Mapping[str, AskedValue]) -> dict[str, AxisValue]:
-    if axes is not None and not isinstance(axes, Mapping):
+    if not isinstance(axes, dict | Mapping | None):
         raise TypeError(
             f"a frame is named by its axes, read_frame(time=0) or read_frame({{'time': 0}}), not by {axes!r}"
         )
-    return {name: _plain(value) for name, value in {**(axes or {}), **more_axes}.items()}
+    key: dict[str, Any] = {**(axes or {}), **more_axes}
+    return key if _PLAIN.issuperset(map(type, key.values())) else {n: _plain(value) for n, value in key.items()}
 
 
 def _plain(value: AskedValue) -> AxisValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,10 @@ class NDTiffSource:
 
     def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
         """Every frame with its key, in order of arrival."""
-        for row, frame in self._full.read_in_order():
-            yield self._full.key(row), frame
+        rows = self._full.latest_rows()
+        with closing(self._full.read_frames(rows)) as frames:
+            for key, (_, frame) in zip(self._full.keys_at(rows), frames, strict=False):
+                yield key, frame
 
     def find_levels(self) -> None:
         """Add the levels that have appeared below the last one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from acqstream.dataset.dataset import Dataset
 from acqstream.dataset.level import Level
@@ -32,11 +32,21 @@ def level_arrays(dataset: Dataset, fixed: Mapping[str, AxisValue]) -> list[Level
 def small_array(dataset: Dataset, fixed: Mapping[str, AxisValue], min_side: int = MIN_SIDE) -> LevelArray:
     """The part that the full resolution shows, from the lowest level with `min_side` pixels and all outer positions."""
     arrays = level_arrays(dataset, fixed)
-    for array in reversed(arrays):
-        sides = [len(axis.values) for axis in array.layout.pixels[:2]]
-        if max(sides, default=0) >= min_side and array.values == arrays[0].values:
-            return array
-    return arrays[0]
+    return arrays[_small_level(arrays, min_side)]
+
+
+def small_factors(dataset: Dataset, min_side: int) -> dict[str, int]:
+    """Items of the full resolution that an item of `small_array` covers, by axis; nothing is fixed."""
+    level = _small_level(level_arrays(dataset, {}), min_side)
+    return factors_between(dataset.levels[0], dataset.levels[level])
+
+
+def _small_level(arrays: Sequence[LevelArray], min_side: int) -> int:
+    for number in reversed(range(len(arrays))):
+        sides = [len(axis.values) for axis in arrays[number].layout.pixels[:2]]
+        if max(sides, default=0) >= min_side and arrays[number].values == arrays[0].values:
+            return number
+    return 0
 
 
 def factors_between(full: Level, level: Level) -> dict[str, int]:

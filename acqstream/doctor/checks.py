@@ -9,6 +9,7 @@ from typing import Any
 
 from acqstream.doctor import (
     clock,
+    compiled_kernels,
     connections,
     disk_speed,
     file_system,
@@ -36,6 +37,7 @@ CHECKS: tuple[ModuleType, ...] = (
     clock,
     connections,
     packages,
+    compiled_kernels,
 )
 """Each has NAME, `gather(examination)` that returns a frozen dataclass of facts, and the pure `judge(facts)`."""
 

@@ -16,6 +16,11 @@ from acqstream.formats.chunk_layout import ChunkLayout
 Rows = Mapping[tuple[int, int], int]
 """By (level, part) of a member: how many rows, from the first on, are complete or were never begun."""
 
+Extent = tuple[int, int, int]
+"""(depth, y, x) in items of the full resolution."""
+
+NOTHING: Extent = (0, 0, 0)
+
 
 class ChunkPlace(NamedTuple):
     """Place of a chunk: its member, the part of the member, its row and the (y, x) of its column."""
@@ -35,7 +40,9 @@ class WatermarkLayout(ChunkLayout):
 
     @abstractmethod
     def row_chunks(self, level: int) -> int:
-        """Number of chunks in a row of a level."""
+        """Number of chunks in a row of a level. 1 where the picture has no known end: there a row is readable as soon
+        as one of its chunks is stored.
+        """
 
     @abstractmethod
     def part_document(self, level: int, member: Position, part: int) -> tuple[str, bytes]:
@@ -62,10 +69,10 @@ class WatermarkLayout(ChunkLayout):
         """Members that exist in every level."""
 
     @abstractmethod
-    def visible_depths(self, member: Position, rows: Rows | None) -> tuple[int, ...]:
-        """How much of each part is there in every level, as `listing` states it; None: all rows are.
+    def visible_extents(self, member: Position, rows: Rows) -> tuple[Extent, ...]:
+        """The extent of each part that is stored in every level, as `listing` states it, with these rows.
 
-        Empty for a member outside the shape.
+        NOTHING for a part of which nothing is stored. Empty for a member outside the shape.
         """
 
     @abstractmethod
@@ -73,5 +80,5 @@ class WatermarkLayout(ChunkLayout):
         """Key of the document that describes a member to other software."""
 
     @abstractmethod
-    def listing(self, member: Position, depths: Sequence[int], container_name: str) -> bytes:
-        """The document at `listing_key`, for `visible_depths`."""
+    def listing(self, member: Position, extents: Sequence[Extent], container_name: str) -> bytes:
+        """The document at `listing_key`, for `visible_extents`."""

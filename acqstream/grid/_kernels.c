@@ -39,6 +39,9 @@ enum {
     MAX_PLANES = 8,   /* sums of 8 planes of 2 x 2 x 2 items of 16 bits fit into 32 bits */
     MAX_RATIO = 2,    /* so the number of items in a mean is a power of two, and a mean is a shift */
     MAX_CHANNELS = 4, /* a last axis as short as colour samples becomes part of the one before it */
+    MAX_ROWS = MAX_PLANES * MAX_RATIO * MAX_RATIO, /* rows of the source in one mean, at most */
+    ROWS_AHEAD = 2, /* the rows of a mean are prefetched while the mean two rows before it is computed */
+    MEAN_ROWS = 16, /* rows of means that are computed before they are written */
     BAND_ROWS = 32,   /* rows that go to one block after the other: a block of 32 rows is written in one go */
     LINE_BYTES = 64,  /* of the processor's cache */
     MAX_TABLES = 2 * MAX_AXES + 6
@@ -432,10 +435,74 @@ static void add_run(uint32_t *RESTRICT sums, const char *RESTRICT from, Py_ssize
     FOR_RUN(sums[at] += item, sums[at] += item)
 }
 
+/* Two neighbours in one number, each in its half; their order does not matter. */
+static inline uint32_t load_pair(const char *from)
+{
+    uint32_t pair;
+    memcpy(&pair, from, sizeof pair);
+    return pair;
+}
+static inline uint32_t sum_of_halves(uint32_t pair) { return (pair & 0xffff) + (pair >> 16); }
+
 /* The mean of `1 << shift` items; half of that makes it round halves up, 0 truncates. */
 static inline uint32_t mean_of(uint32_t sum, int shift, int is_half_up)
 {
     return (sum + (is_half_up ? (1u << shift) >> 1 : 0u)) >> shift;
+}
+
+/* The exponent of a number of rows, which is a power of two. */
+static int shift_of(Py_ssize_t row_count)
+{
+    int shift = 0;
+    while ((Py_ssize_t)1 << shift < row_count)
+        shift++;
+    return shift;
+}
+
+/* Means of neighbours in all rows. Where row_count is a constant, compilers make vectors. */
+static inline void mean_of_rows(char *RESTRICT line, const char *const *from, int row_count, Py_ssize_t count,
+                                Py_ssize_t size, int is_swapped, int is_half_up)
+{
+    const char *rows[MAX_ROWS];
+    const int shift = shift_of(row_count);
+    for (int row = 0; row < row_count; row++)
+        rows[row] = from[row];
+    if (size == 1) {
+        for (Py_ssize_t at = 0; at < count / 2; at++) {
+            uint32_t sum = 0;
+            for (int row = 0; row < row_count; row++)
+                sum += load_8(rows[row] + 2 * at) + load_8(rows[row] + 2 * at + 1);
+            store_8(line + at, mean_of(sum, shift + 1, is_half_up));
+        }
+    } else if (is_swapped) {
+        for (Py_ssize_t at = 0; at < count / 2; at++) {
+            uint32_t high = 0, low = 0; /* sums of bytes; 16 bits suffice for those of MAX_ROWS */
+            for (int row = 0; row < row_count; row++) {
+                const uint32_t pair = load_pair(rows[row] + 4 * at);
+                high += pair & 0x00ff00ff;
+                low += pair >> 8 & 0x00ff00ff;
+            }
+            store_16(line + 2 * at, mean_of((sum_of_halves(high) << 8) + sum_of_halves(low), shift + 1, is_half_up));
+        }
+    } else {
+        for (Py_ssize_t at = 0; at < count / 2; at++) {
+            uint32_t sum = 0;
+            for (int row = 0; row < row_count; row++)
+                sum += sum_of_halves(load_pair(rows[row] + 4 * at));
+            store_16(line + 2 * at, mean_of(sum, shift + 1, is_half_up));
+        }
+    }
+    if (count % 2) { /* a last item without a neighbour */
+        uint32_t sum = 0;
+        for (int row = 0; row < row_count; row++) {
+            const char *last = rows[row] + (count - 1) * size;
+            sum += size == 1 ? load_8(last) : is_swapped ? load_swapped(last) : load_16(last);
+        }
+        if (size == 1)
+            store_8(line + count / 2, mean_of(sum, shift, is_half_up));
+        else
+            store_16(line + count / 2 * 2, mean_of(sum, shift, is_half_up));
+    }
 }
 
 #define MEAN_PAIRS(SIZE, STORE, CHANNELS)                                                                              \
@@ -518,32 +585,113 @@ static Py_ssize_t count_at(const Axis *axis, Py_ssize_t at)
     return rest < axis->ratio ? rest : axis->ratio;
 }
 
-/* sums, line: memory for a row of the source and for one of the target. */
+/* Byte offsets of a row of the target, and of the rows of a plane whose mean it is. */
+typedef struct {
+    Py_ssize_t to, count, offsets[MAX_RATIO * MAX_RATIO];
+} Source;
+
+static Source source_of(const Axis *outer, const Axis *rows, Py_ssize_t place)
+{
+    Py_ssize_t at = place / rows->to_size, row = place % rows->to_size, height = count_at(rows, row);
+    Source source = {outer->to[at] + rows->to[row], count_at(outer, at) * height, {0}};
+    for (Py_ssize_t each = 0; each < source.count; each++)
+        source.offsets[each] = outer->from[at * outer->ratio + each / height] + rows->from[row * rows->ratio + each % height];
+    return source;
+}
+
+/* Whether the two items of each mean along the last axis lie side by side, in one run, and alike in all planes. */
+static int has_pairs(const Plan *plan, const View *planes, Py_ssize_t plane_count, Py_ssize_t size)
+{
+    const Axis *inner = &plan->axes[MAX_AXES - 1];
+    for (Py_ssize_t number = 1; number < plane_count; number++)
+        if (planes[number].is_swapped != planes[0].is_swapped)
+            return 0;
+    for (const Run *run = plan->from_runs; run < plan->from_runs + plan->from_run_count; run++) {
+        int is_last = run->first + run->count == inner->from_size;
+        if (run->first % 2 || (run->count % 2 && !is_last) || (run->count > 1 && run->from_step != size))
+            return 0;
+    }
+    return inner->ratio == 2 && plan->channels == 1;
+}
+
+/* Load a part of a row into the cache. Rows of several planes are too many streams for the processor's own prefetch. */
+static inline void prefetch(const char *from, Py_ssize_t bytes)
+{
+#if HAS_STREAMING
+    for (Py_ssize_t at = 0; at < bytes; at += LINE_BYTES)
+        _mm_prefetch(from + at, _MM_HINT_T0);
+#else
+    (void)from, (void)bytes;
+#endif
+}
+
+/* Means of a band of rows where `has_pairs`. Run by run: in a block the rows of a run lie side by side. */
+static void mean_pairs(const Plan *plan, const View *planes, int plane_count, const Source *sources, Py_ssize_t rows,
+                       char *lines, int is_half_up)
+{
+    const Axis *inner = &plan->axes[MAX_AXES - 1];
+    Py_ssize_t size = planes->buffer.itemsize;
+    int is_swapped = planes->is_swapped;
+    for (const Run *run = plan->from_runs; run < plan->from_runs + plan->from_run_count; run++) {
+        for (Py_ssize_t row = 0; row < rows; row++) {
+            const char *from[MAX_ROWS];
+            char *line = lines + (row * inner->to_size + run->first / 2) * size;
+            int row_count = plane_count * (int)sources[row].count;
+            for (int each = 0; each < row_count; each++) {
+                const char *plane = (const char *)planes[each % plane_count].buffer.buf + inner->from[run->first];
+                from[each] = plane + sources[row].offsets[each / plane_count];
+                if (row + ROWS_AHEAD < rows && each / plane_count < sources[row + ROWS_AHEAD].count)
+                    prefetch(plane + sources[row + ROWS_AHEAD].offsets[each / plane_count], run->count * size);
+            }
+            if (row_count == 2)
+                mean_of_rows(line, from, 2, run->count, size, is_swapped, is_half_up);
+            else if (row_count == 4)
+                mean_of_rows(line, from, 4, run->count, size, is_swapped, is_half_up);
+            else
+                mean_of_rows(line, from, row_count, run->count, size, is_swapped, is_half_up);
+        }
+    }
+}
+
+/* Means of one row from items with any offsets. */
+static void mean_row(const Plan *plan, const View *planes, Py_ssize_t plane_count, const Source *source, uint32_t *sums,
+                     char *line, int is_half_up)
+{
+    const Axis *inner = &plan->axes[MAX_AXES - 1];
+    Py_ssize_t size = planes->buffer.itemsize, row_count = plane_count * source->count;
+    memset(sums, 0, (size_t)inner->from_size * sizeof *sums);
+    for (Py_ssize_t each = 0; each < row_count; each++) { /* rows fastest, planes slowest */
+        const View *plane = &planes[each % plane_count];
+        const char *from = (const char *)plane->buffer.buf + source->offsets[each / plane_count];
+        for (const Run *run = plan->from_runs; run < plan->from_runs + plan->from_run_count; run++)
+            add_run(sums + run->first, from + inner->from[run->first], run->from_step, run->count, size,
+                    plane->is_swapped);
+    }
+    make_line(line, sums, plan, size, shift_of(row_count), is_half_up);
+}
+
+/* sums: memory for a row of the source; lines: for a band of rows of the target. */
 static void mean_plan(const Plan *plan, const View *to, const View *planes, Py_ssize_t plane_count, uint32_t *sums,
-                      char *line, int is_half_up, int is_past_cache)
+                      char *lines, int is_half_up, int is_past_cache)
 {
     const Axis *outer = &plan->axes[0], *rows = &plan->axes[1], *inner = &plan->axes[2];
-    Py_ssize_t size = to->buffer.itemsize;
-    for (Py_ssize_t place = 0; place < outer->to_size * rows->to_size; place++) {
-        Py_ssize_t at = place / rows->to_size, row = place % rows->to_size, count = count_at(rows, row);
-        Py_ssize_t row_count = plane_count * count_at(outer, at) * count; /* of the source, for one of the target */
-        memset(sums, 0, (size_t)inner->from_size * sizeof *sums);
-        for (Py_ssize_t each = 0; each < row_count; each++) { /* rows fastest, planes slowest */
-            const View *plane = &planes[each % plane_count];
-            Py_ssize_t number = each / plane_count;
-            const char *source = (const char *)plane->buffer.buf + outer->from[at * outer->ratio + number / count] +
-                                 rows->from[row * rows->ratio + number % count];
-            for (const Run *run = plan->from_runs; run < plan->from_runs + plan->from_run_count; run++)
-                add_run(sums + run->first, source + inner->from[run->first], run->from_step, run->count, size,
-                        plane->is_swapped);
+    Py_ssize_t size = to->buffer.itemsize, places = outer->to_size * rows->to_size;
+    int is_paired = has_pairs(plan, planes, plane_count, size);
+    Source sources[MEAN_ROWS];
+    for (Py_ssize_t band = 0; band < places; band += MEAN_ROWS) {
+        Py_ssize_t count = places - band < MEAN_ROWS ? places - band : MEAN_ROWS;
+        for (Py_ssize_t row = 0; row < count; row++) {
+            sources[row] = source_of(outer, rows, band + row);
+            if (!is_paired)
+                mean_row(plan, planes, plane_count, &sources[row], sums, lines + row * inner->to_size * size, is_half_up);
         }
-        int shift = 0;
-        while ((Py_ssize_t)1 << shift < row_count)
-            shift++;
-        make_line(line, sums, plan, size, shift, is_half_up);
+        if (is_paired)
+            mean_pairs(plan, planes, (int)plane_count, sources, count, lines, is_half_up);
         for (const Run *run = plan->runs; run < plan->runs + plan->run_count; run++)
-            copy_run((char *)to->buffer.buf + outer->to[at] + rows->to[row] + inner->to[run->first], run->to_step,
-                     line + run->first * size, size, run->count, size, to->is_swapped, is_past_cache);
+            for (Py_ssize_t row = 0; row < count; row++)
+                copy_run((char *)to->buffer.buf + sources[row].to + inner->to[run->first], run->to_step,
+                         lines + (row * inner->to_size + run->first) * size, size, run->count, size, to->is_swapped,
+                         is_past_cache);
     }
     end_streaming();
 }
@@ -567,18 +715,18 @@ static int write_means(int axes, const View *to, const Py_ssize_t *begin, const 
         }
     }
     uint32_t *sums = NULL;
-    char *line = NULL;
+    char *lines = NULL;
     if (!make_plan(&plan, axes, &to->buffer, begin, shape, first, limits, ratios)) {
         const Axis *inner = &plan.axes[MAX_AXES - 1];
         plan.runs = runs_of(&plan, inner->to, inner->to, inner->to_size, &plan.run_count);
         plan.from_runs = runs_of(&plan, inner->from, inner->from, inner->from_size, &plan.from_run_count);
         sums = take_table(&plan, inner->from_size, sizeof *sums);
-        line = take_table(&plan, inner->to_size, (size_t)to->buffer.itemsize);
+        lines = take_table(&plan, inner->to_size, MEAN_ROWS * (size_t)to->buffer.itemsize);
     }
-    int is_ready = plan.runs && plan.from_runs && sums && line;
+    int is_ready = plan.runs && plan.from_runs && sums && lines;
     if (is_ready) {
         Py_BEGIN_ALLOW_THREADS
-        mean_plan(&plan, to, planes, plane_count, sums, line, is_half_up, is_past_cache);
+        mean_plan(&plan, to, planes, plane_count, sums, lines, is_half_up, is_past_cache);
         Py_END_ALLOW_THREADS
     }
     free_plan(&plan);

@@ -14,7 +14,7 @@ from acqstream.mirrors.slab_grid import SlabGrid
 # One slab for each that a frame goes to is the least, in every level; with twice as many, some are written meanwhile.
 _LONG_COPIES = 5  # of a band of integers of 64 bits: their halves, and the sums of these
 _SUM_COPIES = 2.5  # of a band of others: sums along the first axis, along all axes, of all planes, and the result
-_TABLE_BYTES = 72  # of the compiled kernels, for an item along an axis: offsets, sums, and runs of one item each
+_TABLE_BYTES = 104  # of the compiled kernels, for an item along an axis: offsets, sums, runs of one item, 16 means
 MIB = 2**20
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
-from acqstream.formats.watermark_layout import Rows, WatermarkLayout
+from acqstream.formats.watermark_layout import NOTHING, Extent, Rows, WatermarkLayout
 from acqstream.mirrors.checksum_writer import ChecksumWriter
 from acqstream.mirrors.existing_container import read_document, resume_layout
 from acqstream.mirrors.watermarks import Watermarks
@@ -40,7 +40,7 @@ class WatermarkPublisher:
         # Reentrant, and held while documents are forced: a caller that comes second waits until the first is done.
         self._lock = threading.RLock()  # for `_layout`, `_is_complete` and `_listed`
         self._is_complete = False
-        self._listed: dict[Position, tuple[int, ...]] = {}  # depths in the listing of each member
+        self._listed: dict[Position, tuple[Extent, ...]] = {}  # extents in the listing of each member
         self._sums = ChecksumWriter(store)
         self._parts_lock = threading.Lock()
         self._parts: set[tuple[int, Position, int]] = set()  # level, member and part of documents that exist
@@ -115,8 +115,8 @@ class WatermarkPublisher:
             known = tuple(own.with_values(new) for own, new in zip(before, spaced, strict=True))
             if tuple(spaced) != known:  # listings have no values of places
                 self._listed.clear()
-                for member, depths in listed.items():
-                    self._put_listing(layout, member, depths)
+                for member, extents in listed.items():
+                    self._put_listing(layout, member, extents)
             self._put_note(layout, is_complete=False)
 
     def sync(self) -> None:
@@ -140,9 +140,9 @@ class WatermarkPublisher:
             self._listed.clear()  # they may state another voxel size
             self._sums.flush()
             self._store.sync()
-            visible = set(layout.visible_members())
+            visible, rows = set(layout.visible_members()), layout.all_rows()
             for member in visible:
-                self._put_listing(layout, member, layout.visible_depths(member, None))
+                self._put_listing(layout, member, layout.visible_extents(member, rows))
             self._store.sync()
             for member in before.plan.members():
                 if member not in visible:  # announced before, and its frames will not come
@@ -179,22 +179,22 @@ class WatermarkPublisher:
     def _announce(self, layout: WatermarkLayout, members: Mapping[Position, Rows]) -> None:
         """Put the listings of these members; their rows are forced already."""
         for member, rows in members.items():
-            depths = layout.visible_depths(member, rows)
-            if any(depths):
-                self._put_listing(layout, member, depths)
+            extents = layout.visible_extents(member, rows)
+            if any(extent != NOTHING for extent in extents):
+                self._put_listing(layout, member, extents)
         self._store.sync()
 
-    def _put_listing(self, layout: WatermarkLayout, member: Position, depths: tuple[int, ...]) -> None:
-        if self._listed.get(member) == depths:
+    def _put_listing(self, layout: WatermarkLayout, member: Position, extents: tuple[Extent, ...]) -> None:
+        if self._listed.get(member) == extents:
             return
         for level in range(len(layout.plan.levels)):  # every level of what it names can be opened
-            for part, depth in enumerate(depths):
-                if depth:
+            for part, extent in enumerate(extents):
+                if extent != NOTHING:
                     self._ensure_part(layout, level, member, part)
-        self._store.ensure(layout.listing_key(member), layout.listing(member, depths, self._container_name))
+        self._store.ensure(layout.listing_key(member), layout.listing(member, extents, self._container_name))
         if len(self._listed) >= _MAX_KNOWN:
             self._listed.clear()
-        self._listed[member] = depths
+        self._listed[member] = extents
 
     def _ensure_part(self, layout: WatermarkLayout, level: int, member: Position, part: int) -> None:
         """When this returns, the document of a part exists."""

@@ -65,7 +65,8 @@ class ViewProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquisitionStatus:
-    """One acquisition. received, published, durable, skipped and queue_frames count frames.
+    """One acquisition. received, published, durable, skipped and queue_frames count frames. expected is the number of
+    frames that its producer planned (None: not stated).
 
     bytes_per_s is the rate of the last seconds. running_s is the time since it was opened or resumed,
     seconds_since_frame the time since a frame was received, before the first one since it was opened (None: unknown).
@@ -84,6 +85,7 @@ class AcquisitionStatus:
     published: int = 0
     durable: int = 0
     skipped: int = 0
+    expected: int | None = None
     payload_bytes: int = 0
     queue_frames: int = 0
     queue_bytes: int = 0

@@ -109,7 +109,8 @@ class ReadFile:
         """Fill `buffer` (bytes, C order) from `offset` on; return the bytes read, fewer only at the end of the file."""
         done = 0
         try:
-            while done < len(buffer):
+            done = FILES.pread_into(self._descriptor, buffer, offset)  # one call, the usual case
+            while 0 < done < len(buffer):
                 count = FILES.pread_into(self._descriptor, buffer[done:], offset + done)
                 if count == 0:
                     break

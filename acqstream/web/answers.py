@@ -93,7 +93,8 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
 async def _send_range(request: web.Request, response: web.StreamResponse, body: Body, asked: tuple[int, int]) -> None:
     context = request.app[CONTEXT]
     first, stop = asked
-    async with context.gate.sending(stop - first):
+    # The page and its picture do not wait behind those who copy a whole run.
+    async with context.gate.sending(stop - first, is_paced=body.content_type == BYTES):
         # A client that does not read must not keep memory and files: it gets time in proportion to the answer.
         limits = context.settings.limits
         limit_s = limits.patience_s + (stop - first) / limits.min_bytes_per_s

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from acqstream.errors import FrameNotFound
 from acqstream.model.axes import AxisValue
 from acqstream.web.answers import NO_CACHE, Body, absent, send
 from acqstream.web.dataset_listing import DatasetEntry, list_datasets
@@ -26,11 +29,22 @@ LISTED_S = 2.0  # a list is used again for so long
 MAX_VALUES = 2000  # of an axis, in an answer
 MAX_AXES = 16
 FACTS_HEADER = "Acqstream-Picture"
+MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
 _RESERVED = frozenset({"max", "low", "high"})
+_PLACE = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class _BadQuery(Exception):
-    """A query that can name no picture; the text says why."""
+    """A query that names no picture or pixel; the text has the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelRequest:
+    """A pixel (y, x) in each of some frames, which are named by all their axes."""
+
+    y: int
+    x: int
+    frames: tuple[dict[str, AxisValue], ...]
 
 
 def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
@@ -63,14 +77,26 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
         try:
             asked = _asked(request, folder)
         except _BadQuery as error:
-            return web.Response(status=400, text=str(error), headers={"Cache-Control": "no-store"})
+            return _refusal(error)
         made = await state.previews.get(asked)
         body = Body([made.jpeg], made.tag, "image/jpeg", NO_CACHE)
         return await send(request, body, {FACTS_HEADER: facts_text(made)})
 
+    async def values(request: web.Request) -> web.StreamResponse:
+        context = request.app[CONTEXT]
+        folder = await context.run(context.folders.find, request.match_info["name"])
+        if folder is None:
+            return absent()
+        try:
+            asked = _asked_values(request)
+        except _BadQuery as error:
+            return _refusal(error)
+        return await send_json(request, await context.run(stored_values, state.shelf, folder, asked))
+
     yield web.get("/api/datasets", datasets)
     yield web.get("/api/datasets/{name}", dataset)
     yield web.get("/api/datasets/{name}/preview.jpg", preview)
+    yield web.get("/api/datasets/{name}/values", values)
 
 
 def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
@@ -85,9 +111,24 @@ def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
             "shape": shape,
             "dtype": dtype,
             "bits": bits,
+            "pixel_um": source.pixel_um(),
             "axes": axes,
             "channels": looks,
         }
+
+
+def stored_values(shelf: DatasetShelf, folder: Path, asked: PixelRequest) -> dict[str, Any]:
+    """The stored values of a pixel; reads one row of each frame. `values` is empty for a frame that is missing."""
+    values: list[list[int | float]] = []
+    with shelf.borrow(folder) as source:
+        for frame in asked.frames:
+            try:
+                place = source.find(frame)
+            except FrameNotFound:
+                values.append([])
+                continue
+            values.append(source.value(place, asked.y, asked.x))
+    return {"y": asked.y, "x": asked.x, "values": values}
 
 
 def facts_text(preview: Preview) -> str:
@@ -104,6 +145,7 @@ def facts_text(preview: Preview) -> str:
             "histogram": facts.histogram,
             "histogram_end": facts.histogram_end,
             "saturated": facts.saturated,
+            "steps": preview.steps,
         },
         separators=(",", ":"),
     )
@@ -130,6 +172,33 @@ def _asked(request: web.Request, folder: Path) -> PreviewRequest:
     if limits is not None and not (all(map(math.isfinite, limits)) and limits[0] < limits[1]):
         raise _BadQuery("low must be less than high")
     return PreviewRequest(folder, axes, max_side, limits)
+
+
+def _asked_values(request: web.Request) -> PixelRequest:
+    """Raises _BadQuery."""
+    query = request.query
+    texts = query.getall("frame", [])
+    if not 1 <= len(texts) <= MAX_VALUE_FRAMES:
+        raise _BadQuery(f"from 1 to {MAX_VALUE_FRAMES} frames")
+    places = [query.get(name, "") for name in ("y", "x")]
+    if not all(_PLACE.fullmatch(one) for one in places):
+        raise _BadQuery("y and x are integers from 0 on")
+    return PixelRequest(int(places[0]), int(places[1]), tuple(map(_frame_axes, texts)))
+
+
+def _frame_axes(text: str) -> dict[str, AxisValue]:
+    """Raises _BadQuery."""
+    try:
+        axes = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _BadQuery("frame is a JSON object") from error
+    if not isinstance(axes, dict) or len(axes) > MAX_AXES or not all(type(one) in (int, str) for one in axes.values()):
+        raise _BadQuery(f"frame is a JSON object with the values of at most {MAX_AXES} axes: integers or texts")
+    return axes
+
+
+def _refusal(error: _BadQuery) -> web.Response:
+    return web.Response(status=400, text=str(error), headers={"Cache-Control": "no-store"})
 
 
 def _base(request: web.Request) -> str:

@@ -79,12 +79,12 @@ async def _stream(request: web.Request, state: PageState) -> web.StreamResponse:
         if request.method == "HEAD":
             return response
         await response.write(f"retry: {RETRY_MS}\n\n".encode())
-        looks = -1
+        reports = -1
         while True:
             try:
-                looks = await asyncio.wait_for(context.feed.wait_for_look(looks), QUIET_S)
+                reports = await asyncio.wait_for(context.feed.wait_for_report(reports), QUIET_S)
             except TimeoutError:
                 await response.write(b": quiet\n\n")
                 continue
-            await response.write(f"id: {looks}\nevent: status\ndata: {state.event}\n\n".encode())
+            await response.write(f"id: {reports}\nevent: status\ndata: {state.event}\n\n".encode())
     return response

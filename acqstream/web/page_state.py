@@ -47,8 +47,8 @@ class PageState:
         self.shelf.close()
 
     def _made(self) -> tuple[int, dict[str, Any], str]:
-        n_looks = self._feed.n_looks
-        if self._texts[0] != n_looks:
-            texts = page_texts(self._feed.view, self._feed.run_rates(), self.host)
-            self._texts = n_looks, texts, json.dumps(texts, separators=(",", ":"))
+        feed, n_reports = self._feed, self._feed.n_reports
+        if self._texts[0] != n_reports:
+            texts = page_texts(feed.view, feed.run_rates(), self.host, feed.silence_s)
+            self._texts = n_reports, texts, json.dumps(texts, separators=(",", ":"))
         return self._texts

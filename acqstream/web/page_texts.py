@@ -17,16 +17,24 @@ from acqstream.web.shell_word import shell_word
 
 SILENT_S = 5.0  # without a frame, at least, before a run counts as silent
 SILENT_INTERVALS = 5
+DAEMON_SILENT_S = 3.0  # without an answer, while asked once a second
 MAX_WARNINGS = 6
 MAX_GAPS = 5
 BAD, WARN = "bad", "warn"
 _WRITING = frozenset({AcquisitionState.OPENING, AcquisitionState.RUNNING, AcquisitionState.CLOSING})
 
 
-def page_texts(view: DaemonView, frames_per_s: Mapping[str, float], host: str) -> dict[str, Any]:
-    """All texts of the page. frames_per_s: rate of each run by its dataset id."""
-    runs = [run_texts(one, frames_per_s.get(one.dataset_id), view.status is not None) for one in view.running]
-    trouble = [*daemon_trouble(view), *((one["alarm_level"], one["alarm"]) for one in runs if one["alarm"])]
+def page_texts(
+    view: DaemonView, frames_per_s: Mapping[str, float], host: str, silence_s: float | None = None
+) -> dict[str, Any]:
+    """All texts of the page. frames_per_s: rate of each run by its dataset id.
+
+    silence_s: since the last answer of the daemon; None: it has not answered yet.
+    """
+    is_away = view.status is None or (silence_s or 0.0) >= DAEMON_SILENT_S
+    runs = [run_texts(one, frames_per_s.get(one.dataset_id), not is_away) for one in view.running]
+    trouble = [_silence_text(silence_s)] if is_away else [*daemon_trouble(view)]
+    trouble += [(one["alarm_level"], one["alarm"]) for one in runs if one["alarm"]]
     trouble.sort(key=lambda one: one[0] != BAD)  # the worst first
     recording = [one for one in runs if one["state"] in (*_WRITING, AcquisitionState.PAUSED)]
     summary = f"recording {count_text(len(recording), 'run')}" if recording else "idle"
@@ -34,9 +42,11 @@ def page_texts(view: DaemonView, frames_per_s: Mapping[str, float], host: str) -
         "host": host,
         "alarm": "  ·  ".join(text for _, text in trouble),
         "alarm_level": trouble[0][0] if trouble else "",
+        "alarm_why": view.why if is_away else "",
+        "is_away": is_away,
         "title": f"{_title(trouble, summary)} · {host}",
-        "summary": summary if view.status is not None else "no daemon answers",
-        "is_recording": bool(recording) and view.status is not None,
+        "summary": "no word from the daemon" if is_away else summary,
+        "is_recording": bool(recording) and not is_away,
         **_daemon_texts(view.status),
         "runs": runs,
         "ended": [ended_texts(one) for one in reversed(view.ended)],
@@ -47,11 +57,8 @@ def page_texts(view: DaemonView, frames_per_s: Mapping[str, float], host: str) -
 def daemon_trouble(view: DaemonView) -> Iterable[tuple[str, str]]:
     """Level and text of what is wrong with the daemon as a whole."""
     if view.status is None:
-        yield (
-            BAD,
-            "no daemon answers; the numbers below are the last known ones" if view.running else "no daemon answers",
-        )
-    elif view.status.space == SpaceLevel.LOW:
+        return
+    if view.status.space == SpaceLevel.LOW:
         yield WARN, f"disk space is low: {size_text(view.status.free_bytes or 0)} left"
     elif view.status.space == SpaceLevel.FULL and not any(one.paused for one in view.running):
         yield BAD, f"the disk is full: {size_text(view.status.free_bytes or 0)} left"
@@ -76,13 +83,14 @@ def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool
         "last_safe": f"last safe frame {run.durable - 1:,}" if run.durable else "no frame is safe yet",
         "behind": f"{count_text(waiting, 'frame')} not safe yet" if waiting else "all frames are safe",
         "durable_share": run.durable / run.received if run.received else 0.0,
+        "planned": "" if run.expected is None else f"{count_text(run.expected, 'frame')} planned",
         "skipped": f"{count_text(run.skipped, 'frame')} skipped" if run.skipped else "",
         "rate": rate_text(run.bytes_per_s),
         "frame_rate": "" if frames_per_s is None else f"{frames_per_s:.1f} fps",
         "queue": f"queue {count_text(run.queue_frames, 'frame')}, {size_text(run.queue_bytes)}",
         "forecast": forecast_text(run.seconds_left, run.frames_left),
-        "since_frame": _since_text(run.seconds_since_frame),
-        "is_stale": is_silent(run, frames_per_s),
+        "since_frame": _since_text(run.seconds_since_frame) if is_known else "age of the last frame not known",
+        "is_stale": not is_known or is_silent(run, frames_per_s),
         "mirrors": [mirror_texts(name, one, run.published) for name, one in run.mirrors.items()],
         "warnings": [
             {"time": time_text(time), "code": code, "text": text}
@@ -217,6 +225,13 @@ def _title(trouble: list[tuple[str, str]], summary: str) -> str:
     if not trouble:
         return f"● {summary}" if summary != "idle" else summary
     return f"⚠ {trouble[0][1]}"
+
+
+def _silence_text(silence_s: float | None) -> tuple[str, str]:
+    if silence_s is None:
+        return BAD, "no daemon answers"
+    duration = f"{int(silence_s)} s" if silence_s < 60 else duration_text(silence_s)
+    return BAD, f"no word from the daemon for {duration}: these numbers are old"
 
 
 def _transport(run: AcquisitionStatus) -> str:

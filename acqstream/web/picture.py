@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +64,17 @@ def facts_of(
     )
 
 
+def picture_ratio(shape: Sequence[int], max_side: int) -> int:
+    """Pixels of a frame (Y, X[, 3]) along y and along x that a pixel of `small_picture` stands for."""
+    return -(-max(shape[:2]) // max_side)
+
+
 def small_picture(frame: NDArray[Any], low: float, high: float, max_side: int) -> NDArray[np.uint8]:
     """The means of blocks of a frame (Y, X) or (Y, X, 3), with at most max_side pixels along y and x.
 
     Values from low to high become 0 to 255. RGB of 8 bits keeps its values.
     """
-    ratio = -(-max(frame.shape[:2]) // max_side)
+    ratio = picture_ratio(frame.shape, max_side)
     if ratio > 1:
         ratios = (ratio, ratio, *(1 for _ in frame.shape[2:]))
         frame = _means.mean([frame], ratios, reduced_shape(frame.shape, ratios))

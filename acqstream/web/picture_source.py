@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from acqstream.arrays.frame_space import UM_BY_UNIT, SpaceEvidence, frame_space
 from acqstream.dataset.channel_looks import ChannelLook, channel_looks
 from acqstream.dataset.dataset import Dataset, open_dataset
-from acqstream.dataset.level_choice import small_array
+from acqstream.dataset.level_array import LevelArray
+from acqstream.dataset.level_choice import level_arrays, small_array, small_factors
+from acqstream.dataset.source import X, Y
 from acqstream.errors import FrameNotFound, UnknownFormat, UnsupportedFeature
+from acqstream.formats.ndtiff.pixels import StoredFrame
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
+from acqstream.formats.ome_zarr.channels import omero_channels
 from acqstream.model.axes import AxisValue
+from acqstream.storage.boundary import following_links
 
 MAX_FRAME_BYTES = 2**30
 MAX_WALK = 4000  # frames that are looked at, from the newest back, for one of a channel and plane
@@ -63,6 +70,15 @@ class PictureSource(Protocol):
     def pixels(self, place: FramePlace) -> NDArray[Any]:
         """The pixels (Y, X) or (Y, X, 3). Raises DatasetError."""
 
+    def steps(self) -> tuple[int, int]:
+        """Stored pixels along (y, x) that one pixel of `pixels` stands for."""
+
+    def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
+        """The stored value at a pixel, of RGB three values; empty outside of the frame. Raises DatasetError."""
+
+    def pixel_um(self) -> tuple[float, float] | None:
+        """Distance of two stored pixels along (y, x) in um; None where it is not known."""
+
     def looks(self) -> Sequence[ChannelLook]:
         """Names and colours of the channels, in the order of `axes`."""
 
@@ -70,9 +86,13 @@ class PictureSource(Protocol):
 
 
 def open_pictures(folder: Path) -> PictureSource:
-    """A source for the dataset in a folder. Raises UnknownFormat for one that has no frame yet, or is none."""
+    """A source for the dataset in a folder, which follows no link out of it.
+
+    Raises UnknownFormat for one that has no frame yet, or is none.
+    """
     try:
-        readers = open_readers(folder)
+        with following_links(False):
+            readers = open_readers(folder)
     except UnknownFormat:
         return ArrayPictures(open_dataset(folder))
     for reader in readers[1:]:
@@ -105,6 +125,7 @@ class FramePictures:
     def __init__(self, reader: NDTiffReader) -> None:
         self._reader = reader
         self._axes: tuple[int, dict[str, Sequence[AxisValue]]] = (-1, {})
+        self._first_metadata: dict[str, Any] = {}
 
     @property
     def count(self) -> int:
@@ -143,14 +164,33 @@ class FramePictures:
         raise FrameNotFound(f"{self._reader.path}: no such frame among the newest {MAX_WALK}")
 
     def pixels(self, place: FramePlace) -> NDArray[Any]:
-        _, stored = self._reader.stored_frame(place.number)
-        if stored.payload_bytes > MAX_FRAME_BYTES:
-            raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not drawn")
+        self._stored(place)
         return self._reader.read_pixels(place.number)
+
+    def steps(self) -> tuple[int, int]:
+        return 1, 1
+
+    def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
+        stored = self._stored(place)
+        if not (0 <= y < stored.height and 0 <= x < stored.width):
+            return []
+        return _values_of(self._reader.read_rows(place.number, y, y + 1)[0, x])
+
+    def pixel_um(self) -> tuple[float, float] | None:
+        if not self._first_metadata and len(self._reader):
+            self._first_metadata = self._reader.read_metadata(0)
+        space = frame_space((), self._reader.summary_metadata, SpaceEvidence(first=self._first_metadata))
+        return None if space.pixel_um is None else (space.pixel_um, space.pixel_um)
 
     def looks(self) -> Sequence[ChannelLook]:
         channels = self.axes().get(_CHANNEL, ())
-        return channel_looks(channels, self._reader.summary_metadata, self._reader.display_settings)
+        return _looks(channels, self._reader.summary_metadata, self._reader.display_settings)
+
+    def _stored(self, place: FramePlace) -> StoredFrame:
+        _, stored = self._reader.stored_frame(place.number)
+        if stored.payload_bytes > MAX_FRAME_BYTES:
+            raise UnsupportedFeature(f"{self._reader.path}: a frame of {stored.payload_bytes} bytes is not drawn")
+        return stored
 
     def close(self) -> None:
         self._reader.close()
@@ -198,15 +238,66 @@ class ArrayPictures:
             array = small_array(self._dataset, {}, _OVERVIEW_SIDE)
             if not array.layout.pixels:
                 raise UnsupportedFeature(f"{self._dataset.path}: a picture needs y and x as the last axes")
-            position = tuple(list(values).index(place.key[name]) for name, values in array.values.items())
-            side = max(len(axis.values) for axis in array.layout.pixels[:2])
-            step = -(-side // (2 * _OVERVIEW_SIDE))
-            thinned = slice(None, None, step)
-            return np.asarray(array[(*position, thinned, thinned)])
+            thinned = slice(None, None, _thinning(array))
+            return np.asarray(array[(*_position(array, place), thinned, thinned)])
+
+    def steps(self) -> tuple[int, int]:
+        with self._lock:
+            factors = small_factors(self._dataset, _OVERVIEW_SIDE)
+            step = _thinning(small_array(self._dataset, {}, _OVERVIEW_SIDE))
+        return factors[Y] * step, factors[X] * step
+
+    def value(self, place: FramePlace, y: int, x: int) -> list[int | float]:
+        with self._lock:
+            array = level_arrays(self._dataset, {})[0]
+            height, width = (len(axis.values) for axis in array.layout.pixels[:2])
+            if not (0 <= y < height and 0 <= x < width):
+                return []
+            return _values_of(array[(*_position(array, place), y, x)])
+
+    def pixel_um(self) -> tuple[float, float] | None:
+        level = self._dataset.levels[0]
+        spaces = dict(zip(level.axes, zip(level.scale, level.units, strict=True), strict=True))
+        (y, y_unit), (x, x_unit) = spaces[Y], spaces[X]
+        if y_unit not in UM_BY_UNIT or x_unit not in UM_BY_UNIT:
+            return None
+        return y * UM_BY_UNIT[y_unit], x * UM_BY_UNIT[x_unit]
 
     def looks(self) -> Sequence[ChannelLook]:
         channels = self.axes().get(_CHANNEL, ())
-        return channel_looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
+        return _looks(channels, self._dataset.summary_metadata, self._dataset.display_settings)
 
     def close(self) -> None:
         self._dataset.close()
+
+
+def _position(array: LevelArray, place: FramePlace) -> tuple[int, ...]:
+    """The indices of a place along the outer axes of an array."""
+    return tuple(list(values).index(place.key[name]) for name, values in array.values.items())
+
+
+def _thinning(array: LevelArray) -> int:
+    """Every pixel of this number along y and x is drawn."""
+    side = max(len(axis.values) for axis in array.layout.pixels[:2])
+    return -(-side // (2 * _OVERVIEW_SIDE))
+
+
+def _values_of(pixel: NDArray[Any]) -> list[int | float]:
+    """Numbers as JSON has them; NaN and infinities, which it lacks, are left out."""
+    return [value for value in np.atleast_1d(pixel).tolist() if math.isfinite(value)]
+
+
+def _looks(
+    channels: Sequence[AxisValue], summary: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Sequence[ChannelLook]:
+    """Looks in the colours of the display settings; without these, in those that OME-Zarr of the dataset has."""
+    looks = channel_looks(channels, summary, settings)
+    stated = omero_channels(np.dtype(np.uint16), len(looks), [look.name for look in looks], is_rgb=False)
+    return [
+        look if _has_color(settings.get(look.name)) else replace(look, color=f"#{channel['color'].lower()}")
+        for look, channel in zip(looks, stated, strict=True)
+    ]
+
+
+def _has_color(settings: object) -> bool:
+    return isinstance(settings, dict) and isinstance(settings.get("Color"), int)

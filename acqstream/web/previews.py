@@ -6,12 +6,12 @@ import asyncio
 import functools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acqstream.web.answers import tag_of
 from acqstream.web.dataset_shelf import DatasetShelf
-from acqstream.web.picture import PictureFacts, facts_of, jpeg_bytes, small_picture
+from acqstream.web.picture import PictureFacts, facts_of, jpeg_bytes, picture_ratio, small_picture
 from acqstream.web.picture_source import FramePlace, chosen_axes
 from acqstream.web.request_gate import GateClosed
 
@@ -33,13 +33,14 @@ class PreviewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """jpeg: a file. count: frames published when it was made."""
+    """jpeg: a file. count: frames published when it was made. steps: stored pixels (y, x) for one of the picture."""
 
     jpeg: bytes
     tag: str
     place: FramePlace
     facts: PictureFacts
     count: int
+    steps: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,16 @@ class Previews:
                 place, count = source.find(chosen_axes(request.fixed, source.axes())), source.count
             kept = self._kept.get((request, place.tag))
             if kept is not None:
-                return Preview(kept.jpeg, kept.tag, place, kept.facts, count)
+                return replace(kept, place=place, count=count)
             pixels = source.pixels(place)
             bits = source.shape()[2]
+            steps = source.steps()
         facts = facts_of(pixels, bits, request.limits)
         self.n_rendered += 1
         jpeg = jpeg_bytes(small_picture(pixels, facts.low, facts.high, request.max_side))
-        return Preview(jpeg, tag_of(request, place.tag, place.number), place, facts, count)
+        ratio = picture_ratio(pixels.shape, request.max_side)
+        steps = steps[0] * ratio, steps[1] * ratio
+        return Preview(jpeg, tag_of(request, place.tag, place.number), place, facts, count, steps)
 
     def _keep(self, key: tuple[PreviewRequest, str], preview: Preview) -> None:
         old = self._kept.pop(key, None)

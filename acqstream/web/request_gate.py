@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from acqstream.web.web_settings import WebLimits
@@ -38,12 +38,17 @@ class BytePool:
 
 
 class RequestGate:
-    """Counts requests and bytes; peaks show how near the bounds came. Used by the loop's thread."""
+    """Counts requests and bytes; peaks show how near the bounds came. Used by the loop's thread.
 
-    def __init__(self, limits: WebLimits) -> None:
+    is_recording tells whether the daemon records a run now.
+    """
+
+    def __init__(self, limits: WebLimits, is_recording: Callable[[], bool]) -> None:
         self._limits = limits
+        self._is_recording = is_recording
         self.in_transit = BytePool(limits.sending_bytes)
         self.in_memory = BytePool(limits.memory_bytes)  # of chunks that were read or made for an answer
+        self._turn = asyncio.Lock()
         self._next_s = 0.0
         self.requests = self.peak_requests = 0
         self.streams = self.peak_streams = 0
@@ -76,20 +81,26 @@ class RequestGate:
             self.requests += 1
 
     @asynccontextmanager
-    async def sending(self, count: int) -> AsyncIterator[None]:
-        """Wait until an answer of `count` bytes fits below the bounds on memory and rate."""
+    async def sending(self, count: int, *, is_paced: bool) -> AsyncIterator[None]:
+        """Wait until an answer of `count` bytes fits below the bounds on memory and, if it is paced, on the rate."""
         async with self.in_transit.take(count):
-            await self._pace(count)
+            if is_paced:
+                await self._pace(count)
             yield
             self.sent_bytes += count
 
     async def _pace(self, count: int) -> None:
-        """Wait for the bound on bytes per second, which protects the disk of a running acquisition."""
-        rate = self._limits.read_bytes_per_s
-        if rate is None:
-            return
-        now_s = asyncio.get_running_loop().time()
-        start_s = max(now_s, self._next_s)
-        self._next_s = start_s + count / rate
-        if start_s > now_s:
-            await asyncio.sleep(start_s - now_s)
+        """Wait for the bound on bytes per second, which protects the disk of a running acquisition.
+
+        In turn, and a client that leaves while it waits has used nothing.
+        """
+        async with self._turn:
+            rate = self._limits.read_bytes_per_s
+            if rate is None and self._is_recording():
+                rate = self._limits.recording_bytes_per_s
+            if rate is None:
+                return
+            clock = asyncio.get_running_loop().time
+            if (wait_s := self._next_s - clock()) > 0:
+                await asyncio.sleep(wait_s)
+            self._next_s = max(self._next_s, clock()) + count / rate

@@ -77,14 +77,15 @@ async def serving(settings: WebSettings) -> AsyncIterator[tuple[str, WebContext]
         watch = ConnectionWatch(settings.limits, make_inner)
         limits = settings.limits
         registry = CollectorRegistry()
+        feed = await undo.enter_async_context(feeding(settings.endpoint))
         context = WebContext(
             settings,
-            RequestGate(limits),
+            RequestGate(limits, lambda: bool(feed.view.running)),
             watch,
             ServedFolders(settings.data),
             OpenDatasets(limits.datasets, limits.level_bytes),
             threads,
-            await undo.enter_async_context(feeding(settings.endpoint)),
+            feed,
             registry,
             WebMetrics(registry),
         )

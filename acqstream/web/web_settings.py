@@ -24,7 +24,7 @@ class WebLimits:
     header_bytes: of one line or field of a request.
     first_request_s: for a complete request after connecting, or after its first byte. idle_s: between requests.
     patience_s, min_bytes_per_s: of a client that reads an answer: it gets so many seconds, and more for each byte.
-    read_bytes_per_s: of all answers together; None: not bounded.
+    read_bytes_per_s: of all answers together; None: recording_bytes_per_s while the daemon records, else not bounded.
     threads: that read files. datasets: open at a time. level_bytes: of lower levels kept in memory.
     """
 
@@ -39,6 +39,7 @@ class WebLimits:
     patience_s: float = 30.0
     min_bytes_per_s: int = 64 * 1024
     read_bytes_per_s: int | None = None
+    recording_bytes_per_s: int = 50_000_000  # six frames of 2048 x 2048 uint16; a disk writes many times that
     threads: int = 2
     datasets: int = 32
     level_bytes: int = 128 * 2**20

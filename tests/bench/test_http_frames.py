@@ -15,7 +15,7 @@ from acqstream.bench.http_frames import run_web_benchmark
 def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=20 * 2**20, pairs=1, rows=("tcp",), daemon_memory_mb=64)
     report = run_web_benchmark(settings, lambda *news: None, shape=(1024, 1024))
-    (table,) = report.tables
+    table, log = report.tables
     frames, pieces = table.rows
     assert (frames["row"], frames["requests"]) == ("whole frames", 10)
     assert (pieces["row"], pieces["requests"]) == ("pieces", 40)
@@ -24,4 +24,10 @@ def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
             value = row[name]
             assert isinstance(value, float)
             assert value >= 0
+    (beside,) = log.rows
+    assert beside["row"] == "log over tcp"
+    for name in ("log_GB_per_s", "log_to_without", "clients_read_MB_per_s"):
+        value = beside[name]
+        assert isinstance(value, float)
+        assert value > 0
     assert list(tmp_path.iterdir()) == []

@@ -107,9 +107,12 @@ def test_the_load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     assert "load" not in capsys.readouterr().out
 
 
-def test_the_kernels_of_the_views(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(monkeypatch, daemon(views=ViewProcessStatus(kernels="compiled"))) == 0
-    assert "views  compiled kernels\n" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["compiled", "numpy"])
+def test_the_kernels_of_the_views(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show(monkeypatch, daemon(views=ViewProcessStatus(kernels=name))) == 0
+    assert f"views  {name} kernels\n" in capsys.readouterr().out
     assert show(monkeypatch, daemon()) == 0
     assert "kernels" not in capsys.readouterr().out
 

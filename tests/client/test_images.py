@@ -13,6 +13,11 @@ from acqstream.storage.memory import PageMemory
 BASE = np.arange(2048 * 1024 + 7, dtype=np.uint32).astype("<u2") * np.uint16(40503)
 IMAGES = {
     "small": BASE[:35].reshape(5, 7),
+    "small, every second": BASE[: 64 * 64].reshape(64, 64)[::2, ::-2],
+    "small, transposed": BASE[: 60 * 50].reshape(60, 50).T,
+    "small, big-endian": BASE[: 60 * 50].reshape(60, 50).astype(">u2"),
+    "small, read-only": np.frombuffer(BASE[: 64 * 64].tobytes(), "<u2").reshape(64, 64),
+    "small, RGB": BASE.view(np.uint8)[: 50 * 40 * 3].reshape(50, 40, 3),
     "large": BASE[: 2048 * 1024].reshape(1024, 2048),
     "odd": BASE[: 1031 * 1009].reshape(1031, 1009),
     "one row": BASE[: 2**20].reshape(1, 2**20),

@@ -340,7 +340,7 @@ def test_a_signal_between_two_steps_of_the_loop_leaves_nobody_without_an_answer(
     client = clients.add()
     begin_stalled(client, stall)
     until(lambda: daemon.n_waiting == 1, "it waits")
-    check, calls = daemon.server._guard.check, []
+    check, calls = daemon.server._guard.check, list[None]()
 
     def check_and_stop(*positional: Any, **named: Any) -> None:
         check(*positional, **named)

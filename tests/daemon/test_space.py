@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from acqstream.daemon.acquisition import SpaceReports
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.space import Demand, DiskSpace
 from acqstream.model.status import SpaceLevel
@@ -107,6 +110,34 @@ def test_the_forecast_counts_mirrors_until_they_stop(tmp_path: Path, free: int, 
     space.look()
     assert space.seconds_left(demand) == pytest.approx(seconds)
     assert space.frames_left(demand, MIB) == seconds * 10
+
+
+@pytest.mark.parametrize(
+    ("rate", "lasts"),
+    [
+        (2.0, "it lasts for 45 s"),
+        (1.5, "it lasts for 1 min 0 s"),
+        (0.025, "it lasts for 1 h 0 min"),
+        (0.0, ""),
+    ],
+)
+def test_the_warning_tells_how_long_the_space_lasts(tmp_path: Path, rate: float, lasts: str) -> None:
+    texts: list[str] = []
+    log = SimpleNamespace(
+        notes=SimpleNamespace(warn=lambda _, text: texts.append(text)),
+        metrics=SimpleNamespace(payload_bytes=0, skipped=0),
+        cursors=lambda: SimpleNamespace(published=0),
+        hold=lambda _: None,
+        paused_why="",
+    )
+    views = SimpleNamespace(disk_need=lambda _: (0.0, 0.0))
+    reports = SpaceReports(cast("Any", log), cast("Any", views), bytes_per_s=rate * MIB)
+    space = space_on(FakeDisk(190 * MIB), tmp_path)  # 90 above the reserve
+    space.look()
+    for _ in range(2):  # once for each shortage
+        reports.note(space)
+    (text,) = texts
+    assert text == space.text() + (f"; {lasts} at the present rate" if lasts else "")
 
 
 def test_what_several_take_is_added(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,10 +17,20 @@ import pytest
 import acqstream
 from acqstream.client.status import fetch_status
 from acqstream.daemon.config import DaemonConfig
-from acqstream.doctor import connections, disk_speed, file_system, free_space, memory_limits, packages, running_daemon
+from acqstream.doctor import (
+    compiled_kernels,
+    connections,
+    disk_speed,
+    file_system,
+    free_space,
+    memory_limits,
+    packages,
+    running_daemon,
+)
 from acqstream.doctor.checks import CHECKS, run_checks
 from acqstream.doctor.examination import Examination, PlannedCamera
 from acqstream.doctor.verdict import Severity, ok
+from acqstream.grid.kernels import kernels_name
 from acqstream.model.status import AcquisitionStatus, DaemonStatus, UnfinishedViewStatus, ViewProcessStatus
 from acqstream.storage.disk import LocalDisk
 from tests.live.daemon_process import DaemonProcess
@@ -54,6 +66,7 @@ def test_all_checks_run_here_and_leave_nothing(tmp_path: Path) -> None:
     assert facts["disk speed"]["bytes_per_s"] > 1e5
     assert facts["disk speed"]["wanted_bytes_per_s"] == 8192
     assert facts["packages"]["versions"]["numpy"] == np.__version__
+    assert facts["kernels"]["name"] == kernels_name()
     assert json.loads(json.dumps(facts)).keys() == facts.keys()
     assert list(data.iterdir()) == []
 
@@ -170,6 +183,28 @@ def test_the_oldest_versions_are_those_of_the_package(tmp_path: Path) -> None:
     assert facts.oldest["pyzmq"] == "26.4"
     assert "napari" not in facts.oldest  # an extra
     assert facts.acqstream == acqstream.__version__
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_the_environment_chooses_the_kernels(value: str) -> None:
+    program = (
+        "import json, types; from acqstream.doctor import compiled_kernels as check;"
+        "facts = check.gather(types.SimpleNamespace(status=None));"
+        "print(json.dumps([facts.name, check.judge(facts).level, facts.reason]))"
+    )
+    environment = {**os.environ, "ACQSTREAM_KERNELS": value}
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment)
+    name, level, reason = json.loads(found.stdout)
+    if value == "0":
+        assert (name, level, reason) == ("numpy", "warning", "ACQSTREAM_KERNELS=0")
+    else:  # whether this environment was built with a compiler or not
+        assert (name, level, reason) in {("compiled", "ok", ""), ("numpy", "warning", reason or "a reason")}
+
+
+def test_the_kernels_of_a_daemon_are_its_own(tmp_path: Path) -> None:
+    answer = status(views=ViewProcessStatus(kernels="numpy"))
+    assert compiled_kernels.gather(examination(tmp_path, status=answer)).daemon == "numpy"
+    assert compiled_kernels.gather(examination(tmp_path)).daemon == ""
 
 
 def test_states_of_a_daemon_become_lines(tmp_path: Path) -> None:

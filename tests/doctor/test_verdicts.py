@@ -9,6 +9,7 @@ import pytest
 
 from acqstream.doctor import (
     clock,
+    compiled_kernels,
     connections,
     disk_speed,
     file_system,
@@ -22,6 +23,7 @@ from acqstream.doctor import (
 )
 from acqstream.doctor.checks import CHECKS
 from acqstream.doctor.clock import ClockFacts
+from acqstream.doctor.compiled_kernels import KernelFacts
 from acqstream.doctor.connections import ConnectionFacts
 from acqstream.doctor.disk_speed import DiskSpeedFacts
 from acqstream.doctor.file_system import FileSystemFacts
@@ -120,6 +122,15 @@ TABLE: list[tuple[Any, Any, Severity, str]] = [
     (packages, installed({"numpy": "2.0rc1"}, {"numpy": "1.26"}), OK, "new enough"),
     (packages, installed({"numpy": "", "zmq": "3"}, {"numpy": "1", "zmq": "2"}), PROBLEM, "numpy is missing"),
     (packages, installed({}, {}), UNKNOWN, "not installed as a package"),
+    (compiled_kernels, KernelFacts(name="compiled"), OK, "have the compiled kernels"),
+    (compiled_kernels, KernelFacts(name="compiled", daemon="compiled"), OK, "have the compiled kernels"),
+    (compiled_kernels, KernelFacts(name="compiled", daemon="numpy"), WARNING, "The daemon's views use numpy"),
+    (
+        compiled_kernels,
+        KernelFacts(name="numpy", reason="no such module"),
+        WARNING,
+        r"\(no such module\): levels and mirrors take about a third more",
+    ),
     (running_daemon, RunningDaemonFacts(), OK, "No daemon runs"),
     (running_daemon, daemon(), OK, "writes to /data; 2 acquisitions"),
     (running_daemon, daemon(paused=("cells: disk full",)), PROBLEM, "paused: cells: disk full"),
@@ -140,6 +151,20 @@ def test_facts_and_their_verdict(check: Any, facts: Any, level: Severity, words:
         assert verdict.remedy  # what hurts can be mended
     if level is OK:
         assert not verdict.remedy
+
+
+def test_kernels_are_mended_by_what_they_lack() -> None:
+    chosen, missing, of_daemon = (
+        compiled_kernels.judge(facts).remedy
+        for facts in (
+            KernelFacts(name="numpy", reason="ACQSTREAM_KERNELS=0"),
+            KernelFacts(name="numpy", reason="the compiled kernels are missing: no module"),
+            KernelFacts(name="compiled", daemon="numpy"),
+        )
+    )
+    assert chosen == "Remove ACQSTREAM_KERNELS from the environment."
+    assert "a C compiler" in missing
+    assert of_daemon == "Remove ACQSTREAM_KERNELS from the environment of the daemon. Then restart the daemon."
 
 
 def test_every_check_is_judged_well_and_badly_in_the_table() -> None:

@@ -52,6 +52,7 @@ def test_pixels_are_chosen_by_their_numbers() -> None:
         (["time=1"], "no value '1'; it has 0, 2, 4, 6"),
         (["channel=0:2"], "no value '0:2'"),
         (["y=0:5"], "no pixels '0:5'; it has 10 to 29"),
+        (["y=9"], "no pixels '9'; it has 10 to 29"),
         (["x=left"], "no pixels 'left'"),
     ],
 )

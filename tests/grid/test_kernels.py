@@ -134,6 +134,37 @@ def test_reduce_writes_the_means_and_nothing_else(data: Any, axes: int, name: st
     assert np.array_equal(done, target.memory)
 
 
+@needs_compiled
+@pytest.mark.parametrize("name", ["u1", "<u2", ">u2"])
+@pytest.mark.parametrize("depth", [1, 2, 4, 8])
+@pytest.mark.parametrize("block", [(4, 6), (32, 32), (2, 64)])
+def test_reduce_of_large_planes(name: str, depth: int, block: tuple[int, int]) -> None:
+    """Rows in bands, neighbours in pairs, and a last row and column without a neighbour; also the largest sums."""
+    blocks = (-(-77 // block[0]), -(-131 // block[1]))
+    shape = (depth, 1, 1, *blocks, *block, np.dtype(name).itemsize)
+    planes = np.random.default_rng(3).integers(0, 256, shape, np.uint8)
+    planes = planes.view(name)[..., 0]
+    planes[:, :, :, 0] = np.iinfo(name).max
+    target = np.zeros((1, 1, 3, 3, 16, 32), name)
+    assert kernels.reduce(
+        list(planes), (77, 131), target, (0, 0), (39, 66), ratios=(2, 2), is_past_cache=block == (32, 32)
+    )
+    images = [as_image(plane)[:77, :131] for plane in planes]
+    assert np.array_equal(as_image(target)[:39, :66], means(images, (39, 66), (2, 2), is_half_up=True))
+    assert not as_image(target)[39:].any()
+    assert not as_image(target)[:, 66:].any()
+
+
+@needs_compiled
+@pytest.mark.parametrize("orders", ["<>", "><"])
+def test_reduce_of_planes_of_different_byte_orders(orders: str) -> None:
+    planes = [np.arange(24, dtype=f"{order}u2").reshape(1, 1, 1, 1, 4, 6) for order in orders]
+    target = np.zeros((1, 1, 1, 1, 2, 3), np.uint16)
+    assert kernels.reduce(planes, (4, 6), target, (0, 0), (2, 3), ratios=(2, 2), is_past_cache=False)
+    expected = means([as_image(plane) for plane in planes], (2, 3), (2, 2), is_half_up=True)
+    assert np.array_equal(as_image(target), expected)
+
+
 IMAGE = np.zeros((4, 6), np.uint16)
 PLACE = np.zeros((1, 1, 1, 1, 4, 6), np.uint16)
 TARGET = np.zeros((2, 3), np.uint16)

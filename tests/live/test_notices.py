@@ -45,7 +45,14 @@ def seen(got: Path, kind: str) -> dict[str, Any] | None:
 
 def notifier_of(daemon: DaemonProcess) -> psutil.Process | None:
     children = psutil.Process(daemon.pid).children()
-    return next((one for one in children if "acqstream.monitor.notifier" in one.cmdline()), None)
+    return next((one for one in children if "acqstream.monitor.notifier" in command_of(one)), None)
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it begins or ends just now
+        return []
 
 
 def test_what_happens_to_a_run_arrives(daemon: DaemonProcess, got: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import acqstream
 from tests.live.daemon_process import DaemonProcess, free_port
+from tests.live.test_nothing_left import is_alive
 from tests.log.make_frames import image_of
 from tests.waiting import until
 
@@ -65,7 +66,7 @@ def test_it_ends_with_a_killed_daemon(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path / "data", web=True, web_port=port).start()
     child = until(lambda: web_child(daemon), "the web process")
     daemon.kill()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "it has ended")
+    until(lambda: not is_alive(child), "it has ended")
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

@@ -83,6 +83,8 @@ class WireClient:
     def open(self, name: str, ds: str, **more: Any) -> dict[str, Any]:
         self.send("open", ds=ds, name=name, **more)
         answer = self.wait_for("opened", "error", "closed")
+        while answer["t"] != "opened" and answer.get("ds", ds) not in (ds, None):  # of an acquisition that ended before
+            answer = self.wait_for("opened", "error", "closed")
         if answer["t"] == "opened":
             self._sent_bytes[answer["ds"]] = answer["bytes"]  # what limit.bytes counts from
         return answer

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.errors import DatasetError
+from acqstream.formats.hsds.documents import BUCKET, level_id
+from acqstream.formats.hsds.notes import NOTE_NAME, parse_note
 from acqstream.log.log import Log
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.container import read_note
@@ -32,6 +34,9 @@ FORMATS: dict[str, dict[str, Any]] = {
     "n5": {"format": "n5", "blocks": [2, 8, 8], "levels": 3},
     "n5 in large blocks": {"format": "n5", "blocks": [1, 64, 64], "levels": 2},
     "n5 in odd blocks": {"format": "n5", "blocks": [1, 5, 7], "levels": 2, "layout": "array"},
+    "wkw": {"format": "wkw", "cube": 64, "levels": 2},
+    "wkw lz4": {"format": "wkw", "cube": 32, "levels": 3, "compression": "lz4"},
+    "hsds": {"format": "hsds", "pixels": "copy", "chunks": [1, 16, 16], "levels": 2},
     "ome-zarr": {"format": "ome-zarr", "chunks": [1, 16, 16], "levels": 3},
     "ome-zarr raw": {"format": "ome-zarr", "chunks": [2, 16, 16], "levels": 2, "compression": "none"},
     "ome-zarr in files": {"format": "ome-zarr", "chunks": [1, 10, 16], "levels": 3, "shards": False},
@@ -87,9 +92,9 @@ def stitched(frames: Sequence[Frame], outer: Sequence[Any] = ({},)) -> NDArray[A
     return found
 
 
-def follow(run: ViewRun, log: Log, frames: Sequence[Frame]) -> Iterator[int]:
-    """Append the frames one by one, have each taken, and yield their number."""
-    for number, frame in enumerate(frames, 1):
+def follow(run: ViewRun, log: Log, frames: Sequence[Frame], earlier: int = 0) -> Iterator[int]:
+    """Append the frames one by one, have each taken, and yield their number. earlier: frames that the log has."""
+    for number, frame in enumerate(frames, earlier + 1):
         log.append(frame.header, frame.image)
         assert log.wait_for_published(number)
         until(lambda n=number: run.step() is not None and run.progress().cursor >= n, "it is taken")  # type: ignore[misc]
@@ -141,7 +146,9 @@ def test_the_picture_grows_with_the_tiles(
 
 
 def array_of(container: Path, level: int = 0) -> NDArray[Any]:
-    """A level as tensorstore reads it, (..., y, x); empty before it exists."""
+    """A level as other software reads it, (..., y, x); empty before it exists."""
+    if container.suffix == ".hsds":
+        return array_for_server(container, level)
     tensorstore = pytest.importorskip("tensorstore")
     if not (container / str(level) / "zarr.json").exists():
         return np.zeros((0, 0))
@@ -150,8 +157,17 @@ def array_of(container: Path, level: int = 0) -> NDArray[Any]:
     return found
 
 
+def array_for_server(container: Path, level: int) -> NDArray[Any]:
+    """A level of an HSDS container, whose documents state less than our note does."""
+    if not (container / NOTE_NAME).exists():
+        return np.zeros((0, 0))
+    note = parse_note((container / NOTE_NAME).read_bytes(), NOTE_NAME)
+    with acqstream.open(container / BUCKET / level_id(note.seed, level).key) as array:
+        return array.levels[0].read()
+
+
 TIMES = tuple({"time": time} for time in range(3))
-VARIANTS = ["ome-zarr", "ome-zarr raw", "ome-zarr in files"]
+VARIANTS = ["hsds", "ome-zarr", "ome-zarr raw", "ome-zarr in files"]
 
 
 @pytest.mark.parametrize("memory", ["much", "little"])

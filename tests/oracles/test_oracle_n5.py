@@ -29,6 +29,7 @@ CODECS: dict[str, Any] = {
     "bzip2": {"type": "bzip2", "blockSize": 1},
     "xz": {"type": "xz", "preset": 1},
     "blosc": "blosc",
+    "blosc-bytes": {"type": "blosc", "shuffle": 1},
     "blosc-zstd": {"type": "blosc", "cname": "zstd", "shuffle": 2},
     "zstd": "zstd",
 }

@@ -38,6 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "raw": {"compression": "none"},
     "raw, deep chunks": {"compression": "none", "chunks": [2, 16, 16]},
     "blosc": {},
+    "blosc-bytes": {"compression": {"type": "blosc", "shuffle": "shuffle"}},
     "blosc-zstd": {"compression": {"type": "blosc", "cname": "zstd", "shuffle": "bitshuffle", "clevel": 1}},
     "zstd": {"compression": "zstd"},
     "gzip": {"compression": {"type": "gzip", "level": 1}},

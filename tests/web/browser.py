@@ -11,7 +11,7 @@ import itertools
 import json
 import subprocess
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -41,13 +41,15 @@ _T = TypeVar("_T")
 
 
 class BrowserPage:
-    """One page as long as the `with` block lasts. folder: for the browser's own files. requests: addresses asked for.
+    """One page as long as the `with` block lasts. folder: for the browser's own files; flags: of the browser.
 
+    requests: addresses asked for.
     errors: texts of errors on the page's console, and of exceptions in its scripts.
     """
 
-    def __init__(self, folder: Path, width: int = 1280, height: int = 800) -> None:
+    def __init__(self, folder: Path, width: int = 1280, height: int = 800, flags: Sequence[str] = _FLAGS) -> None:
         self._folder = folder
+        self._flags = flags
         self._size = (width, height)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -59,7 +61,7 @@ class BrowserPage:
     def __enter__(self) -> BrowserPage:
         self._thread.start()
         profile = self._folder / "browser"
-        command = [str(BROWSER), *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [str(BROWSER), *self._flags, f"--user-data-dir={profile}", "about:blank"]
         with (self._folder / "browser.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         port_file = profile / "DevToolsActivePort"
@@ -104,12 +106,22 @@ class BrowserPage:
         """The text that is shown of an element; "" without one."""
         return str(self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, *, is_shifted: bool = False) -> None:
         """Press and release a key."""
         text = {"text": key} if len(key) == 1 else {}
         code = {"code": _KEYS[key]} if key in _KEYS else {}
-        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text)
-        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+        modifiers = {"modifiers": 8} if is_shifted else {}
+        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text, **modifiers)
+        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, **code, **modifiers)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse to a place of the viewport, in pixels from its top left corner."""
+        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def touch(self, x: float, y: float) -> None:
+        """Touch a place of the viewport with a finger, and lift it."""
+        self.command("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.command("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def resize(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}

@@ -204,6 +204,44 @@ def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, site: Site, page
     page.errors.clear()  # refused connections
 
 
+def is_grey(page: BrowserPage) -> bool:
+    """The numbers of a run are; False without a run."""
+    return bool(page.value("[...document.querySelectorAll('.run')].some((one) => getComputedStyle(one).opacity < 0.9)"))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_daemon_that_does_not_answer(daemon: DaemonProcess, site: Site, page: BrowserPage, is_killed: bool) -> None:
+    """Stopped or gone: the page says so and for how long, and all is well when it answers again."""
+    run = acqstream.create("cells", endpoint=daemon.endpoint, expect=5000)
+    run.put(frame_of_squares(7), time=0)
+    until(lambda: page.text(".cursors dd") == "1" and "last frame" in page.text("#live-age"), "the run is shown")
+    assert "5,000 frames planned" in page.text("#runs")
+    assert not is_grey(page)
+    if is_killed:
+        daemon.kill()
+    else:
+        daemon.pause()
+    until(lambda: page.text("#alarm").startswith("⚠ no word from the daemon for"), "the page says so")
+    assert page.text(".cursors dd") == "1"
+    assert is_grey(page)
+    assert page.value("document.title").startswith("⚠ no word from the daemon for")
+    assert "not known" in page.text("#live-age")
+    assert page.value("document.querySelector('.dot').dataset.is") == "false"
+    first = page.text("#alarm").split(":")[0]
+    until(lambda: page.text("#alarm").split(":")[0] not in (first, "") and is_grey(page), "the seconds count")
+    why = "no daemon answers at" if is_killed else "accepts connections but does not answer"
+    until(lambda: why in page.text("#alarm"), "the reason is shown")
+    if is_killed:
+        daemon.start()
+    else:
+        daemon.go_on()
+    until(lambda: "no word" not in page.value("document.title") and not is_grey(page), "the daemon answers again")
+    assert "no word" not in page.text("#alarm")
+    run.close()
+    log = (daemon.data.parent / "web.log").read_text()
+    assert log.count("no word from the daemon: ") == log.count("the daemon answers again after") == 1, log
+
+
 def test_a_hidden_tab_needs_no_connection(daemon: DaemonProcess, site: Site, page: BrowserPage) -> None:
     until(lambda: page.text("#connection") == "live", "the page follows")
     page.value(

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -178,6 +179,49 @@ def test_an_axis_that_is_missing(site: Site) -> None:
         assert site.ask(f"/api/datasets/cells/preview.jpg?{query}").status == 404, query
 
 
+def values_path(*frames: Any, y: object = 3, x: object = 5) -> str:
+    query = [("y", y), ("x", x), *(("frame", json.dumps(one)) for one in frames)]
+    return f"/api/datasets/cells/values?{urlencode(query)}"
+
+
+def test_values_are_those_that_are_stored(site: Site) -> None:
+    absent = {"time": 9, "channel": "DAPI"}
+    found = document(site.ask(values_path(FRAMES[3].axes, absent, FRAMES[4].axes, {"z": 1}, y=95, x=127)))
+    values = [[FRAMES[3].image[95, 127]], [], [FRAMES[4].image[95, 127]], []]
+    assert found == {"y": 95, "x": 127, "values": values}
+    assert document(site.ask(values_path(FRAMES[3].axes, y=96, x=0)))["values"] == [[]]
+    facts = json.loads(site.ask("/api/datasets/cells/preview.jpg?max=64").headers["acqstream-picture"])
+    assert facts["steps"] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        values_path(),
+        values_path(*[{}] * 7),
+        values_path({}, y=-1),
+        values_path({}, y="01"),
+        values_path({}, x=""),
+        values_path({}, x="9" * 11),
+        values_path([]),
+        values_path({"time": 1.5}),
+        values_path({"time": True}),
+        values_path({"time": [1]}),
+        values_path({f"axis{number}": 1 for number in range(17)}),
+        values_path() + "&frame=" + "[" * 3000,
+        values_path() + "&frame={",
+    ],
+)
+def test_a_query_that_names_no_pixel(site: Site, path: str) -> None:
+    assert site.ask(path).status == 400
+
+
+def test_values_of_what_is_missing(site: Site) -> None:
+    assert site.ask(values_path({}).replace("cells", "none")).status == 404
+    for axes in ({"time": 10**30}, {"channel": 5}, {"": ""}):
+        assert document(site.ask(values_path(axes)))["values"] == [[]]
+
+
 def test_a_mirror_has_pictures_too(data: Path, site: Site) -> None:
     with pytest.raises(SystemExit) as end:
         main(["mirror", str(data / "cells"), "--to", "n5"])
@@ -187,6 +231,8 @@ def test_a_mirror_has_pictures_too(data: Path, site: Site) -> None:
             lambda: _found(site.ask("/api/datasets/cells.n5/preview.jpg?time=1&channel=DAPI&low=0&high=4095")), "listed"
         )
         assert np.abs(pixels_of(reply) - grey(FRAMES[2].image, 0, 4095)).mean() < 12
+        values = document(site.ask(values_path(FRAMES[2].axes).replace("cells", "cells.n5")))["values"]
+        assert values == [[FRAMES[2].image[3, 5]]]
     finally:
         for name in ("cells.n5", "cells.xml"):
             path = data / name
@@ -301,11 +347,11 @@ def test_one_question_a_second_however_many_pages(live_site: Site) -> None:
     assert live_site.context is not None
     feed = live_site.context.feed
     streams = [Events(live_site) for _ in range(8)]
-    before = feed.n_looks
+    before = feed.n_reports
     for stream in streams:
         for _ in range(3):
             stream.next_texts()
-    assert feed.n_looks - before <= 8
+    assert feed.n_reports - before <= 8
     for stream in streams:
         stream.close()
 

@@ -65,12 +65,36 @@ def test_the_worst_alarm_comes_first() -> None:
 
 
 def test_without_a_daemon() -> None:
-    texts = page_texts(DaemonView(why="no answer", running=(run_status(stall="old"),)), {}, "scope")
-    assert texts["title"] == "⚠ no daemon answers; the numbers below are the last known ones · scope"
-    assert texts["summary"] == "no daemon answers"
-    assert not texts["is_recording"]
-    assert texts["runs"][0]["alarm"] == ""
+    texts = page_texts(DaemonView(why="no answer", running=(run_status(stall="old"),)), {}, "scope", 12.7)
+    assert texts["title"] == "⚠ no word from the daemon for 12 s: these numbers are old · scope"
+    assert (texts["summary"], texts["alarm_why"]) == ("no word from the daemon", "no answer")
+    assert (texts["is_away"], texts["is_recording"]) == (True, False)
+    (run,) = texts["runs"]
+    assert (run["received"], run["alarm"], run["is_stale"]) == ("120", "", True)
+    assert run["since_frame"] == "age of the last frame not known"
     assert page_texts(DaemonView(), {}, "scope")["title"] == "⚠ no daemon answers · scope"
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "text"),
+    [
+        (None, ""),
+        (0.2, ""),
+        (2.9, ""),
+        (3.0, "no word from the daemon for 3 s: these numbers are old"),
+        (61.0, "no word from the daemon for 1 min 1 s: these numbers are old"),
+    ],
+)
+def test_an_answer_that_takes_long(silence_s: float | None, text: str) -> None:
+    """The last status is old before the question ends without an answer."""
+    texts = page_texts(view_of(run_status()), {}, "scope", silence_s)
+    assert (texts["alarm"], texts["is_away"], texts["is_recording"]) == (text, bool(text), not text)
+    assert texts["alarm_why"] == ""
+
+
+def test_planned_frames() -> None:
+    planned = [page_texts(view_of(run_status(expected=count)), {}, "")["runs"][0]["planned"] for count in (None, 5000)]
+    assert planned == ["", "5,000 frames planned"]
 
 
 @pytest.mark.parametrize(

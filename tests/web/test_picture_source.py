@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat
+from acqstream.errors import DatasetError, FrameNotFound, UnknownFormat, UnsupportedFeature
 from acqstream.model.acquisition_spec import TileSpec
 from acqstream.web.dataset_shelf import DatasetShelf
 from acqstream.web.picture_source import ArrayPictures, FramePictures, chosen_axes, open_pictures
@@ -56,6 +57,39 @@ def test_the_newest_frame_with_these_axes(folder: Path, fixed: Mapping[str, Any]
     source.close()
 
 
+def test_a_link_out_of_the_dataset_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    (stack,) = folder.glob("*.tif")
+    stack.rename(tmp_path / "elsewhere.tif")
+    stack.symlink_to(tmp_path / "elsewhere.tif")
+    with pytest.raises(UnsupportedFeature, match="out of the dataset"):
+        open_pictures(folder)
+
+
+def test_stored_values(folder: Path) -> None:
+    source = open_pictures(folder)
+    place = source.find({"channel": "DAPI"})
+    image = frame_at(time=2, channel="DAPI", z=3).image
+    assert [source.value(place, y, x) for y, x in ((0, 0), (31, 47))] == [[image[0, 0]], [image[31, 47]]]
+    assert [source.value(place, y, x) for y, x in ((32, 0), (0, 48), (-1, 0))] == [[], [], []]
+    assert (source.steps(), source.pixel_um()) == ((1, 1), None)
+    source.close()
+
+
+def test_the_size_of_a_pixel_comes_from_the_first_frame(tmp_path: Path) -> None:
+    write_log(tmp_path / "cells", [frame_of(0, axes={"time": 0}, metadata={"PixelSizeUm": 0.325})])
+    source = open_pictures(tmp_path / "cells")
+    assert source.pixel_um() == (0.325, 0.325)
+    source.close()
+
+
+def test_colours_of_channels(folder: Path) -> None:
+    source = open_pictures(folder)
+    assert [look.color for look in source.looks()] == ["#0000ff", "#00ff00"]  # as in OME-Zarr
+    (folder / "display_settings.txt").write_text(json.dumps({"GFP": {"Color": -65281}}))
+    assert [look.color for look in source.looks()] == ["#0000ff", "#ff00ff"]
+    source.close()
+
+
 def test_no_such_frame(folder: Path) -> None:
     source = open_pictures(folder)
     with pytest.raises(FrameNotFound):
@@ -83,6 +117,20 @@ def test_tiles_are_one_picture(tmp_path: Path) -> None:
     assert pixels.shape == (80, 150)
     assert np.array_equal(pixels[40:, 50:100], frames[4].image)
     assert not pixels[40:, 100:].any()
+    place = source.find({})
+    assert source.value(place, 45, 53) == [frames[4].image[5, 3]]
+    assert [source.value(place, y, x) for y, x in ((79, 149), (80, 0), (0, 150))] == [[0], [], []]
+    assert (source.steps(), source.pixel_um()) == ((1, 1), None)
+    source.close()
+
+
+def test_values_under_a_thinned_picture(tmp_path: Path) -> None:
+    write_log(tmp_path / "tiles", [frame_of(0, (1100, 2100), axes={"row": 0, "column": 0})], tiles=TileSpec((0, 0)))
+    source = open_pictures(tmp_path / "tiles")
+    place = source.find({})
+    pixels, steps = source.pixels(place), source.steps()
+    assert (pixels.shape, steps) == ((550, 1050), (2, 2))
+    assert source.value(place, 7 * steps[0], 9 * steps[1]) == [pixels[7, 9]]
     source.close()
 
 

@@ -56,6 +56,9 @@ class CountedFrames:
             raise CorruptDataset("bytes are missing", path="cells")
         return np.random.default_rng(place.number).integers(0, 4096, (64, 64)).astype(np.uint16)
 
+    def steps(self) -> tuple[int, int]:
+        return 1, 3
+
     def shape(self) -> tuple[tuple[int, ...], str, int | None]:
         return (64, 64), "uint16", 12
 
@@ -162,6 +165,16 @@ def test_too_many_at_a_time_are_refused() -> None:
         frames.gate.set()
         await asyncio.gather(*tasks)
         await previews.get(asked(fixed=(("time", "99"),)))
+
+    run(frames, body)
+
+
+def test_a_pixel_of_the_picture_stands_for_stored_ones() -> None:
+    frames = CountedFrames()
+
+    async def body(previews: Previews) -> None:
+        for max_side, steps in ((64, (1, 3)), (32, (2, 6)), (21, (4, 12))):
+            assert (await previews.get(asked(max_side=max_side))).steps == steps
 
     run(frames, body)
 

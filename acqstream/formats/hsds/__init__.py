@@ -29,6 +29,7 @@ FORMAT: ChunkFormat[HsdsOptions] = ChunkFormat(
     max_encode_memory=max_encode_memory,
     check=check,
     announces_indices=True,
+    grows_picture=True,
     names_inside=True,
     is_by_reference=lambda options: options.pixels == "reference",
     options_of_copies={"pixels": "copy"},

@@ -77,7 +77,7 @@ class ChunkCodec:
         numbers = {one.number for one in self.filters}
         for number, (name, level) in _BLOSC_LEVELS.items():
             if number in numbers:
-                return blosc.encode(data, self.dtype.itemsize, cname=name, clevel=level, shuffle=1)
+                return blosc.encode(data, self.dtype.itemsize, cname=name, clevel=level, shuffle=blosc.BYTE_SHUFFLE)
         if DEFLATE.number not in numbers:
             return data
         shuffled = _shuffle(data, self.dtype.itemsize) if SHUFFLE.number in numbers else data

@@ -93,7 +93,7 @@ def server_documents(
 
 
 def _max_size(axis: str, size: int, expected: int) -> int | None:
-    return size if axis in _FIXED_AXES and size == expected else None
+    return size if axis in _FIXED_AXES and expected and size == expected else None
 
 
 def level_attributes(spec: ArraySpec) -> dict[str, Attribute]:

@@ -1,6 +1,7 @@
 """Cuts an array into chunks and levels. Pure.
 
-A chunk is a frame; frames of less than 1 MiB share a chunk, since file systems get slow with many small files. The last
+A chunk is a frame; frames of less than 1 MiB share a chunk, since file systems get slow with many small files. A larger
+picture, such as a mosaic, is cut into smaller pieces, so that those that one tile meets fit into memory. The last
 two axes are y and x, followed by c of RGB, so a frame lies in a chunk as in memory.
 """
 
@@ -21,6 +22,7 @@ MAX_CHUNK_BYTES = 1 << 27  # the server caches chunks in 128 MiB
 _PICTURE = ("y", "x")
 _SAMPLE = "c"
 _MAX_SIDE = 4096
+_SIDE_OF_PIECES = 2048  # of a picture that is larger, in all of its levels
 _SMALL_BYTES = 1 << 20
 _SMALLEST_PICTURE = 512
 
@@ -50,8 +52,8 @@ def plan(array: ArraySpec, options: HsdsOptions) -> Plan:
         if factors == levels[-1].factors:
             break
         levels.append(full.reduced(factors))
-    depth = _depth(full, options)
-    return Plan(levels=tuple(_cut(level, options, depth) for level in levels))
+    extents = {**_depth(full, options), **_sides(full, options)}
+    return Plan(levels=tuple(_cut(level, extents) for level in levels))
 
 
 def _needs_another(last: ArraySpec, count: int, options: HsdsOptions) -> bool:
@@ -78,12 +80,20 @@ def _depth(full: ArraySpec, options: HsdsOptions) -> dict[str, int]:
     return {axis: min(extent, sizes[axis]) if sizes[axis] else extent}
 
 
-def _cut(level: ArraySpec, options: HsdsOptions, depth: dict[str, int]) -> ArraySpec:
-    sides = dict(zip(_PICTURE, options.chunks[1:] if options.chunks else (_MAX_SIDE, _MAX_SIDE), strict=True))
+def _sides(full: ArraySpec, options: HsdsOptions) -> dict[str, int]:
+    """Extents of a chunk along y and x, at most, equal in all levels."""
+    if options.chunks is not None:
+        return dict(zip(_PICTURE, options.chunks[1:], strict=True))
+    is_large = any(size > _MAX_SIDE for name, size in zip(full.axes, full.shape, strict=True) if name in _PICTURE)
+    return dict.fromkeys(_PICTURE, _SIDE_OF_PIECES if is_large else _MAX_SIDE)
+
+
+def _cut(level: ArraySpec, extents: dict[str, int]) -> ArraySpec:
+    """Cut a level into chunks. extents: of a chunk along the axes that have more than 1."""
     chunk = []
     for name, size in zip(level.axes, level.shape, strict=True):
-        side = sides.get(name, size if name == _SAMPLE else depth.get(name, 1))
-        chunk.append(min(side, size) if name in sides and size else side)
+        side = size if name == _SAMPLE else extents.get(name, 1)
+        chunk.append(min(side, size) if name in _PICTURE and size else side)
     cut = replace(level, chunk_shape=tuple(chunk))
     if cut.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(f"HSDS chunks of {cut.chunk_shape} of {cut.dtype} have more than {MAX_CHUNK_BYTES} bytes")

@@ -6,7 +6,7 @@ Its keys are exactly these, all of them: some readers need each, others refuse w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -22,8 +22,9 @@ Parameters = Mapping[str, Any]
 class _Kind:
     """One `type`: its parameters with their defaults and what each may be, and both directions.
 
-    encode gets the payload, the size of an item in bytes and the parameters. working_mib is more than what the library
-    takes for itself meanwhile, by its documentation, in MiB.
+    dependent: parameters whose defaults follow from those that the user named. encode gets the payload, the size of an
+    item in bytes and the parameters. working_mib is more than what the library takes for itself meanwhile, by its
+    documentation, in MiB.
     """
 
     defaults: Parameters
@@ -31,6 +32,13 @@ class _Kind:
     encode: Callable[[Data, int, Parameters], Data]
     decode: Callable[[Data, int], Data | bytearray]
     working_mib: Callable[[Parameters], int] = lambda _: 1
+    dependent: Callable[[Parameters], Parameters] = lambda _: MappingProxyType({})
+
+
+def _blosc_defaults(named: Parameters) -> Parameters:
+    cname = named.get("cname", "lz4")
+    shuffle = named.get("shuffle", blosc.default_shuffle(cname))
+    return {"cname": cname, "clevel": blosc.default_level(cname, shuffle), "shuffle": shuffle}
 
 
 _XZ_MIB = (3, 9, 17, 32, 48, 94, 94, 186, 370, 674)  # by preset
@@ -63,11 +71,12 @@ _KINDS: Mapping[str, _Kind] = {
         lz4_block_stream.decode,
     ),
     "blosc": _Kind(
-        {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
+        {**_blosc_defaults({}), "blocksize": 0},
         {"cname": blosc.COMPRESSORS, "clevel": range(10), "shuffle": range(3), "blocksize": range(1 << 30)},
         lambda data, item_bytes, given: blosc.encode(data, item_bytes, **given),
         blosc.decode,
         lambda _: 16,
+        _blosc_defaults,
     ),
     "zstd": _Kind(
         {"level": 3},
@@ -82,10 +91,11 @@ TYPES = tuple(_KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Compression of written blocks; complete and checked."""
+    """Compression of written blocks; complete and checked. named: the parameters that the user gave."""
 
     type: str
     parameters: Parameters
+    named: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def parse(cls, given: object) -> Compression:
@@ -100,7 +110,7 @@ class Compression:
             )
         name = str(wanted["type"])
         kind = _KINDS[name]
-        parameters = dict(kind.defaults)
+        named: dict[str, Any] = {}
         for key, value in wanted.items():
             if key == "type":
                 continue
@@ -109,8 +119,17 @@ class Compression:
                 raise ConfigError(f"compression {name} has no {key!r}, only {', '.join(kind.allowed) or 'its type'}")
             if value not in allowed or type(value) is not type(kind.defaults[str(key)]):  # 6.0 and True are in a range
                 raise ConfigError(f"compression {name}: {key} is {value!r:.80}, expected {_allowed_text(allowed)}")
-            parameters[str(key)] = value
-        return cls(name, MappingProxyType(parameters))
+            named[str(key)] = value
+        parameters = {**kind.defaults, **kind.dependent(named), **named}
+        return cls(name, MappingProxyType(parameters), frozenset(named))
+
+    def resumed(self, existing: Compression) -> Compression:
+        """The compression to resume an existing container with: its own, unless the user named something else.
+
+        The defaults may have changed since the container was created.
+        """
+        is_same = all(existing.parameters.get(name) == self.parameters[name] for name in self.named)
+        return existing if is_same and existing.type == self.type else self
 
     def to_json(self) -> dict[str, Any]:
         """The object as it stands in attributes.json."""
@@ -126,12 +145,16 @@ class Compression:
         return _KINDS[self.type].working_mib(self.parameters) * 1024 * 1024
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Compression.parse, (self.to_json(),)  # a read-only mapping cannot be pickled
+        return _compression, (self.type, dict(self.parameters), self.named)  # a read-only mapping cannot be pickled
 
 
 def decode(name: str, data: Data, size: int) -> Data | bytearray:
     """The payload of a block, `size` bytes. name is the type, one of TYPES. Raises CorruptDataset without a path."""
     return _KINDS[name].decode(data, size)
+
+
+def _compression(name: str, parameters: Parameters, named: frozenset[str]) -> Compression:
+    return Compression(name, MappingProxyType(parameters), named)
 
 
 def _allowed_text(allowed: range | tuple[Parameter, ...]) -> str:

@@ -28,6 +28,7 @@ from acqstream.formats.n5.attributes import (
 from acqstream.formats.n5.axes import COMPONENT, SPATIAL
 from acqstream.formats.n5.bdv_xml import make_xml, xml_name
 from acqstream.formats.n5.codec import decode_block, encode_items, make_header
+from acqstream.formats.n5.compression import Compression
 from acqstream.formats.n5.documents import MemberDocuments, attributes_key, container_document, member_documents
 from acqstream.formats.n5.members import (
     TIME,
@@ -153,11 +154,14 @@ class N5Layout(ChunkLayout):
         if notes is None or (notes.layout, notes.axes) != (self.options.layout, full.axes):
             text = f"not an N5 container of acqstream with layout {self.options.layout} and axes {full.axes}"
             raise DatasetExists(f"{where} exists and is {text}")
+        compression = self.options.compression
         for level, key in enumerate(of_levels):
             if key in documents:
-                self._check_blocks(level, documents[key], f"{where}/{key}")
+                compression = self._resumed_compression(compression, level, documents[key], f"{where}/{key}")
         levels = [replace(level, shape=_resumed_shape(level, notes)) for level in self.plan.levels]
-        return replace(self, plan=self.plan.with_levels(levels), numbering=notes.numbering), notes.complete
+        options = replace(self.options, compression=compression)
+        resumed = replace(self, plan=self.plan.with_levels(levels), options=options, numbering=notes.numbering)
+        return resumed, notes.complete
 
     def _group(self, member: Sequence[int]) -> tuple[str, ...]:
         full = self.plan.full
@@ -167,17 +171,23 @@ class N5Layout(ChunkLayout):
     def _member_documents(self) -> MemberDocuments:
         return member_documents(self.plan.levels, self.options)
 
-    def _check_blocks(self, level: int, document: bytes, path: str) -> None:
-        """Raise DatasetExists if blocks of this level are cut or encoded in another way than ours."""
+    def _resumed_compression(self, asked: Compression, level: int, document: bytes, path: str) -> Compression:
+        """The compression of existing blocks. Raises DatasetExists if they are cut or encoded in another way."""
         attributes = parse_attributes(document, path)
         if not is_dataset(attributes):
-            return
-        spec, compression = self.plan.levels[level], self.options.compression.to_json()
-        found = parse_dataset(attributes, path)
+            return asked
+        spec, found = self.plan.levels[level], parse_dataset(attributes, path)
+        existing = attributes.get("compression")
+        try:
+            compression = asked.resumed(Compression.parse(existing))
+        except ConfigError as error:
+            raise DatasetExists(f"{path}: {error}") from error
         expected = (spec.chunk_shape[len(self.plan.member_axes) :], spec.dtype)
-        if (found.chunk_shape, found.dtype) != expected or attributes["compression"] != compression:
-            blocks = f"blocks of {found.chunk_shape} of {found.dtype}, {attributes['compression']}"
-            raise DatasetExists(f"{path}: holds {blocks}, expected {expected[0]} of {expected[1]}, {compression}")
+        if (found.chunk_shape, found.dtype) != expected or existing != compression.to_json():
+            blocks = f"blocks of {found.chunk_shape} of {found.dtype}, {existing}"
+            text = f"{expected[0]} of {expected[1]}, {compression.to_json()}"
+            raise DatasetExists(f"{path}: holds {blocks}, expected {text}")
+        return compression
 
 
 def create_layout(plan: Plan, options: N5Options) -> N5Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,15 @@ class AxisColumn:
         if code == MISSING:
             return None
         return code if self._table is None else self._table[code]
+
+    def values(self, rows: NDArray[np.int64]) -> list[AxisValue | None]:
+        """As `value`, of many frames."""
+        codes = self.codes.values[rows]
+        if self._table is not None:
+            table = [*self._table, None]  # the last one is for frames without a value
+            return [table[code] for code in np.maximum(codes, -1).tolist()]
+        values: list[AxisValue | None] = codes.tolist()
+        return [None if code == MISSING else code for code in values] if (codes == MISSING).any() else values
 
     def code(self, value: AxisValue) -> int | None:
         """The code of a value, None if no frame can have it."""
@@ -245,6 +255,16 @@ class FrameTable:
     def key(self, row: int) -> dict[str, AxisValue]:
         """The axes of a frame, in order of their first appearance in the index."""
         return {name: value for name, column in self.axes.items() if (value := column.value(row)) is not None}
+
+    def keys(self, rows: NDArray[np.int64]) -> list[dict[str, AxisValue]]:
+        """As `key`, of many frames."""
+        if not self.axes:
+            return [{} for _ in rows]
+        columns = [column.values(rows) for column in self.axes.values()]
+        named = map(zip, repeat(tuple(self.axes)), zip(*columns, strict=True))
+        if any(None in values for values in columns):
+            return [{name: value for name, value in pairs if value is not None} for pairs in named]
+        return list(map(dict, named))
 
     def key_kinds(self) -> list[tuple[str, ...]]:
         """Return the sets of axes that frames have, each once, in no particular order."""

@@ -1,6 +1,7 @@
 """Finds the row of a frame by its axes.
 
-Every row has a 64-bit hash, the sum of one hash per axis value, so that axes that come later change no older hash.
+Every row has a 64-bit hash, the sum of one hash per axis value, so that axes that come later change no older hash: the
+value's code times a random number, plus another one, both of the axis. Two keys have equal hashes by chance only.
 Hashes lie in sorted runs, each at least twice as long as the next, which are merged as rows arrive: O(log n) to find,
 O(new log n) to extend, 12 bytes per frame. Rows that come a few at a time wait in a dictionary for a run that is worth
 array operations. Equal hashes are told apart by the columns themselves.
@@ -19,7 +20,6 @@ from acqstream.formats.ndtiff.columns import FrameTable, GrowingArray
 from acqstream.model.axes import Axes
 
 _MASK = 2**64 - 1
-_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the finalizer of splitmix64
 
 _BATCH_ROWS = 2**16  # sorted at once; bounds what that takes besides
 _SMALL_BATCH_ROWS, _MAX_WAITING = 32, 1024
@@ -47,8 +47,7 @@ class RowLookup:
 
     def __init__(self, table: FrameTable) -> None:
         self._table = table
-        self._salt = int.from_bytes(os.urandom(8), "little")  # so that no attacker can prepare many equal hashes
-        self._axis_salts: dict[str, int] = {}
+        self._factors: dict[str, tuple[int, int]] = {}  # random: no attacker can prepare many equal hashes
         self._runs: list[_Run] = []
         self._sorted = 0  # rows in runs
         self._waiting: dict[int, list[int]] = {}  # the rows after these, by hash
@@ -110,9 +109,12 @@ class RowLookup:
                 return row
         key = np.uint64(value)
         for run in reversed(self._runs):
-            for row in reversed(run.span(key).tolist()):
+            at = int(run.hashes.searchsorted(key, "right")) - 1
+            while at >= 0 and run.hashes.item(at) == value:
+                row = run.rows.item(at)
                 if self._has_codes(row, codes):
-                    return int(row)
+                    return row
+                at -= 1
         return None
 
     def _has_codes(self, row: int, codes: dict[str, int]) -> bool:
@@ -124,6 +126,8 @@ class RowLookup:
             self._runs, self._sorted, self._waiting = [], 0, {}
             self._repeats = GrowingArray("?")
         known, count = len(self._repeats), len(self._table)
+        if known == count:
+            return
         if count - known <= _SMALL_BATCH_ROWS and count - self._sorted <= _MAX_WAITING:
             for row in range(known, count):
                 self._add_row(row)
@@ -152,26 +156,31 @@ class RowLookup:
             newer, older = self._runs.pop(), self._runs.pop()
             self._runs.append(_merge(older, newer))
 
-    def _axis_salt(self, name: str) -> int:
-        if name not in self._axis_salts:
-            self._axis_salts[name] = _mix(self._salt + len(self._axis_salts) + 1)
-        return self._axis_salts[name]
+    def _factors_of(self, name: str) -> tuple[int, int]:
+        """Two numbers for the hashes of an axis, both below 2**64."""
+        if name not in self._factors:
+            both = os.urandom(16)
+            self._factors[name] = int.from_bytes(both[:8], "little"), int.from_bytes(both[8:], "little")
+        return self._factors[name]
 
     def _hash(self, codes: dict[str, int]) -> int:
-        return sum(_mix(code + self._axis_salt(name)) for name, code in codes.items()) & _MASK
+        total = 0
+        for name, code in codes.items():
+            factor, term = self._factors_of(name)
+            total += code * factor + term
+        return total & _MASK
 
     def _hashes(self, start: int, stop: int) -> NDArray[np.uint64]:
+        """As `_hash`, of rows start .. stop - 1."""
         total = np.zeros(stop - start, np.uint64)
         for name, column in self._table.axes.items():
+            factor, term = self._factors_of(name)
             codes = column.codes.values[start:stop]
-            mixed = codes.astype(np.int64).view(np.uint64)
-            mixed += np.uint64(self._axis_salt(name))
-            for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-                mixed ^= mixed >> np.uint64(shift)
-                mixed *= np.uint64(factor)
-            mixed ^= mixed >> np.uint64(31)
-            mixed[codes == MISSING] = 0
-            total += mixed
+            terms = codes.astype(np.int64).view(np.uint64)  # arithmetic of uint64 is modulo 2**64, as in `_hash`
+            terms *= np.uint64(factor)
+            terms += np.uint64(term)
+            terms[codes == MISSING] = 0
+            total += terms
         return total
 
     def _find_repeats(self, run: _Run, start: int) -> NDArray[np.bool_]:
@@ -206,14 +215,6 @@ class RowLookup:
             if self._same_axes(np.full(len(earlier), row, np.uint32), earlier).any():
                 return True
         return False
-
-
-def _mix(value: int) -> int:
-    """The scalar twin of what `_hashes` does to a column."""
-    value &= _MASK
-    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-        value = ((value ^ (value >> shift)) * factor) & _MASK
-    return value ^ (value >> 31)
 
 
 def _first_equal(values: NDArray[np.uint64]) -> NDArray[np.intp]:

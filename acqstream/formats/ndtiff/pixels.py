@@ -96,13 +96,14 @@ def read_pixels(file: ReadFile, frame: StoredFrame, byte_order: ByteOrder) -> ND
 
 
 def _read_raw(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:
-    payload_bytes = frame.payload_bytes
-    if payload_bytes > _SMALL_BYTES and not file.reaches(frame.pixels + payload_bytes):
-        raise _beyond_end(file, frame.pixels, payload_bytes, file.size())  # before anything is allocated
-    array = np.empty(frame.shape, frame.pixel_type.numpy_dtype)
-    if file.read_into(frame.pixels, array.reshape(-1).view(np.uint8).data) != payload_bytes:
-        raise _beyond_end(file, frame.pixels, payload_bytes, file.size())
-    return array
+    pixel_type, height, width, _, offset, _ = frame
+    payload_bytes = height * width * pixel_type.pixel_bytes
+    if payload_bytes > _SMALL_BYTES and not file.reaches(offset + payload_bytes):
+        raise _beyond_end(file, offset, payload_bytes, file.size())  # before anything is allocated
+    octets = np.empty(payload_bytes, np.uint8)
+    if file.read_into(offset, octets.data) != payload_bytes:
+        raise _beyond_end(file, offset, payload_bytes, file.size())
+    return octets.view(pixel_type.numpy_dtype).reshape(pixel_type.shape(height, width))
 
 
 def _read_zlib(file: ReadFile, frame: StoredFrame) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.errors import DatasetError, StorageError
-from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw
+from acqstream.formats.ndtiff.pixels import PIXEL_TYPES, StoredFrame, is_raw, payload_bytes
 from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.storage.block_file import BLOCK_BYTES, BlockFile, BlockMemory
 from acqstream.storage.read_file import ReadFile
@@ -26,12 +27,12 @@ PIECE_BYTES = 10 * 2**20 - 2 * BLOCK_BYTES
 _MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
 _THREADS = 2  # reads in flight
 _PIECES_AHEAD = 4  # with the one in use, five times PIECE_BYTES (or of a larger frame) are taken
-_SHARED_FRAMES = 80  # a frame that is kept may keep alive so many; smaller ones are copied
+_SHARED_FRAMES = 80  # a frame that is kept may keep alive so many; smaller ones are copied, so many at once at most
+_COPY_BYTES = 2**18  # copied at once: still in the processor's cache when the frames are used
 _ROWS = 2**16  # planned at once
-_PIXEL_BYTES = np.array([PIXEL_TYPES[code].pixel_bytes for code in sorted(PIXEL_TYPES)])
 
-Frames = list[tuple[int, NDArray[Any] | None]]
-"""Rows with their frames; None where it has to be read by itself."""
+Frames = list[tuple[list[int], NDArray[Any] | None]]
+"""Rows with their frames (frames, Y, X[, 3]); None where each has to be read by itself."""
 
 
 class FrameSource(Protocol):
@@ -66,18 +67,22 @@ def read_ahead(
 
 
 def _taken(source: FrameSource, piece: Future[Frames]) -> Iterator[tuple[int, NDArray[Any]]]:
-    for row, frame in piece.result():
-        yield row, source.read_pixels(row) if frame is None else frame
+    for rows, frames in piece.result():
+        if frames is None:
+            for row in rows:
+                yield row, source.read_pixels(row)
+        else:
+            yield from zip(rows, frames, strict=True)
 
 
 def _pieces(
     source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
 ) -> Iterator[Callable[[BlockMemory], Frames]]:
     """Readers for runs of frames that lie near one another, for all rows in turn."""
-    code = numbers["pixel_type"]
-    is_plain = (code >= 0) & (code < len(_PIXEL_BYTES)) & is_raw(numbers["pixel_compression"])
+    sizes = payload_bytes(numbers)
+    is_plain = (sizes >= 0) & is_raw(numbers["pixel_compression"])
     starts = numbers["pixel_offset"].astype(np.int64)
-    ends = starts + numbers["width"].astype(np.int64) * numbers["height"] * _PIXEL_BYTES[np.where(is_plain, code, 0)]
+    ends = starts + sizes
     breaks = (stacks[1:] != stacks[:-1]) | (starts[1:] < ends[:-1]) | ~is_plain[1:] | ~is_plain[:-1]
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(rows)]
     for low, high in pairwise(edges):
@@ -86,9 +91,9 @@ def _pieces(
             continue
         file = _block_file(source, int(rows[low]))
         for first, last in read_spans(starts[low:high], ends[low:high], PIECE_BYTES, _MAX_GAP_BYTES):
-            some = rows[low + first : low + last].tolist()
-            end = int(ends[low + last - 1])
-            yield partial(_alone, some) if file is None else partial(_read_piece, source, file, some, end)
+            span = slice(low + first, low + last)
+            some = rows[span].tolist()
+            yield partial(_alone, some) if file is None else partial(_read_piece, file, some, numbers[span])
 
 
 def _block_file(source: FrameSource, row: int) -> BlockFile | None:
@@ -103,28 +108,47 @@ def _block_file(source: FrameSource, row: int) -> BlockFile | None:
 
 def _alone(rows: list[int], memory: BlockMemory) -> Frames:
     del memory
-    return [(row, None) for row in rows]
+    return [(rows, None)]
 
 
-def _read_piece(source: FrameSource, file: BlockFile, rows: list[int], end: int, memory: BlockMemory) -> Frames:
-    frames = [source.stored_frame(row)[1] for row in rows]
-    start = frames[0].pixels // BLOCK_BYTES * BLOCK_BYTES
-    if end > file.size():
+def _read_piece(file: BlockFile, rows: list[int], numbers: NDArray[np.void], memory: BlockMemory) -> Frames:
+    """These rows, which lie in this order; numbers are theirs."""
+    starts, sizes = numbers["pixel_offset"].astype(np.int64), payload_bytes(numbers)
+    start = int(starts[0]) // BLOCK_BYTES * BLOCK_BYTES
+    starts -= start
+    end = int(starts[-1] + sizes[-1])
+    if start + end > file.size():
         return _alone(rows, memory)
-    length = -(-(end - start) // BLOCK_BYTES) * BLOCK_BYTES
+    length = -(-end // BLOCK_BYTES) * BLOCK_BYTES
     piece = memory.take(length)
     try:
         count = file.read_blocks(start, piece[:length].data)
     except StorageError:  # raised again by the frame that lies there, when it is its turn
         return _alone(rows, memory)
-    found: Frames = []
-    for row, frame in zip(rows, frames, strict=True):
-        at = frame.pixels - start
-        if at + frame.payload_bytes > count:  # cut while we read
-            found.append((row, None))
-            continue
-        pixels = piece[at : at + frame.payload_bytes]
-        if frame.payload_bytes * _SHARED_FRAMES < len(piece):
-            pixels = pixels.copy()
-        found.append((row, pixels.view(frame.pixel_type.numpy_dtype).reshape(frame.shape)))
-    return found
+    frames: Frames = []
+    stop = int(np.searchsorted(starts + sizes, count, "right"))  # all of them, unless the file was cut while we read
+    kinds = numbers[["width", "height", "pixel_type"]][:stop]
+    for low, high in pairwise([0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), stop]):
+        frames += _frames_of_one_kind(piece, rows[low:high], starts[low:high], numbers[low])
+    if stop < len(rows):
+        frames.append((rows[stop:], None))
+    return frames
+
+
+def _frames_of_one_kind(
+    piece: NDArray[np.uint8], rows: list[int], starts: NDArray[np.int64], numbers: np.void
+) -> Frames:
+    """Frames of one shape and pixel type: views of the piece, small ones copies."""
+    pixel_type = PIXEL_TYPES[int(numbers["pixel_type"])]
+    shape = pixel_type.shape(int(numbers["height"]), int(numbers["width"]))
+    size = math.prod(shape) * pixel_type.sample_bytes
+    # An item at each byte: taking some of them copies the frames wherever they lie, without a step per frame.
+    items: NDArray[Any] = np.ndarray((len(piece) - size + 1,), f"V{size}", piece, strides=(1,))
+    is_copied = size * _SHARED_FRAMES < len(piece)
+    at_once = max(1, min(_SHARED_FRAMES, _COPY_BYTES // size)) if is_copied else 1
+    frames: Frames = []
+    for low in range(0, len(rows), at_once):
+        some = slice(low, low + at_once)
+        taken = items[starts[some]] if is_copied else items[starts[low] : starts[low] + 1]
+        frames.append((rows[some], taken.view(pixel_type.numpy_dtype).reshape(-1, *shape)))
+    return frames

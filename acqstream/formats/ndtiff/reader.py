@@ -40,6 +40,8 @@ from acqstream.model.state import AcquisitionState
 from acqstream.storage.boundary import Boundary, requested_links
 from acqstream.storage.read_file import ReadFile
 
+_FIRST_KEYS, _MAX_KEYS = 16, 4096  # made at once: the first one comes soon
+
 
 def open_readers(path: Path) -> list[NDTiffReader]:
     """Readers of all levels of the dataset at `path`, full resolution first. Errors as `find_folders`."""
@@ -115,10 +117,17 @@ class NDTiffReader:
         """The keys that first arrived in `rows` (default: all so far), each once, in order of arrival."""
         rows = range(len(self)) if rows is None else rows
         with self._lock:
-            repeats = self._lookup.repeats(rows.start, rows.stop).copy()
-        for row in rows:
-            if not repeats[row - rows.start]:
-                yield self.key(row)
+            new = np.flatnonzero(~self._lookup.repeats(rows.start, rows.stop)) + rows.start
+        yield from self.keys_at(new)
+
+    def keys_at(self, rows: NDArray[np.int64]) -> Iterator[dict[str, AxisValue]]:
+        """The axes of the frames in these rows, each a new dictionary."""
+        at, count = 0, _FIRST_KEYS
+        while at < len(rows):
+            with self._lock:
+                keys = self._table.keys(rows[at : at + count])
+            yield from keys
+            at, count = at + count, min(2 * count, _MAX_KEYS)
 
     def find(self, axes: Axes) -> int | None:
         """The row of the latest frame with exactly these axes; None if there is none."""
@@ -169,17 +178,13 @@ class NDTiffReader:
         self._check_open()
         return self._frames.read_rows(row, first, stop)
 
-    def read_in_order(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The current rows with their frames, in order of arrival; the latest of rows with equal axes.
-
-        Reads ahead, past the page cache where the system can: a pass over a large dataset leaves it to others.
-        """
+    def latest_rows(self) -> NDArray[np.int64]:
+        """The current rows in order of arrival; of rows with equal axes the latest."""
         with self._lock:
-            rows = self._lookup.latest_rows()
-        return self.read_frames(rows)
+            return self._lookup.latest_rows()
 
     def read_frames(self, rows: NDArray[np.int64]) -> Generator[tuple[int, NDArray[Any]]]:
-        """These rows with their frames, as `read_in_order`; closing it ends the reading ahead."""
+        """These rows with their frames, read ahead past the page cache where possible; closing it ends the reads."""
         self._check_open()
         with self._lock:
             numbers, stacks = self._table.all_numbers, self._table.all_stacks

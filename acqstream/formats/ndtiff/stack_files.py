@@ -39,7 +39,7 @@ class StackFiles:
                 entry = self._open[name] = self._open_file(name)
                 if len(self._open) > MAX_OPEN:
                     self._open.popitem(last=False)
-            else:
+            elif len(self._open) > 1:
                 self._open.move_to_end(name)
             return entry
 

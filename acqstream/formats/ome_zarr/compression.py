@@ -7,7 +7,7 @@ all its keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,14 @@ Parameters = Mapping[str, Any]
 
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")  # the number that blosc gives them
 _MIB = 2**20
+
+
+def _blosc_defaults(named: Parameters) -> Parameters:
+    cname = named.get("cname", "lz4")
+    shuffle = named.get("shuffle", _SHUFFLES[blosc.default_shuffle(cname)])
+    return {"cname": cname, "clevel": blosc.default_level(cname, _SHUFFLES.index(shuffle)), "shuffle": shuffle}
+
+
 _ALLOWED: Mapping[str, Mapping[str, range | tuple[Any, ...]]] = {
     "none": {},
     "blosc": {"cname": blosc.COMPRESSORS, "clevel": range(10), "shuffle": _SHUFFLES, "blocksize": range(1 << 30)},
@@ -28,7 +36,7 @@ _ALLOWED: Mapping[str, Mapping[str, range | tuple[Any, ...]]] = {
 }
 _DEFAULTS: Mapping[str, Parameters] = {
     "none": {},
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
+    "blosc": {**_blosc_defaults({}), "blocksize": 0},
     "zstd": {"level": 3},
     "gzip": {"level": 6},
 }
@@ -50,10 +58,14 @@ _ALL_DECODERS = {**_V2_DECODERS, **_DECODERS}
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """One bytes-to-bytes codec. parameters are those of `parse_option`; of a read array as its document has them."""
+    """One bytes-to-bytes codec. parameters are those of `parse_option`; of a read array as its document has them.
+
+    named: the parameters that the user gave.
+    """
 
     name: str
     parameters: Parameters
+    named: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def fixed_growth(self) -> int | None:
@@ -99,8 +111,16 @@ class Compressor:
         """The option of the user that means this compressor, with all its parameters."""
         return {"type": self.name, **self.parameters}
 
+    def resumed(self, existing: Compressor) -> Compressor:
+        """The compressor to resume an existing container with: its own, unless the user named something else.
+
+        The defaults may have changed since the container was created.
+        """
+        is_same = all(existing.parameters.get(name) == self.parameters[name] for name in self.named)
+        return existing if is_same and existing.name == self.name else self
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _compressor, (self.name, dict(self.parameters))  # a read-only mapping cannot be pickled
+        return _compressor, (self.name, dict(self.parameters), self.named)  # a read-only mapping cannot be pickled
 
 
 def parse_option(given: object) -> Compressor:
@@ -113,18 +133,19 @@ def parse_option(given: object) -> Compressor:
         expected = f"one of {', '.join(_ALLOWED)}, or an object with such a type"
         raise ConfigError(f"OME-Zarr compression is {given!r:.80}, expected {expected}")
     name = wanted["type"]
-    parameters = dict(_DEFAULTS[name])
+    defaults, named = _DEFAULTS[name], dict[str, Any]()
     for key, value in wanted.items():
         if key == "type":
             continue
-        if key not in parameters:
-            raise ConfigError(f"OME-Zarr compression {name} has no {key!r}, only {', '.join(parameters) or 'its type'}")
+        if key not in defaults:
+            raise ConfigError(f"OME-Zarr compression {name} has no {key!r}, only {', '.join(defaults) or 'its type'}")
         allowed = _ALLOWED[name][key]
-        if type(value) is not type(parameters[key]) or value not in allowed:
+        if type(value) is not type(defaults[key]) or value not in allowed:
             bounds = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else f"one of {', '.join(allowed)}"
             raise ConfigError(f"OME-Zarr compression {name}: {key} is {value!r:.80}, expected {bounds}")
-        parameters[key] = value
-    return Compressor(name, MappingProxyType(parameters))
+        named[key] = value
+    dependent = _blosc_defaults(named) if name == "blosc" else {}
+    return _compressor(name, {**defaults, **dependent, **named}, frozenset(named))
 
 
 def read_compressor(name: str, configuration: Parameters, where: str, *, is_v2: bool = False) -> Compressor:
@@ -135,8 +156,8 @@ def read_compressor(name: str, configuration: Parameters, where: str, *, is_v2: 
     known = _V2_DECODERS if is_v2 else _DECODERS
     if name not in known:
         raise UnsupportedFeature(f"{where}: codec {name!r:.60}; acqstream decodes {', '.join(known)}")
-    return Compressor(name, MappingProxyType(dict(configuration)))
+    return _compressor(name, dict(configuration))
 
 
-def _compressor(name: str, parameters: Parameters) -> Compressor:
-    return Compressor(name, MappingProxyType(parameters))
+def _compressor(name: str, parameters: Parameters, named: frozenset[str] = frozenset()) -> Compressor:
+    return Compressor(name, MappingProxyType(parameters), named)

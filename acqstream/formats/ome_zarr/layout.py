@@ -217,9 +217,10 @@ class OmeZarrLayout(ChunkLayout):
             raise DatasetExists(f"{where} exists and is not an OME-Zarr container of acqstream")
         found = parse_note(fields.child("attributes"))
         own = self.plan.levels
-        if (found.levels[0].axes, found.options) != (own[0].axes, self.options):
+        options = self.options.resumed(found.options)
+        if (found.levels[0].axes, found.options) != (own[0].axes, options):
             text = f"axes {found.levels[0].axes}, {found.options.to_json()}"
-            raise DatasetExists(f"{where} exists with {text}, expected {own[0].axes}, {self.options.to_json()}")
+            raise DatasetExists(f"{where} exists with {text}, expected {own[0].axes}, {options.to_json()}")
         if found.levels[0].dtype != own[0].dtype:
             raise DatasetExists(f"{where} exists with items of {found.levels[0].dtype}, expected {own[0].dtype}")
         if [level.factors for level in found.levels] != [level.factors for level in own]:
@@ -233,7 +234,8 @@ class OmeZarrLayout(ChunkLayout):
         shapes = [level.shape for level in found.levels]
         if not found.complete:
             shapes = [tuple(map(max, shape, level.shape)) for shape, level in zip(shapes, own, strict=True)]
-        return replace(self, plan=self.plan.with_shapes(shapes), folders=found.folders), found.complete
+        resumed = replace(self, plan=self.plan.with_shapes(shapes), options=options, folders=found.folders)
+        return resumed, found.complete
 
     def check_growth(self, shape: Sequence[int]) -> None:
         """See ChunkLayout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from acqstream.errors import ConfigError
@@ -39,6 +39,10 @@ class OmeZarrOptions:
     def compressors(self) -> tuple[Compressor, ...]:
         """The compressors of a chunk."""
         return () if self.is_raw else (self.compression,)
+
+    def resumed(self, existing: OmeZarrOptions) -> OmeZarrOptions:
+        """These options with the compression of an existing container, unless the user named another one."""
+        return replace(self, compression=self.compression.resumed(existing.compression))
 
     def to_json(self) -> dict[str, Any]:
         """The options in our note."""

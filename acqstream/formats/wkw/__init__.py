@@ -31,4 +31,5 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     layout=create_layout,
     check=check_container,
     needs_distances=lambda _options: True,  # datasource-properties.json
+    grows_picture=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acqstream.arrays.array_spec import ArraySpec
-from acqstream.formats.watermark_layout import Rows
+from acqstream.formats.watermark_layout import NOTHING, Extent, Rows
 from acqstream.formats.wkw.axes import plain_name
 from acqstream.formats.wkw.datasource import (
     OWN_UNIT,
@@ -20,29 +20,30 @@ from acqstream.formats.wkw.notes import StoredArray
 
 
 def dataset_properties(
-    array: StoredArray, dataset: tuple[int, ...], container: str, depths: Sequence[int]
+    array: StoredArray, dataset: tuple[int, ...], container: str, extents: Sequence[Extent]
 ) -> DatasourceProperties:
-    """Of one dataset of the array. depths: of the bounding box of each layer; one of which nothing is there is left
+    """Of one dataset of the array. extents: those of the bounding box of each layer; a layer without voxels is left
     out. container is the name of the folder of the whole.
     """
     roles, header = array.roles, array.header
-    _, y, x = roles.extent(array.levels[0].shape)
     entries = tuple(LayerMagnification(magnification(level), cube_side=header.cube_side) for level in array.levels)
     voxels = element_class(header.dtype, header.channels)
     layers = tuple(
         LayerProperties(array.layer_name(layer), voxels, header.channels, (x, y, depth), entries)
-        for layer, depth in enumerate(depths)
+        for layer, (depth, y, x) in enumerate(extents)
         if depth
     )
     name = "_".join(part for part in (plain_name(container), roles.folder(dataset)) if part)
     return DatasourceProperties(name, *_voxel_size(array.levels[0], roles.depth), layers)
 
 
-def whole_depths(array: StoredArray, rows: Rows) -> tuple[int, ...]:
-    """Of each layer of a dataset, how much is there in every level, in voxels of the full resolution; rows: by level
-    and layer, in chunks.
+def visible_extents(array: StoredArray, rows: Rows) -> tuple[Extent, ...]:
+    """The extent of each layer of a dataset that is stored in every level, in voxels of the full resolution.
+
+    rows: by level and layer, in chunks.
     """
     shape, axis = array.visible_shape(), array.roles.depth
+    _, y, x = array.roles.extent(shape)
 
     def depth_of(layer: int) -> int:
         depth = shape[axis]
@@ -52,7 +53,8 @@ def whole_depths(array: StoredArray, rows: Rows) -> tuple[int, ...]:
                 depth = min(depth, whole * level.factors[axis])
         return depth
 
-    return tuple(depth_of(layer) for layer in range(array.roles.layers(shape)))
+    depths = map(depth_of, range(array.roles.layers(shape)))
+    return tuple((depth, y, x) if depth and y and x else NOTHING for depth in depths)
 
 
 def cube_folder(array: StoredArray, level: int, dataset: tuple[int, ...], layer: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.errors import ConfigError, DatasetExists
 from acqstream.formats.chunk_layout import Encoded, InPlace, Plan
-from acqstream.formats.watermark_layout import ChunkPlace, Rows, WatermarkLayout
+from acqstream.formats.watermark_layout import ChunkPlace, Extent, Rows, WatermarkLayout
 from acqstream.formats.wkw.axes import CHANNEL, AxisRoles, Place, axis_roles, layer_names, wkw_axes
 from acqstream.formats.wkw.block_order import BlockOrder, block_order
 from acqstream.formats.wkw.codec import (
@@ -31,7 +31,7 @@ from acqstream.formats.wkw.codec import (
 )
 from acqstream.formats.wkw.cube_paths import Cube, cube_path, parse_cube_path
 from acqstream.formats.wkw.datasource import PROPERTIES_NAME, encode_properties, unit_name
-from acqstream.formats.wkw.documents import cube_folder, dataset_properties, whole_depths
+from acqstream.formats.wkw.documents import cube_folder, dataset_properties, visible_extents
 from acqstream.formats.wkw.header import HEADER_NAME, MAX_VOXEL_BYTES, VOXEL_TYPES, BlockType, Header
 from acqstream.formats.wkw.magnification import coarser
 from acqstream.formats.wkw.notes import ARRAY_NAME, StoredArray, encode_array, parse_array
@@ -44,10 +44,14 @@ _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane 
 
 @dataclass(frozen=True)
 class WkwLayout(WatermarkLayout):
-    """`create_layout` makes that of a new container. header is that of all cubes; layer_names are by channel."""
+    """`create_layout` makes that of a new container. header is that of all cubes; layer_names are by channel.
+
+    open_sides: whether the picture grows along (y, x), whose sizes were not known at first.
+    """
 
     header: Header
     layer_names: tuple[str, ...]
+    open_sides: tuple[bool, bool]
 
     @property
     def needs(self) -> Capability:
@@ -133,7 +137,7 @@ class WkwLayout(WatermarkLayout):
 
     def row_chunks(self, level: int) -> int:
         """See WatermarkLayout."""
-        return math.prod(self.plan.levels[level].grid_shape[self.roles.depth + 1 :])
+        return 1 if any(self.open_sides) else math.prod(self.plan.levels[level].grid_shape[self.roles.depth + 1 :])
 
     def part_document(self, level: int, member: Position, part: int) -> tuple[str, bytes]:
         """See WatermarkLayout: `header.wkw` of a folder of cubes."""
@@ -165,24 +169,22 @@ class WkwLayout(WatermarkLayout):
         shape = self.stored_array().visible_shape()
         return [] if 0 in shape else list(self.roles.datasets(shape))
 
-    def visible_depths(self, member: Position, rows: Rows | None) -> tuple[int, ...]:
-        """See WatermarkLayout: the depth of each layer in voxels of the full resolution."""
+    def visible_extents(self, member: Position, rows: Rows) -> tuple[Extent, ...]:
+        """See WatermarkLayout: the bounding box of each layer."""
         array = self.stored_array()
         shape = array.visible_shape()
         if not all(at < shape[axis] for at, axis in zip(member, self.roles.folders, strict=True)):
             return ()
-        if rows is None:
-            return (shape[self.roles.depth],) * self.roles.layers(shape)
-        return whole_depths(array, rows)
+        return visible_extents(array, rows)
 
     def listing_key(self, member: Position) -> str:
         """See WatermarkLayout."""
         return _key(self.roles.folder(member), PROPERTIES_NAME)
 
-    def listing(self, member: Position, depths: Sequence[int], container_name: str) -> bytes:
+    def listing(self, member: Position, extents: Sequence[Extent], container_name: str) -> bytes:
         """See WatermarkLayout: `datasource-properties.json`, whose bounding box is the watermark of other software."""
         array = self.stored_array()
-        return encode_properties(dataset_properties(array, member, container_name, depths))
+        return encode_properties(dataset_properties(array, member, container_name, extents))
 
     @property
     def _row_depths(self) -> list[int]:
@@ -192,11 +194,11 @@ class WkwLayout(WatermarkLayout):
         return cube_folder(self.stored_array(), level, dataset, layer)
 
     def _raw_place(self, level: int, position: Position) -> tuple[Cube, BlockOrder]:
-        """The cube of a raw chunk, and the order of its blocks; blocks beyond the plane are left out."""
+        """The cube of a raw chunk, and the order of its blocks; blocks beyond a side that is known are left out."""
         spec, header, roles = self.plan.levels[level], self.header, self.roles
-        extents = zip(
-            roles.extent(position), roles.extent(spec.chunk_shape), (None, *roles.extent(spec.shape)[1:]), strict=True
-        )
+        sides = zip(roles.extent(spec.shape)[1:], self.open_sides, strict=True)
+        ends = (None, *(None if is_open else size for size, is_open in sides))
+        extents = zip(roles.extent(position), roles.extent(spec.chunk_shape), ends, strict=True)
         cube, first, counts = [], [], []
         for at, size, end in extents:
             start, count = at * size // header.block_side, size // header.block_side
@@ -217,7 +219,8 @@ class WkwLayout(WatermarkLayout):
         if factors[0] != factors[1]:
             texts.append(f"levels {factors[0]}, expected {factors[1]}")
         planes = [self.roles.extent(spec.shape)[1:] for spec in (theirs, ours)]
-        if 0 not in planes[0] and planes[0] != planes[1]:
+        sides = zip(*planes, self.open_sides, strict=True)
+        if 0 not in planes[0] and any(found != own for found, own, is_open in sides if not is_open):
             texts.append(f"planes of {planes[0]} pixels, expected {planes[1]}")
         return "; ".join(texts)
 
@@ -226,7 +229,8 @@ def create_layout(plan: Plan, options: WkwOptions) -> WkwLayout:
     """The layout of a new container; plan is that of `plan`."""
     full = plan.full
     count = max(axis_roles(full.axes).layers(full.shape), len(full.labels.get(CHANNEL, ())))
-    return WkwLayout(plan, header_for(full, options), layer_names(full.labels, count))
+    _, y, x = axis_roles(full.axes).extent(full.shape)
+    return WkwLayout(plan, header_for(full, options), layer_names(full.labels, count), (not y, not x))
 
 
 def header_for(spec: ArraySpec, options: WkwOptions) -> Header:

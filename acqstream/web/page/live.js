@@ -1,7 +1,9 @@
 // The live picture: the newest frame of the chosen channel and plane, or a frame of the past.
+import { drawComposite } from "./composite.js";
 import { element, setText } from "./texts.js";
 
-const PERIOD_MS = 250; // four pictures per second
+const PERIOD_MS = 250; // four pictures per second, of all channels together
+const MAX_COMPOSITE = 6; // channels in one picture
 const DESCRIBE_MS = 1000;
 const MAX_SIDE = 1024;
 const SLIDER_AXES = ["z", "position", "time"];
@@ -16,12 +18,17 @@ export class LivePicture {
     this.fixed = {}; // axis -> value
     this.isLive = true;
     this.isAuto = false;
-    this.limits = null; // black and white, kept
+    this.isComposite = false; // fixed.channel is the one whose contrast is shown then
+    this.limits = null; // black and white of each channel, kept
+    this.drawn = []; // what the picture is made of: name and facts of each channel
+    this.onDraw = () => {};
     this.facts = null;
     this.run = null; // texts of the run, while it runs
     this.changes = 0;
     $("hold").addEventListener("click", () => this.setAuto(false));
     $("auto").addEventListener("click", () => this.setAuto(true));
+    $("all-channels").addEventListener("click", () => this.setComposite());
+    $("contrast-channel").addEventListener("input", () => this.showContrastOf(this.values("channel")[$("contrast-channel").selectedIndex]));
     for (const id of ["low", "high"]) $(id).addEventListener("input", () => this.setLimits());
     this.loop();
   }
@@ -43,6 +50,8 @@ export class LivePicture {
     this.described = null;
     this.fixed = {};
     this.isPlaneChosen = false;
+    this.isComposite = false;
+    this.drawn = [];
     this.isLive = true;
     this.limits = null;
     this.facts = null;
@@ -64,7 +73,8 @@ export class LivePicture {
           // the server is away: the numbers say so
         }
       }
-      await new Promise((resolve) => setTimeout(resolve, Math.max(20, PERIOD_MS - (performance.now() - begin))));
+      const periodMs = PERIOD_MS * Math.max(1, this.shownChannels().length);
+      await new Promise((resolve) => setTimeout(resolve, Math.max(20, periodMs - (performance.now() - begin))));
     }
   }
 
@@ -82,10 +92,15 @@ export class LivePicture {
     this.showControls();
   }
 
-  query() {
+  // Values of the channel axis that are drawn; undefined without such an axis.
+  shownChannels() {
+    return this.isComposite ? this.values("channel").slice(0, MAX_COMPOSITE) : [this.fixed.channel];
+  }
+
+  query(channel) {
     const query = new URLSearchParams({ max: MAX_SIDE });
-    for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, value);
-    const limits = this.limits?.[this.fixed.channel ?? ""];
+    for (const [axis, value] of Object.entries(this.fixed)) query.set(axis, axis === "channel" ? channel : value);
+    const limits = this.limits?.[channel ?? ""];
     if (!this.isAuto && limits) {
       query.set("low", limits[0]);
       query.set("high", limits[1]);
@@ -96,33 +111,46 @@ export class LivePicture {
   async draw() {
     if (!this.described) return;
     const changes = this.changes;
-    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${this.query()}`);
-    if (changes !== this.changes) return; // another frame was chosen meanwhile
-    if (!answer.ok) return this.showNothing(answer.status === 404 ? "no such frame yet" : "no picture");
+    const pictures = await Promise.all(this.shownChannels().map((channel) => this.load(channel)));
+    const loaded = pictures.filter((one) => one.image);
+    if (changes === this.changes) this.showPictures(loaded, pictures); // else another frame was chosen meanwhile
+    for (const one of loaded) one.image.close();
+  }
+
+  async load(channel) {
+    const place = this.values("channel").indexOf(channel);
+    const name = place < 0 ? "" : this.channelName(place);
+    const color = this.isComposite ? this.channelColor(place) : "";
+    const answer = await fetch(`/api/datasets/${encodeURIComponent(this.name)}/preview.jpg?${this.query(channel)}`);
+    if (!answer.ok) return { channel, name, status: answer.status };
     const facts = JSON.parse(answer.headers.get(FACTS));
-    const image = await createImageBitmap(await answer.blob());
-    if (changes !== this.changes) return;
+    return { channel, name, color, facts, image: await createImageBitmap(await answer.blob()) };
+  }
+
+  showPictures(loaded, pictures) {
+    if (!loaded.length) return this.showNothing(pictures.some((one) => one.status === 404) ? "no such frame yet" : "no picture");
     const canvas = $("picture");
-    if (canvas.width !== image.width || canvas.height !== image.height) {
-      canvas.width = image.width;
-      canvas.height = image.height;
-    }
-    canvas.getContext("2d").drawImage(image, 0, 0);
-    canvas.dataset.number = facts.number;
+    drawComposite(canvas, loaded);
     $("no-picture").hidden = true;
+    for (const { channel, facts } of loaded) this.keepLimits(channel, facts);
+    const { facts } = loaded.find((one) => one.channel === this.fixed.channel) ?? loaded[0];
+    canvas.dataset.number = facts.number;
     this.facts = facts;
-    this.keepLimits(facts);
+    this.drawn = loaded.map(({ name, facts }) => ({ name, facts }));
+    this.missing = pictures.filter((one) => !one.image).map((one) => one.name);
     this.showFacts(facts);
+    this.onDraw();
   }
 
   // The first picture of a channel sets its contrast, which then stays: a change is seen as a change.
-  keepLimits(facts) {
-    const channel = this.fixed.channel ?? "";
+  keepLimits(channel, facts) {
     this.limits ??= {};
-    if (!this.limits[channel] || this.isAuto) this.limits[channel] = [facts.low, facts.high];
+    if (!this.limits[channel ?? ""] || this.isAuto) this.limits[channel ?? ""] = [facts.low, facts.high];
   }
 
   showNothing(text) {
+    this.drawn = [];
+    this.onDraw();
     setText($("no-picture"), text);
     $("no-picture").hidden = false;
   }
@@ -131,7 +159,10 @@ export class LivePicture {
     const shape = this.described.shape;
     const bits = this.described.bits ? `, ${this.described.bits} bit` : "";
     const axes = Object.entries(facts.axes).map(([axis, value]) => `${axis} ${value}`).join(", ");
-    setText($("live-facts"), `frame ${facts.number.toLocaleString("en")} (${axes}) · ${shape[1]} x ${shape[0]} ${this.described.dtype}${bits}`);
+    const missing = this.missing.length ? ` · no frame of ${this.missing.join(", ")}` : "";
+    const names = this.drawn.map((one) => one.name).join(" + ");
+    const composite = this.isComposite ? `${names}${missing} · ` : "";
+    setText($("live-facts"), `${composite}frame ${facts.number.toLocaleString("en")} (${axes}) · ${shape[1]} x ${shape[0]} ${this.described.dtype}${bits}`);
     const saturated = facts.saturated;
     setText($("saturated"), saturated === null ? "" : `saturated ${(100 * saturated).toFixed(2)} %`);
     $("saturated").dataset.is = String(saturated !== null && saturated > 0.001);
@@ -190,6 +221,10 @@ export class LivePicture {
     return this.described?.axes[axis]?.values ?? [];
   }
 
+  channelColor(place) {
+    return this.described.channels[place]?.color ?? "#ffffff";
+  }
+
   channelName(place) {
     return this.described.channels[place]?.name || String(this.values("channel")[place]);
   }
@@ -207,9 +242,10 @@ export class LivePicture {
         buttons.append(button);
       }
       setText(button, this.channelName(place));
-      button.style.setProperty("--channel", this.described.channels[place]?.color ?? "#fff");
-      button.setAttribute("aria-pressed", value === this.fixed.channel);
+      button.style.setProperty("--channel", this.channelColor(place));
+      button.setAttribute("aria-pressed", !this.isComposite && value === this.fixed.channel);
     });
+    this.showCompositeControls(channels);
     const axes = SLIDER_AXES.filter((axis) => this.values(axis).length > 1);
     const sliders = $("sliders");
     if (sliders.dataset.axes !== axes.join()) {
@@ -219,6 +255,34 @@ export class LivePicture {
     for (const input of sliders.querySelectorAll("input")) input.max = this.values(input.dataset.axis).length - 1;
     const live = $("go-live");
     if (live) live.setAttribute("aria-pressed", this.isLive);
+  }
+
+  showCompositeControls(channels) {
+    const all = $("all-channels");
+    all.hidden = channels.length < 2;
+    all.setAttribute("aria-pressed", this.isComposite);
+    $("contrast-of").hidden = !this.isComposite;
+    const select = $("contrast-channel");
+    const shown = this.isComposite ? this.shownChannels() : [];
+    const names = shown.map((_, place) => this.channelName(place));
+    if (select.dataset.names !== names.join("\n")) {
+      select.dataset.names = names.join("\n");
+      select.replaceChildren(...names.map((name) => element("option", {}, name)));
+    }
+    select.selectedIndex = shown.indexOf(this.fixed.channel);
+  }
+
+  setComposite() {
+    if (this.values("channel").length < 2) return;
+    this.isComposite = true;
+    if (!this.shownChannels().includes(this.fixed.channel)) this.fixed.channel = this.values("channel")[0];
+    this.changes += 1;
+    this.showControls();
+  }
+
+  showContrastOf(channel) {
+    this.fixed.channel = channel;
+    this.changes += 1;
   }
 
   slider(axis) {
@@ -238,6 +302,7 @@ export class LivePicture {
     if (value === undefined) return;
     if (axis === "time") this.hold();
     if (axis === "z") this.isPlaneChosen = true;
+    if (axis === "channel") this.isComposite = false;
     this.fixed[axis] = value;
     this.changes += 1;
     this.showControls();
@@ -260,8 +325,9 @@ export class LivePicture {
   step(axis, by) {
     const values = this.values(axis);
     const now = this.fixed[axis] ?? this.facts?.axes[axis];
-    const place = values.indexOf(now);
-    if (place >= 0) this.choose(axis, values[Math.min(values.length - 1, Math.max(0, place + by))]);
+    const found = values.indexOf(now);
+    const place = found < 0 ? values.length : found; // a frame may be newer than the list of values
+    this.choose(axis, values[Math.min(values.length - 1, Math.max(0, place + by))]);
   }
 
   // Returns true for a key that is used here.
@@ -273,6 +339,7 @@ export class LivePicture {
     else if (event.key === "PageDown") this.step("z", -1);
     else if (event.key === "a" || event.key === "A") this.setAuto(true);
     else if (event.key === "h" || event.key === "H") this.setAuto(false);
+    else if (event.key === "0" && this.values("channel").length > 1) this.setComposite();
     else if (/^[1-9]$/.test(event.key) && this.values("channel").length >= Number(event.key)) {
       this.choose("channel", this.values("channel")[Number(event.key) - 1]);
     } else return false;

@@ -2,14 +2,17 @@
 import { DatasetList } from "./datasets.js";
 import { followStatus } from "./events.js";
 import { LivePicture } from "./live.js";
+import { PixelValue } from "./pixel.js";
 import { drawPlots } from "./plots.js";
 import { copyText, fill, setText } from "./texts.js";
 
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const SLOW_MS = 10000; // between looks at the last hour and the list of datasets
 const $ = (id) => document.getElementById(id);
 const PARTS = ["header", "#alarm", "#idle", "#runs", "#ended", "footer", "title"];
 
 const live = new LivePicture();
+const pixel = new PixelValue(live);
 const datasets = new DatasetList($("dataset-list"), (name) => {
   live.show(name, true);
   $("live").scrollIntoView({ block: "nearest" });
@@ -24,12 +27,13 @@ function showTexts(texts) {
   runs = now;
 }
 
-function showConnection(isGood) {
+function showConnection(isGood, silenceMs = 0) {
   setText($("connection"), isGood ? "live" : "the server does not answer");
   document.body.classList.toggle("away", !isGood);
   if (!isGood) {
     document.title = "⚠ no answer";
-    fill($("alarm"), { alarm: "acqstream web does not answer: these numbers are old", alarm_level: "bad" });
+    const alarm = `no word from acqstream web for ${Math.round(silenceMs / 1000)} s: these numbers are old`;
+    fill($("alarm"), { alarm, alarm_level: "bad", alarm_why: "" });
   }
 }
 
@@ -48,6 +52,11 @@ document.addEventListener("keydown", (event) => {
   const isTyping = event.target.closest("input, button, summary, a, select, textarea");
   const isOwnKey = isTyping && (event.key === " " || event.key.startsWith("Arrow") || event.key.startsWith("Page"));
   if (event.ctrlKey || event.metaKey || event.altKey || isOwnKey || $("live").hidden) return;
+  if (event.shiftKey && event.key in ARROWS) {
+    pixel.move(...ARROWS[event.key]);
+    event.preventDefault();
+    return;
+  }
   if (live.key(event)) event.preventDefault();
 });
 for (const button of document.querySelectorAll("[data-copy]")) {

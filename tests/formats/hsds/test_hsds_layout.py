@@ -170,16 +170,27 @@ def test_stated_sizes_cover_no_chunk_that_will_be_rewritten(shape, chunks, data)
         assert stated == size if size == expected else stated % step == 0 and size - step < stated <= size
 
 
+def test_a_side_of_unknown_size_grows_for_the_server():
+    """HDF5 fixes the size of an axis that is created with a maximum."""
+    for planned, largest in [((1, 1, 0, 50), ["H5S_UNLIMITED"] * 3 + [50]), ((1, 1, 0, 0), ["H5S_UNLIMITED"] * 4)]:
+        layout = layout_of({"levels": 2, "chunks": [1, 16, 16]}, spec_of(planned))
+        first = documents_of(layout, complete=False)
+        found = next(one for key, one in first.items() if key.endswith(".dataset.json"))
+        assert (found["shape"]["dims"], found["shape"]["maxdims"]) == ([*planned], largest)
+
+
 def test_small_frames_share_a_chunk_and_large_ones_are_cut():
     def chunk_of(shape: tuple[int, ...], axes: tuple[str, ...] = AXES, **given: object) -> tuple[int, ...]:
         return plan(spec_of(shape, axes), parse_options(given)).full.chunk_shape
 
     assert chunk_of((3, 5, 40, 50)) == (1, 5, 40, 50)
+    assert chunk_of((1, 1, 4096, 4000)) == (1, 1, 4096, 4000)
+    assert chunk_of((1, 1, 4097, 900)) == (1, 1, 2048, 900)
     assert chunk_of((3, 1000, 512, 512)) == (1, 2, 512, 512)
     assert chunk_of((0, 1, 512, 512)) == (2, 1, 512, 512)
     assert chunk_of((0, 512, 512), ("time", "y", "x")) == (2, 512, 512)
     assert chunk_of((0, 2048, 2048), ("time", "y", "x")) == (1, 2048, 2048)
-    assert chunk_of((5000, 6000), ("y", "x")) == (4096, 4096)
+    assert chunk_of((5000, 6000), ("y", "x")) == (2048, 2048)
     assert chunk_of((3, 40, 50, 3), ("z", "y", "x", "c")) == (3, 40, 50, 3)
     assert chunk_of((3, 5, 40, 50), chunks=[2, 64, 16]) == (1, 2, 40, 16)
 

@@ -90,6 +90,23 @@ def test_wrong_options_are_named(given, text):
         FORMAT.parse_options(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "parameters"),
+    [
+        ("blosc", ("lz4", 1, 2)),
+        ({"type": "blosc", "clevel": 9}, ("lz4", 9, 2)),
+        ({"type": "blosc", "shuffle": 1}, ("lz4", 5, 1)),
+        ({"type": "blosc", "shuffle": 0, "clevel": 1}, ("lz4", 1, 0)),
+        ({"type": "blosc", "cname": "zstd"}, ("zstd", 5, 1)),
+        ({"type": "blosc", "cname": "zstd", "shuffle": 2}, ("zstd", 5, 2)),
+    ],
+)
+def test_blosc_shuffles_bits_for_lz4_unless_told_otherwise(given, parameters):
+    cname, clevel, shuffle = parameters
+    expected = {"type": "blosc", "cname": cname, "clevel": clevel, "shuffle": shuffle, "blocksize": 0}
+    assert FORMAT.parse_options({"compression": given}).compression.to_json() == expected
+
+
 def test_the_memory_of_encoding_is_known():
     options = FORMAT.parse_options({"compression": "raw"})
     level = plan((16, 512, 512))[0]

@@ -403,4 +403,34 @@ def test_chunks_of_another_shape_are_a_mistake(tmp_path):
 
 def test_options_can_be_sent_to_another_process():
     options = FORMAT.parse_options({"compression": {"type": "blosc", "cname": "zstd"}})
-    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
+    there = pickle.loads(pickle.dumps(options))  # noqa: S301
+    assert there == options
+    assert there.compression.named == options.compression.named == {"cname"}
+
+
+LZ4_BYTES = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+
+
+@pytest.mark.parametrize("asked", ["blosc", {"type": "blosc", "clevel": 5}, {"type": "blosc", "shuffle": 1}])
+def test_a_container_keeps_the_parameters_that_nobody_named(tmp_path, asked):
+    array = samples((4, 8, 8), "uint16")
+    for compression in (LZ4_BYTES, asked):
+        folder = write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8], compression=compression)
+        assert attributes_of(folder)["compression"] == LZ4_BYTES
+
+
+@pytest.mark.parametrize("asked", [{"type": "blosc", "shuffle": 2}, {"type": "blosc", "clevel": 1}, "zstd"])
+def test_a_container_refuses_parameters_that_were_named(tmp_path, asked):
+    array = samples((4, 8, 8), "uint16")
+    write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8], compression=LZ4_BYTES)
+    with pytest.raises(DatasetExists, match="holds blocks of"):
+        write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8], compression=asked)
+
+
+def test_a_container_with_a_codec_of_nobody_is_refused(tmp_path):
+    array = samples((4, 8, 8), "uint16")
+    folder = write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8])
+    path = folder / "attributes.json"
+    path.write_text(path.read_text().replace('"cname":', '"nthreads": 1, "cname":'))
+    with pytest.raises(DatasetExists, match="blosc has no 'nthreads'"):
+        write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8])

@@ -166,3 +166,23 @@ def test_flipped_bytes_raise_only_our_errors(seed: int) -> None:
         FrameTable().append(parse_entries(bytes(data)))
     except AcqStreamError:
         pass
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        [{"t": t} for t in range(9)],
+        [{"t": t % 3, "c": "ab"[t % 2]} for t in range(9)],
+        [{"t": t} if t % 2 else {"t": t, "z": -t} for t in range(9)],
+        [{}, {"c": "x"}, {"t": 0}, {"t": "late", "c": "y"}, {"z": 2**31}],
+        [{}, {}],
+    ],
+)
+def test_keys_of_many_rows_are_those_of_each(axes: list[dict[str, Any]]) -> None:
+    table = FrameTable()
+    for one in axes:
+        table.append(parse_entries(entry(one)))
+    rows = np.arange(len(axes))[::-1]
+    keys = table.keys(rows)
+    assert keys == [axes[row] for row in rows]
+    assert [list(key) for key in keys] == [list(table.key(row)) for row in rows.tolist()]

@@ -45,15 +45,17 @@ def test_finds_what_a_dictionary_finds(batches: list[list[dict[str, Any]]]) -> N
     check_against_dictionary(batches)
 
 
-def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_module, "_mix", lambda value: 0)
-    monkeypatch.setattr(RowLookup, "_hashes", lambda self, start, stop: np.zeros(stop - start, np.uint64))
+@pytest.mark.parametrize("few", [lookup_module._SMALL_BATCH_ROWS, 0])
+def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(lookup_module, "_SMALL_BATCH_ROWS", few)
+    monkeypatch.setattr(RowLookup, "_factors_of", lambda self, name: (0, 0))
     check_against_dictionary([[{"t": 0}, {"t": 1}, {"t": 0}], [{"t": 1}], [{"t": 2, "c": "x"}, {"t": 2}, {"t": 0}]])
 
 
 def test_many_rows_at_once_are_taken_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_module, "_BATCH_ROWS", 7)
-    check_against_dictionary([[{"t": t % 40, "c": t % 3} for t in range(100)], [{"t": 41}, {"t": 41}]])
+    check_against_dictionary([[{"t": t % 40 - 20, "c": t % 3} for t in range(100)], [{"t": 41}, {"t": 41}]])
+    check_against_dictionary([[{"t": t} if t % 2 else {"t": t, "c": t} for t in range(50)]])
 
 
 def test_rows_that_come_one_by_one_are_merged_into_few_runs() -> None:

@@ -136,6 +136,38 @@ def test_memory_is_used_again_but_never_under_a_frame(folder: Folder, monkeypatc
             assert np.array_equal(frame, image(13 * n, (128, 128)))
 
 
+def test_a_small_frame_is_its_own_and_keeps_few_neighbours(folder: Folder) -> None:
+    count = 300
+    for t in range(count):
+        folder.add({"time": t}, image(t, (6, 5)))
+    with acqstream.open(folder.path) as ds:
+        frames = [frame for _, frame in ds.frames()]
+    for frame in frames[::2]:
+        frame[:] = 0
+    assert len(frames) == count
+    for t, frame in enumerate(frames):
+        assert np.array_equal(frame, image(t, (6, 5)) if t % 2 else np.zeros((6, 5)))
+        owner = frame
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        assert owner.base is None  # no part of the memory for pieces
+        assert owner.nbytes <= 80 * frame.nbytes
+
+
+def test_frames_after_a_short_read_are_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for t in range(40):
+        folder.add({"time": t}, image(t, (50, 40)))
+    real = block_file.BlockFile.read_blocks
+
+    def read_half(file: block_file.BlockFile, offset: int, memory: memoryview) -> int:
+        count = real(file, offset, memory) // 2
+        memory[count:] = bytes(len(memory) - count)
+        return count
+
+    monkeypatch.setattr(block_file.BlockFile, "read_blocks", read_half)
+    assert check(folder) == 40
+
+
 def test_stopping_early_leaves_no_threads(folder: Folder) -> None:
     for t in range(40):
         folder.add({"time": t}, image(t))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.image_places import ImagePlaces
-from acqstream.errors import ConfigError, CorruptDataset
+from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.ome_zarr.axes import image_number, member_of
 from acqstream.formats.ome_zarr.layout import OmeZarrLayout, create_layout
 from acqstream.formats.ome_zarr.options import parse_options
@@ -211,6 +212,45 @@ def test_numbers_of_images_have_an_inverse(sizes: list[int], data: st.DataObject
 def test_options_that_do_not_exist_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_options(options)
+
+
+@pytest.mark.parametrize(
+    ("asked", "parameters"),
+    [
+        ("blosc", ("lz4", 1, "bitshuffle")),
+        ({"type": "blosc", "clevel": 9}, ("lz4", 9, "bitshuffle")),
+        ({"type": "blosc", "shuffle": "shuffle"}, ("lz4", 5, "shuffle")),
+        ({"type": "blosc", "cname": "zstd"}, ("zstd", 5, "shuffle")),
+        ({"type": "blosc", "cname": "zstd", "clevel": 1, "shuffle": "bitshuffle"}, ("zstd", 1, "bitshuffle")),
+    ],
+)
+def test_blosc_shuffles_bits_for_lz4_unless_told_otherwise(asked: object, parameters: tuple[str, int, str]) -> None:
+    compression = parse_options({"compression": asked}).compression
+    assert compression.parameters == dict(zip(("cname", "clevel", "shuffle"), parameters, strict=True), blocksize=0)
+    there = pickle.loads(pickle.dumps(compression))  # noqa: S301
+    assert (there, there.named) == (compression, compression.named)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_kept"),
+    [
+        ("blosc", True),
+        ({"type": "blosc", "clevel": 5}, True),
+        ({"type": "blosc", "shuffle": "shuffle"}, True),
+        ({"type": "blosc", "shuffle": "bitshuffle"}, False),
+        ({"type": "blosc", "clevel": 1}, False),
+        ("zstd", False),
+    ],
+)
+def test_a_container_keeps_the_parameters_that_nobody_named(asked: object, is_kept: bool) -> None:
+    existing = layout_of(("z", "y", "x"), (4, 8, 8), compression={"type": "blosc", "shuffle": "shuffle"})
+    documents = {**existing.member_documents(()), **existing.documents(complete=False)}
+    layout = layout_of(("z", "y", "x"), (4, 8, 8), compression=asked)
+    if is_kept:
+        assert layout.resume(documents, "here") == (existing, False)
+    else:
+        with pytest.raises(DatasetExists, match="'shuffle': 'shuffle'"):
+            layout.resume(documents, "here")
 
 
 @pytest.mark.parametrize(("axes", "shape"), [(("z", "x"), (1, 1)), (("position", "y", "x"), (2_000_000, 1, 1))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.errors import ConfigError, CorruptDataset
+from acqstream.formats.watermark_layout import NOTHING
 from acqstream.formats.wkw import FORMAT
 from acqstream.formats.wkw.layout import WkwLayout, create_layout, plan
 from acqstream.formats.wkw.options import parse_options
@@ -121,3 +123,12 @@ def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
     whole.finish(planned.levels)
     reader.refresh()
     assert all(reader.read_chunk((row, 0, 0)) is not None for row in range(2))
+
+
+def test_the_box_of_an_open_picture_is_what_every_level_has() -> None:
+    layout = layout_of(ArraySpec(axes=("z", "y", "x"), shape=(1, 0, 0), dtype=U2), KINDS[0])
+    rows = {(0, 0): 1, (1, 0): 1}
+    grown = replace(layout, plan=layout.plan.with_shapes([(1, 170, 300), (1, 64, 150)]))
+    assert grown.visible_extents((), rows) == ((1, 128, 300),)
+    assert grown.visible_extents((), {(0, 0): 1}) == (NOTHING,)
+    assert layout.visible_extents((), rows) == (NOTHING,)

@@ -1,0 +1,74 @@
+"""`acqstream web` for a benchmark, and clients of it on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from acqstream.bench.comparison import DATASET
+from acqstream.bench.workload import Workload
+
+CLIENTS = 2
+_END_S = 10.0
+_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def web_server(data: Path, endpoint: str | None = None) -> Iterator[tuple[int, psutil.Process]]:
+    """A web face of `data`: its port and its process. endpoint: of the daemon that it asks."""
+    command = [sys.executable, "-m", "acqstream", "web", "--data", str(data), "--port", "0"]
+    command += [] if endpoint is None else ["--endpoint", endpoint]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            yield int(line.rpartition(":")[2]), psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def frame_paths(workload: Workload) -> Sequence[str]:
+    """Each frame once, as a chunk of OME-Zarr."""
+    return [f"/data/{DATASET}/ome.zarr/0/c/{time}/0/0" for time in range(workload.frames)]
+
+
+def piece_paths(workload: Workload, side: int) -> Sequence[str]:
+    """Of each frame all complete pieces of side x side."""
+    rows, columns = (max(1, length // side) for length in workload.shape[:2])
+    base = f"/data/{DATASET}@chunk={side}/ome.zarr/0/c"
+    return [
+        f"{base}/{time}/{row}/{column}"
+        for time in range(workload.frames)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+def read_frames(port: int, paths: Sequence[str], counts: list[int], end: threading.Event | None = None) -> None:
+    """Read objects over one connection, until `end`; counts gets the bytes of each that was answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
+    buffer = bytearray(2**20)
+    try:
+        for path in paths:
+            if end is not None and end.is_set():
+                return
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            count = 0
+            while received := answer.readinto(buffer):
+                count += received
+            if answer.status == 200:
+                counts.append(count)
+    finally:
+        connection.close()

@@ -1,0 +1,111 @@
+"""Bounds on all answers together: requests, bytes in transit, bytes a second."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from acqstream.web.request_gate import GateClosed, RequestGate
+from acqstream.web.web_settings import WebLimits
+
+ANSWER = 10_000_000
+
+
+def waits_of(
+    monkeypatch: pytest.MonkeyPatch, limits: WebLimits, *, is_recording: bool, answers: int = 4
+) -> list[float]:
+    """How long each of some answers, begun at once, waits before it is sent; 0 is not listed."""
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    async def send() -> None:
+        gate = RequestGate(limits, lambda: is_recording)
+        for _ in range(answers):
+            async with gate.sending(ANSWER, is_paced=True):
+                pass
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(send())
+    return slept
+
+
+def test_answers_are_paced_while_the_daemon_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = WebLimits(recording_bytes_per_s=ANSWER // 1000)  # an answer in 1000 s: no machine is that slow
+    first, second, third = waits_of(monkeypatch, limits, is_recording=True)
+    assert 900 < first < 1001
+    assert 1900 < second < 2001
+    assert 2900 < third < 3001
+
+
+def test_answers_are_not_paced_while_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waits_of(monkeypatch, WebLimits(recording_bytes_per_s=1), is_recording=False) == []
+
+
+def test_pages_do_not_wait_and_clients_that_leave_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def run() -> None:
+        gate = RequestGate(WebLimits(read_bytes_per_s=ANSWER // 1000), lambda: False)
+
+        async def send(*, is_paced: bool) -> None:
+            async with gate.sending(ANSWER, is_paced=is_paced):
+                pass
+
+        async def leave(delay_s: float) -> None:
+            slept.append(delay_s)
+            raise asyncio.CancelledError
+
+        await send(is_paced=True)
+        monkeypatch.setattr(asyncio, "sleep", leave)
+        for _ in range(3):
+            with pytest.raises(asyncio.CancelledError):
+                await send(is_paced=True)
+        await send(is_paced=False)
+
+    asyncio.run(run())
+    assert len(slept) == 3
+    assert all(900 < one < 1001 for one in slept)
+
+
+@pytest.mark.parametrize("is_recording", [False, True])
+def test_a_bound_of_the_user_holds_always(monkeypatch: pytest.MonkeyPatch, is_recording: bool) -> None:
+    limits = WebLimits(read_bytes_per_s=ANSWER // 1000, recording_bytes_per_s=1)
+    (first,) = waits_of(monkeypatch, limits, is_recording=is_recording, answers=2)
+    assert 900 < first < 1001
+
+
+def test_a_request_too_many_is_refused() -> None:
+    gate = RequestGate(WebLimits(requests=2), lambda: False)
+    with gate.request(), gate.request():
+        with pytest.raises(GateClosed), gate.request():
+            pass
+        assert gate.peak_requests == 2
+    with gate.request():
+        pass
+
+
+def test_an_answer_waits_for_those_in_transit() -> None:
+    order: list[Any] = []
+
+    async def run() -> None:
+        gate = RequestGate(WebLimits(sending_bytes=100), lambda: False)
+        is_free = asyncio.Event()
+
+        async def send(name: str, count: int) -> None:
+            async with gate.sending(count, is_paced=False):
+                order.append(name)
+                await is_free.wait()
+
+        tasks = [asyncio.create_task(send("first", 60)), asyncio.create_task(send("second", 60))]
+        while not order:
+            await asyncio.sleep(0)
+        order.append(gate.in_transit.peak_bytes)
+        is_free.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+    assert order == ["first", 60, "second"]
