@@ -163,8 +163,7 @@ class OmeZarrLayout(ChunkLayout):
         """See ChunkLayout: row and well in a plate, the arrays of an image, then its group."""
         folders, members = self.folders.parts(member), len(self.plan.member_axes)
         levels = [self.image_level(level) for level in self.plan.levels]
-        found: dict[str, bytes] = {}
-        found.update(self.well_documents(member))
+        found = dict(self.well_documents(member))
         for number in range(len(levels)):
             found[docs.document_key(*folders, str(number))] = docs.encode(array_document(self.array(number)))
         if members and 0 not in levels[0].shape:
