@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from acqstream.errors import ConfigError
 from acqstream.storage.platform import STOP_SIGNALS
 from acqstream.storage.platform.capabilities import has_local_sockets
+from acqstream.storage.platform.priority import go_last
 from acqstream.web.app import make_app
 from acqstream.web.connection_watch import ConnectionWatch
 from acqstream.web.daemon_feed import feeding
@@ -139,6 +140,7 @@ async def _listen_locally(path: Path, make: Callable[[], asyncio.Protocol]) -> a
 
 def run_server(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: socket.socket | None = None) -> None:
     """Serve until a signal, or until the other end of `stop_fd` is closed. on_ready gets the address."""
+    go_last()  # before its threads start
     asyncio.run(_run(settings, on_ready, stop_fd))
 
 

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
+from acqstream.web.web_settings import WebLimits
 from tests.web.web_process import web_process
 
 
@@ -44,3 +47,19 @@ def test_a_token_file_is_made_and_asked_for(tmp_path: Path) -> None:
         site.process.terminate()
         assert site.process.wait(30) == 0
     assert token not in (tmp_path / "web.log").read_text()
+
+
+def test_it_goes_last_with_the_threads_that_read(tmp_path: Path) -> None:
+    with web_process(tmp_path) as site:
+        assert site.process is not None
+        process = psutil.Process(site.process.pid)
+        if psutil.WINDOWS:
+            assert process.nice() == psutil.BELOW_NORMAL_PRIORITY_CLASS
+            return
+        niceness = max(10, psutil.Process().nice())
+        assert process.nice() == niceness
+        if psutil.LINUX:  # every thread has its own; those of numpy were there before
+            last = [psutil.Process(one.id) for one in process.threads()]
+            last = [one for one in last if one.nice() == niceness]
+            assert {tuple(one.ionice()) for one in last} == {(psutil.IOPRIO_CLASS_BE, 7)}
+            assert len(last) > WebLimits().threads
