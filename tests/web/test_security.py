@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -150,6 +151,7 @@ def test_nothing_outside_of_a_container(site, data, path):
     assert reply.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
 def test_folders_of_a_container_are_listed(site, data):
     (data / "cells.n5" / "<b>&").write_bytes(b"")
     (data / "cells.n5" / ".hidden").write_bytes(b"")
@@ -184,6 +186,7 @@ def test_other_machines_need_a_token(data):
     check_settings(WebSettings(data=data))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="access lists are not modes")
 def test_a_token_file_is_made_once_and_kept(tmp_path):
     path = tmp_path / "token"
     token = read_or_make_token(path)
@@ -195,6 +198,7 @@ def test_a_token_file_is_made_once_and_kept(tmp_path):
         read_or_make_token(path)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="access lists are not modes")
 def test_a_token_file_for_a_group(tmp_path):
     path = tmp_path / "token"
     read_or_make_token(path, for_group=True)
