@@ -160,8 +160,10 @@ def test_a_mirror_with_shards_of_complete_planes_is_made_again(
     check(tmp_path / "cells", settings, frames)
 
 
-@pytest.mark.parametrize("name", ["wkw", "precomputed", "hsds"])
-def test_without_planned_rows_the_picture_is_made_when_the_run_ends(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "grows"), [("wkw", True), ("precomputed", False), ("hsds", True)])
+def test_without_planned_rows_the_picture_grows_or_is_made_when_the_run_ends(
+    tmp_path: Path, name: str, grows: bool
+) -> None:
     """Rows and columns may be negative: the first ones are at the origin of the canvas."""
     frames, settings = tiles(), FORMATS[name]
     moved = [
@@ -175,7 +177,7 @@ def test_without_planned_rows_the_picture_is_made_when_the_run_ends(tmp_path: Pa
             run.step()
         assert log.wait_for_published(len(moved))
         assert run.step() is not None
-        assert not container_of(tmp_path / "cells", settings).exists()
+        assert container_of(tmp_path / "cells", settings).exists() == grows
     finish(run)
     assert run.progress().state is ViewState.COMPLETE
     with (
