@@ -21,10 +21,13 @@ _TIMEOUT_S = 60.0
 
 
 @contextmanager
-def web_server(data: Path, endpoint: str | None = None) -> Iterator[tuple[int, psutil.Process]]:
-    """A web face of `data`: its port and its process. endpoint: of the daemon that it asks."""
+def web_server(
+    data: Path, endpoint: str | None = None, read_mb_s: int | None = None
+) -> Iterator[tuple[int, psutil.Process]]:
+    """A web face of `data`: its port and its process. endpoint: of the daemon that it asks; read_mb_s: its bound."""
     command = [sys.executable, "-m", "acqstream", "web", "--data", str(data), "--port", "0"]
     command += [] if endpoint is None else ["--endpoint", endpoint]
+    command += [] if read_mb_s is None else ["--read-mb-s", str(read_mb_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acqstream.model.status import AcquisitionStatus
+from acqstream.monitor.daemon_view import DaemonView
 from acqstream.web.request_gate import GateClosed, RequestGate
 from acqstream.web.web_settings import WebLimits
+from tests.waiting import until
+from tests.web.web_process import web_thread
 
 ANSWER = 10_000_000
 
@@ -109,3 +114,17 @@ def test_an_answer_waits_for_those_in_transit() -> None:
 
     asyncio.run(run())
     assert order == ["first", 60, "second"]
+
+
+def test_the_server_asks_the_latest_status_whether_a_run_is_recorded(tmp_path: Path) -> None:
+    with web_thread(tmp_path) as site:
+        assert site.context is not None
+        gate, feed = site.context.gate, site.context.feed
+        recording = DaemonView(running=(AcquisitionStatus.__new__(AcquisitionStatus),))
+
+        def is_recording(view: DaemonView) -> bool:
+            feed.view = view  # until the feed looks again
+            return gate._is_recording()
+
+        until(lambda: is_recording(recording), "a run is recorded")
+        until(lambda: not is_recording(DaemonView()), "nothing is recorded")
