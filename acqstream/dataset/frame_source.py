@@ -112,7 +112,7 @@ class NDTiffSource:
         """Every frame with its key, in order of arrival."""
         rows = self._full.latest_rows()
         with closing(self._full.read_frames(rows)) as frames:
-            for key, (_, frame) in zip(self._full.keys_at(rows), frames, strict=False):
+            for key, (_, frame) in zip(self._full.keys_at(rows), frames, strict=True):
                 yield key, frame
 
     def find_levels(self) -> None:

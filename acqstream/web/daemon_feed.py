@@ -125,4 +125,5 @@ async def feeding(endpoint: str | None) -> AsyncIterator[DaemonFeed]:
         yield feed
     finally:
         task.cancel()
+        await asyncio.wait({task})  # a question that begins after `close` has no thread
         feed.close()

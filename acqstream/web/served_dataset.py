@@ -127,7 +127,7 @@ class ServedDataset:
         shown_axes = tuple(name for name in planned.shown_axes if name in shown)
         planned = replace(planned, shown_axes=shown_axes, axis_values=values)
         sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
-        # A generation is for ever, so what ends the run is no part of it.
+        # What a generation shows never changes, so the end of the run must not change it.
         plate = plate_array(planned, sizes, labels, is_ended=is_final and options.generation is None)
         cut = replace(self._cut(planned, placed, options), is_plate=plate is not None)
         kind = VIRTUAL_LAYOUTS[layout]

@@ -334,7 +334,7 @@ def test_a_daemon_that_stops_does_not_wait_for_a_stalled_open(
     assert [path for path in daemon.data.iterdir() if path.is_dir()] == []
 
 
-def test_a_signal_between_two_steps_of_the_loop_leaves_nobody_without_an_answer(
+def test_a_signal_between_two_steps_of_the_loop_leaves_no_request_unanswered(
     daemon: Daemon, clients: Clients, stall: StalledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = clients.add()

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from acqstream.monitor.daemon_view import DaemonView
-from acqstream.web.daemon_feed import DaemonFeed
+from acqstream.web import daemon_feed
+from acqstream.web.daemon_feed import DaemonFeed, feeding
 from tests.monitor.views_of_daemons import run_status, view_of
 from tests.waiting import WAIT_S
 
@@ -116,3 +117,18 @@ def test_reports_come_while_a_question_waits(monkeypatch: pytest.MonkeyPatch) ->
         task.cancel()
 
     run(body)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_an_end_at_any_moment_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, steps: int
+) -> None:
+    monkeypatch.setattr(daemon_feed, "DaemonWatch", lambda endpoint: ScriptedWatch())
+
+    async def main() -> None:
+        async with feeding(None):
+            for _ in range(steps):
+                await asyncio.sleep(0)  # the loop goes one step further
+
+    asyncio.run(main())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

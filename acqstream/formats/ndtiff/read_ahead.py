@@ -27,7 +27,7 @@ PIECE_BYTES = 10 * 2**20 - 2 * BLOCK_BYTES
 _MAX_GAP_BYTES = 64 * 1024  # directories and metadata between frames: read rather than skipped
 _THREADS = 2  # reads in flight
 _PIECES_AHEAD = 4  # with the one in use, five times PIECE_BYTES (or of a larger frame) are taken
-_SHARED_FRAMES = 80  # a frame that is kept may keep alive so many; smaller ones are copied, so many at once at most
+_SHARED_FRAMES = 80  # at most, that share one memory: a user who keeps one frame keeps them all
 _COPY_BYTES = 2**18  # copied at once: still in the processor's cache when the frames are used
 _ROWS = 2**16  # planned at once
 

@@ -58,9 +58,9 @@ def row_name(number: int) -> str:
 def plate_metadata(
     fields: Counter[str], listed: Collection[str], summary: Mapping[str, Any], version: str
 ) -> dict[str, Any]:
-    """`plate` of a plate whose wells have so many fields, in a version of OME-NGFF.
+    """The document `plate` in a version of OME-NGFF.
 
-    listed are the wells that readers find.
+    fields counts the fields of each well. listed are the wells that readers find.
     Rows and columns are those of the plate in the summary, else those that have a well.
     """
     size = _plate_size(summary) or (0, 0)
@@ -85,7 +85,7 @@ def plate_metadata(
 
 
 def well_metadata(fields: int, version: str) -> dict[str, Any]:
-    """`well` of a well with so many fields, in a version of OME-NGFF."""
+    """The document `well` of a well with this number of fields, in a version of OME-NGFF."""
     return {"version": version, "images": [{"path": str(number), "acquisition": 0} for number in range(fields)]}
 
 

@@ -412,7 +412,7 @@ LZ4_BYTES = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocks
 
 
 @pytest.mark.parametrize("asked", ["blosc", {"type": "blosc", "clevel": 5}, {"type": "blosc", "shuffle": 1}])
-def test_a_container_keeps_the_parameters_that_nobody_named(tmp_path, asked):
+def test_a_container_keeps_the_parameters_that_the_user_does_not_name(tmp_path, asked):
     array = samples((4, 8, 8), "uint16")
     for compression in (LZ4_BYTES, asked):
         folder = write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8], compression=compression)
@@ -427,7 +427,7 @@ def test_a_container_refuses_parameters_that_were_named(tmp_path, asked):
         write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8], compression=asked)
 
 
-def test_a_container_with_a_codec_of_nobody_is_refused(tmp_path):
+def test_a_container_with_an_unknown_codec_is_refused(tmp_path):
     array = samples((4, 8, 8), "uint16")
     folder = write_array(tmp_path / "a.n5", array, ("z", "y", "x"), blocks=[2, 8, 8])
     path = folder / "attributes.json"

@@ -242,7 +242,7 @@ def test_blosc_shuffles_bits_for_lz4_unless_told_otherwise(asked: object, parame
         ("zstd", False),
     ],
 )
-def test_a_container_keeps_the_parameters_that_nobody_named(asked: object, is_kept: bool) -> None:
+def test_a_container_keeps_the_parameters_that_the_user_does_not_name(asked: object, is_kept: bool) -> None:
     existing = layout_of(("z", "y", "x"), (4, 8, 8), compression={"type": "blosc", "shuffle": "shuffle"})
     documents = {**existing.member_documents(()), **existing.documents(complete=False)}
     layout = layout_of(("z", "y", "x"), (4, 8, 8), compression=asked)
