@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -121,7 +122,7 @@ def test_the_forecast_counts_the_mirror_and_is_kept_until_the_log_is_full(tmp_pa
         until(lambda: stored_bytes(container) >= 40 * FRAME_BYTES, "all is stored", 60)
         filler = fill(daemon.data, 100 * MIB)
         until(lambda: _forecast(daemon)[0] is not None, "there is a forecast", 60)
-        until(lambda: 0 < (_forecast(daemon)[1] or 0) < 180 * MIB, "free space was measured again", 60)
+        until(partial(_is_measured, daemon), "free space was measured again", 60)
         frames, free = _forecast(daemon)
         assert frames is not None
         assert free is not None
@@ -197,6 +198,16 @@ def _has_taken(run: Run, daemon: DaemonProcess, name: str, count: int) -> bool:
 def _is_paused(daemon: DaemonProcess) -> bool:
     (one,) = fetch_status(daemon.endpoint).acquisitions
     return bool(one.paused)
+
+
+def _is_measured(daemon: DaemonProcess) -> bool:
+    """Whether the daemon knows the free space as it is now, with what the log has reserved for itself.
+
+    While the disk is filled it may measure any space between.
+    """
+    (stack,) = daemon.data.glob("cells/*.tif")
+    reserved = allocated_bytes(stack) - stack.stat().st_size
+    return abs((_forecast(daemon)[1] or 0) - reserved - shutil.disk_usage(daemon.data).free) < MIB
 
 
 def _forecast(daemon: DaemonProcess) -> tuple[int | None, int | None]:
