@@ -19,6 +19,8 @@ EXIT_INSTALL_FAILED = 5
 EXIT_TIMED_OUT = 124
 
 OWN_SETTINGS = {"PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}  # of every Python that a step starts
+# With the last one each of the many processes that tests start would compile all that it loads: a second or more.
+LEFT_OUT = frozenset({"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"})
 
 NETWORK_SIGNS = (
     "Failed to establish a new connection",
@@ -96,7 +98,7 @@ def last_lines(text: str, count: int) -> str:
 
 def child_environment() -> dict[str, str]:
     """Nothing from the user's own site-packages or PYTHONPATH gets in."""
-    inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     return {**inherited, **OWN_SETTINGS}
 
 

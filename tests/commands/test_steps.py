@@ -47,3 +47,13 @@ def test_a_folder_whose_making_failed_is_made_again(tmp_path, source):
     for _ in range(2):
         with pytest.raises(steps.StepFailed):
             steps.ensure(folder, folder / "python", [source], fail)
+
+
+def test_settings_that_slow_each_process_or_change_what_it_loads_are_left_out(monkeypatch):
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "ci")
+    environment = steps.child_environment()
+    assert {name for name in environment if name.startswith("PYTHON")} >= {"PYTHONNOUSERSITE", "PYTHONUTF8"}
+    assert not environment.keys() & {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME"}
+    assert environment["HYPOTHESIS_PROFILE"] == "ci"
