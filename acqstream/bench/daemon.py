@@ -104,13 +104,14 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], endpoint: str, log: Path)
             last = last_line(log.read_text(encoding="utf-8", errors="replace"))
             raise DaemonUnavailable(f"the daemon for the benchmark ended with code {daemon.returncode}: {last}")
         try:
-            fetch_status(endpoint, timeout_s=0.5)
+            if fetch_status(endpoint, timeout_s=0.5).views.ready_bytes is not None:
+                return  # and does not take its memory while something is measured
         except DaemonUnavailable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_RETRY_S)  # a refused connection is reported at once
-        else:
-            return
+        if time.monotonic() > deadline:
+            raise DaemonUnavailable(f"the daemon for the benchmark did not take its memory within {_READY_S:.0f} s")
+        time.sleep(_RETRY_S)  # a refused connection is reported at once
 
 
 def _stop(daemon: subprocess.Popen[bytes], endpoint: str) -> None:

@@ -32,4 +32,5 @@ class Resources:
             options=options,
             mirror_memory_mb=config.mirror_memory_mb,
             keep_free_mb=MIRRORS_KEEP * config.reserve_mb,
+            ready_bytes=min(config.ready_memory_mb, config.mirror_memory_mb) * 2**20,
         )

@@ -33,8 +33,10 @@ class ViewOrders:
         self._board: PageMemory | None = None  # its first byte reports a backlog of a log
         self._is_sharing = False
 
-    def share_memory(self, worker: WorkerProcess) -> None:
-        """Send the daemon's memory and the board, as the first order of a worker."""
+    def begin(self, worker: WorkerProcess, ready_bytes: int) -> None:
+        """Send the first orders of a worker: the daemon's memory and the board, and how much memory to keep ready."""
+        if ready_bytes:
+            worker.order({"t": "prepare", "bytes": ready_bytes})
         self._is_sharing = False
         if self._memory.descriptor is None:
             return

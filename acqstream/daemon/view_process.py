@@ -1,7 +1,8 @@
 """Supervises the view worker, the one child process that makes all views of a daemon.
 
-Used by the daemon's loop, which no call here blocks. The worker is started when there is a view to make, restarted from
-the checkpoints when it dies, and ended when it has been idle for a while.
+Used by the daemon's loop, which no call here blocks. A worker that keeps memory ready runs as long as the daemon; any
+other is started when there is a view to make, and ended when it has been idle for a while. Both are restarted from the
+checkpoints when they die.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ViewProcess:
 
     command starts the worker, with the numbers of the socket and of this process added. options: by kind of view, for
     its constructor. mirror_memory_mb is the memory of one mirror, keep_free_mb the free space that mirrors and
-    levels leave to the logs, in MiB.
+    levels leave to the logs, in MiB. ready_bytes of memory are taken when the worker starts, and kept.
     """
 
     def __init__(
@@ -54,8 +55,11 @@ class ViewProcess:
         options: Mapping[str, Mapping[str, Any]] | None = None,
         mirror_memory_mb: int = 1024,
         keep_free_mb: int = 0,
+        ready_bytes: int = 0,
     ) -> None:
         self._memory = memory
+        self._ready_bytes = ready_bytes
+        self._taken_bytes = None if ready_bytes else 0  # of that; None: it is being taken
         mirror_options = {"memory_mb": mirror_memory_mb, "keep_free_mb": keep_free_mb}
         given = dict(options or {})
         given[PYRAMID_KIND] = {"keep_free_mb": keep_free_mb, **given.get(PYRAMID_KIND, {})}
@@ -83,6 +87,11 @@ class ViewProcess:
     def is_busy(self) -> bool:
         """True while a view is not complete, also one that waits for space or for its process."""
         return bool(self._jobs)
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the worker is to run."""
+        return bool(self._jobs) or self._ready_bytes > 0
 
     def make_table(self) -> GroupTable | None:
         """Return a table for a log to fill, None where memory cannot be shared."""
@@ -138,7 +147,7 @@ class ViewProcess:
             self._abandon(f"an internal error of the daemon: {type(error).__name__}: {error}")
 
     def _turn(self, now_s: float, is_busy: Callable[[], bool]) -> None:
-        if self._worker is None and self._jobs and now_s >= self._start_at_s and not self._is_stopped:
+        if self._worker is None and self._is_wanted and now_s >= self._start_at_s and not self._is_stopped:
             self._start()
         worker = self._worker
         if worker is None:
@@ -152,9 +161,9 @@ class ViewProcess:
         if worker.exit_code is not None:
             self._receive(worker)  # its last reports
             self._release(worker)
-            if self._jobs and not self._is_stopped and not worker.is_ending:
+            if self._is_wanted and not self._is_stopped and not worker.is_ending:
                 self._note_death(worker.exit_code, now_s)
-        elif self._jobs and not worker.is_ending:
+        elif self._is_wanted and not worker.is_ending:
             self._idle_since_s = now_s
         elif now_s - self._idle_since_s > IDLE_S + END_S:
             worker.kill()
@@ -169,6 +178,7 @@ class ViewProcess:
             restarts=self._restarts,
             memory=self._memory.private_reason or "shared",
             kernels=self._kernels,
+            ready_bytes=self._taken_bytes,
             mirrors=tuple(job.unfinished_status() for job in (*self._jobs.values(), *failed)),
         )
 
@@ -200,7 +210,7 @@ class ViewProcess:
             self._start_at_s = time.monotonic() + MAX_PAUSE_S
             return
         self._idle_since_s = time.monotonic()
-        self._orders.share_memory(self._worker)
+        self._orders.begin(self._worker, self._ready_bytes)
         for job in self._jobs.values():
             job.begin()
             self._orders.make_view(self._worker, job)
@@ -216,6 +226,9 @@ class ViewProcess:
     def _note(self, report: dict[str, Any]) -> None:
         if "kernels" in report:
             self._kernels = str(report["kernels"])
+            return
+        if "prepared" in report:
+            self._taken_bytes = int(report["prepared"])
             return
         job = self._jobs.get(report["id"])
         if job is None:
@@ -248,6 +261,9 @@ class ViewProcess:
                 job.abandon(f"the process died {job.deaths} times ({how}) and the view made no progress")
                 logger.error("view %s of %s abandoned: %s", job.spec.name, job.path, job.reason)
                 self._forget(job)
+        if self._deaths >= MAX_DEATHS and self._ready_bytes:
+            logger.error("the view process keeps no memory ready any more: it died %d times in a row", self._deaths)
+            self._ready_bytes = self._taken_bytes = 0
         self._start_at_s = now_s + pause_s
 
     def _abandon(self, reason: str) -> None:

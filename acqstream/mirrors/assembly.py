@@ -22,10 +22,11 @@ from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.mirrors.slab import ByteOrder, Slab, SlabKey
-from acqstream.mirrors.slab_buffers import SHARED_MEMORY, SlabBuffers, SlabMemory
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
 from acqstream.mirrors.workers import Workers
+from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 
 
 class PlaneSource(Protocol):
@@ -55,7 +56,7 @@ class Assembly:
         slabs: int,
         byte_order: ByteOrder,
         growth: GrowthRule | None = None,
-        memory: SlabMemory = SHARED_MEMORY,
+        memory: MemoryReserve = VIEW_MEMORY,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
@@ -187,6 +188,7 @@ class Assembly:
 
     def close(self) -> None:
         """Return the memory of all slabs. Call it after `Workers.close`, and nothing that needs slabs after it."""
+        self._slabs.clear()
         self._buffers.close()
 
     def _note_seen(self, key: Position) -> None:
@@ -201,9 +203,7 @@ class Assembly:
                 key = below
 
     def _is_complete(self, slab: Slab) -> bool:
-        if slab.is_leaving or slab.arriving:
-            return False
-        return self.extents.is_complete(slab)
+        return not slab.is_leaving and not slab.arriving and self.extents.is_complete(slab)
 
     def _prepare(self, level: int, key: Position) -> bool:
         slab = self._slabs[level].get(key)

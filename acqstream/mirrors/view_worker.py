@@ -4,6 +4,7 @@
 of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
 has "handles" instead, a list of handles of this process:
 
+    {"t": "prepare", "bytes"}                 take so many bytes of memory ahead, and report when they are there
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
      "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
@@ -13,7 +14,8 @@ has "handles" instead, a list of handles of this process:
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
-The worker sends {"kernels"} first: "compiled" or "numpy". Then it sends a line for each view whose progress has
+The worker sends {"kernels"} first: "compiled" or "numpy", and {"prepared"} with the bytes it has taken ahead, fewer if
+the system has no more. Then it sends a line for each view whose progress has
 changed: {"id", "reason"} and the fields of ViewProgress.
 """
 
@@ -35,12 +37,14 @@ from pathlib import Path
 from typing import Any
 
 from acqstream.errors import AcqStreamError
+from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_groups import RecentGroups
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
 from acqstream.storage.handover import receive_orders
+from acqstream.storage.memory_reserve import VIEW_MEMORY
 from acqstream.storage.platform import child_process, keep_large_blocks
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.view import ViewRun
@@ -116,6 +120,9 @@ class ViewWorker:
         if order["t"] == "memory":
             self._memory, self._board = maps[0], maps[1].cast("q")
             return
+        if order["t"] == "prepare":
+            threading.Thread(target=self._prepare, args=(order["bytes"],), name="prepare").start()
+            return
         with self._changed:
             if order["t"] == "view":
                 try:
@@ -138,6 +145,16 @@ class ViewWorker:
                 known.run.lend(order["address"], maps[0])
             else:
                 known.is_dropped = True
+
+    def _prepare(self, length: int) -> None:
+        """Take memory ahead, in steps, so that views may use the first of it already, and load what they need."""
+        try:
+            for name in CHUNK_FORMATS:
+                chunk_format(name)
+            VIEW_MEMORY.prepare(length, lambda: self._is_stopping)
+        except (MemoryError, OSError) as error:  # views take what they need later, or fail then
+            sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
+        self._send(json.dumps({"prepared": VIEW_MEMORY.kept_bytes}).encode() + b"\n")
 
     def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
         recent = None

@@ -26,8 +26,7 @@ class PageMemory:
             shared_memory.seal_memory(self.descriptor)
         else:
             self.view = map_private(length)
-        # One byte a page brings the page in; assigning through numpy releases no lock but takes 0.1 s per GiB.
-        np.frombuffer(self.view, dtype=np.uint8)[:: mmap.PAGESIZE] = 0
+        touch(self.view)
 
     def __len__(self) -> int:
         return len(self.view)
@@ -36,6 +35,11 @@ class PageMemory:
         descriptor = getattr(self, "descriptor", None)
         if descriptor is not None:
             shared_memory.close_handle(descriptor)  # the mapping stays while there are views
+
+
+def touch(view: memoryview) -> None:
+    """Bring in all pages of memory that was not used yet: it is zeroed. numpy lets Python's lock go meanwhile."""
+    np.frombuffer(view, dtype=np.uint8)[:: mmap.PAGESIZE] = 0  # one byte of each page
 
 
 def _memory_file(length: int) -> tuple[int | None, str]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from acqstream.storage.memory import PageMemory
+import numpy as np
+from numpy.typing import NDArray
+
+from acqstream.storage.memory_reserve import VIEW_MEMORY
 
 
 class MemoryAhead:
@@ -19,13 +22,13 @@ class MemoryAhead:
         self._length = length
         self._ahead = ahead
         self._remaining = max_pieces
-        self._coming: deque[Future[PageMemory]] = deque()
+        self._coming: deque[Future[NDArray[np.uint8]]] = deque()
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="memory-ahead")
 
-    def take(self) -> PageMemory:
-        """Return the next piece, of zeros. Raises MemoryError or OSError if the system has no memory."""
+    def take(self) -> NDArray[np.uint8]:
+        """Return the next piece, zeros of shape (length,). Raises MemoryError or OSError if there is no memory."""
         while len(self._coming) <= self._ahead and self._remaining != 0:
-            self._coming.append(self._maker.submit(PageMemory, self._length))
+            self._coming.append(self._maker.submit(VIEW_MEMORY.take, self._length))
             if self._remaining is not None:
                 self._remaining -= 1
         return self._coming.popleft().result()

@@ -14,7 +14,6 @@ from acqstream.errors import DatasetError
 from acqstream.formats.ndtiff.placement import align_up
 from acqstream.model.axes import AxisValue
 from acqstream.model.pixel_type import PixelType
-from acqstream.storage.memory import PageMemory
 from acqstream.views.memory_ahead import MemoryAhead
 
 MEMORY_BYTES = 256 * 2**20
@@ -74,7 +73,7 @@ class LevelTile:
     mask: int = 0
     image: NDArray[Any] | None = None
     painted: int = 0
-    memory: PageMemory | None = None
+    memory: NDArray[np.uint8] | None = None
     is_dirty: bool = False
     is_unsent: bool = False
     is_stored: bool = False
@@ -120,7 +119,7 @@ class TileShape:
         return bool(self.inner[0] % 2 or self.inner[1] % 2)
 
 
-def image_in(memory: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def image_in(memory: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return an array at the start of this memory."""
     return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
@@ -142,7 +141,7 @@ class SpareImages:
     def take(self) -> NDArray[Any]:
         """Return an image with arbitrary content."""
         if not self._spare:
-            memory = self._memory.take().view
+            memory = self._memory.take()
             starts = range(0, self._length, self._size)
             self._spare = [image_in(memory[start:], self._shape, self._dtype) for start in starts]
         return self._spare.pop()
@@ -167,7 +166,7 @@ class TileMemory:
         self.shape = shape
         self.count = max(MIN_IMAGES, budget_bytes // size)
         self.used = self.peak = 0
-        self._free: list[PageMemory] = []
+        self._free: list[NDArray[np.uint8]] = []
         self._ahead = MemoryAhead(size, ahead=min(_MAX_AHEAD, _PIECE_BYTES // size), max_pieces=self.count)
 
     @property
@@ -179,7 +178,7 @@ class TileMemory:
         assert self.free > 0
         is_new = not self._free
         memory = self._ahead.take() if is_new else self._free.pop()
-        tile.memory, tile.image = memory, image_in(memory.view, self.shape.shape, self.shape.pixel_type.numpy_dtype)
+        tile.memory, tile.image = memory, image_in(memory, self.shape.shape, self.shape.pixel_type.numpy_dtype)
         tile.painted = ALL if is_new else 0
         if self.shape.is_odd and not is_new:
             tile.image[:] = 0

@@ -229,7 +229,7 @@ class PyramidTree:
         tile = self._tiles[key]
         assert tile.memory is not None
         self._painter.fill(key, tile)
-        self._levels.write(key.level, self._full.level_header(key, tile.first), tile.memory.view)
+        self._levels.write(key.level, self._full.level_header(key, tile.first), tile.memory.data)
         tile.is_dirty = False
         self.unpublished_bytes += self.memory.shape.payload_bytes
         self._painter.unpublished.add(tile)

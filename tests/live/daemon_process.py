@@ -56,8 +56,9 @@ class DaemonProcess:
     """`acqstream serve` on `data`, started by `start` (or `with`), ended by `stop` or `kill`.
 
     options are further keys of the configuration file. Without one for it, no warning depends on how long the space
-    on the disk will last: other tests take some. home is where that file, the log and the sockets lie, beside
-    `data` if not given. prelude is Python that runs in the daemon's process first. Where it can be, a daemon is forked
+    on the disk will last, as other tests take some, and no memory is taken ahead, as there are hundreds of daemons.
+    home is where that file, the log and the sockets lie, beside `data` if not given. prelude is Python that runs in
+    the daemon's process first. Where it can be, a daemon is forked
     from a process that has loaded all it needs (nursery); is_fresh: not this one, nor one with a prelude.
     """
 
@@ -80,7 +81,8 @@ class DaemonProcess:
         self.runtime = self.home / "run"
         self._prelude = prelude
         self._is_forked = nursery.is_possible and not is_fresh and not prelude
-        settings = {"memory_mb": 64, "runtime": str(self.runtime), "low_space_minutes": 0.0, **options}
+        own = {"memory_mb": 64, "ready_memory_mb": 0, "low_space_minutes": 0.0}
+        settings = {**own, "runtime": str(self.runtime), **options}
         lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
         self.config_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._process: subprocess.Popen[bytes] | Forked | None = None

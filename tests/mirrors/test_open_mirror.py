@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from acqstream.mirrors.slab_buffers import SHARED_MEMORY
+from acqstream.storage.memory_reserve import VIEW_MEMORY
 from tests.log.make_frames import start_log
 from tests.mirrors.mirror_cases import frames_at, places_of, run_of
 from tests.waiting import until
@@ -24,8 +24,8 @@ def test_its_threads_end_and_its_memory_is_kept_for_the_next_one(tmp_path: Path)
         assert log.wait_for_published(3)
         run = run_of(tmp_path / "cells")
         until(lambda: run.step() is not None and run.progress().cursor == 3, "it has the frames")
-        own, kept_bytes = workers() - before, SHARED_MEMORY.kept_bytes
+        own, kept_bytes = workers() - before, VIEW_MEMORY.kept_bytes
         assert own
         run.close()
         assert not any(thread.is_alive() for thread in own)
-        assert SHARED_MEMORY.kept_bytes > kept_bytes
+        assert VIEW_MEMORY.kept_bytes > kept_bytes

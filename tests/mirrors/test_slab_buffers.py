@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors.assembly import Assembly
-from acqstream.mirrors.slab_buffers import SHARED_MEMORY, SlabBuffers, SlabMemory
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.workers import Workers
+from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 from tests.log.make_frames import write_log
 from tests.mirrors.mirror_cases import finish, frames_at, places_of, run_of
 
@@ -81,7 +82,7 @@ class Disk:
 
 @contextmanager
 def assembly_of(
-    spec: ArraySpec, memory: SlabMemory, disk: Disk, *, slabs: int = N_SLABS
+    spec: ArraySpec, memory: MemoryReserve, disk: Disk, *, slabs: int = N_SLABS
 ) -> Iterator[tuple[Assembly, Sink]]:
     workers, sink = Workers(N_THREADS, "test", disk.may_use), Sink()
     assembly = Assembly(slab_grids([spec]), sink, Frames(), workers, slabs=slabs, byte_order="<", memory=memory)
@@ -108,7 +109,7 @@ def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> boo
 
 def test_a_mirror_that_is_behind_takes_no_more_memory() -> None:
     """The disk is the log's: frames wait in the log's memory, or come from the disk later."""
-    memory, disk = SlabMemory(), Disk()
+    memory, disk = MemoryReserve(), Disk()
     disk.is_free = False
     with assembly_of(SPEC, memory, disk) as (assembly, sink):
         taken = 0
@@ -140,7 +141,7 @@ def check(sink: Sink, shape: tuple[int, int] = (4, 6)) -> None:
 
 def test_slabs_that_are_still_filled_get_memory_as_before() -> None:
     """Frames of many slabs in turn: all of these stay in memory, whatever the disk does."""
-    memory, disk = SlabMemory(), Disk()
+    memory, disk = MemoryReserve(), Disk()
     disk.is_free = False
     with assembly_of(DEEP, memory, disk) as (assembly, sink):
         assert all(put(assembly, 2 * number) for number in range(N_SLABS))
@@ -154,7 +155,7 @@ def test_slabs_that_are_still_filled_get_memory_as_before() -> None:
 
 def test_the_next_mirror_uses_the_memory_of_the_last_one() -> None:
     """Its array ends elsewhere, and what lies beyond its edges is zeros again."""
-    memory, disk = SlabMemory(), Disk()
+    memory, disk = MemoryReserve(), Disk()
     for shape in ((4, 6), (3, 8), (4, 6)):
         spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, *shape), dtype=U2, chunk_shape=(1, 4, 8))
         with assembly_of(spec, memory, disk, slabs=2) as (assembly, sink):
@@ -163,52 +164,20 @@ def test_the_next_mirror_uses_the_memory_of_the_last_one() -> None:
             until(assembly.settle)
             check(sink, shape)
     assert memory.fresh_count == 2
-    assert memory.kept_bytes == 2 * 64
+    assert memory.kept_bytes == 2 * mmap.PAGESIZE
 
 
 def test_a_mirror_that_has_ended_leaves_its_memory_to_the_next_one(tmp_path: Path) -> None:
     write_log(tmp_path / "cells", frames_at(places_of(("z",), {"z": 3})))
-    SHARED_MEMORY._drop(SHARED_MEMORY.kept_bytes)
-    assert SHARED_MEMORY.kept_bytes == 0
+    VIEW_MEMORY._drop(VIEW_MEMORY.kept_bytes)
+    assert VIEW_MEMORY.kept_bytes == 0
     finish(run_of(tmp_path / "cells"))
-    assert SHARED_MEMORY.kept_bytes > 0
-
-
-def test_free_memory_goes_back_before_more_is_taken() -> None:
-    memory = SlabMemory()
-    for piece in [memory.take(4096), memory.take(4096), memory.take(8192)]:
-        memory.give_back(piece)
-    assert (memory.fresh_count, memory.kept_bytes) == (3, 16_384)
-    first = memory.take(12_288)  # both pieces of 4096, and that of 8192
-    assert memory.kept_bytes <= 4096
-    memory.give_back(first)
-    assert memory.take(12_288) is first
-    assert memory.fresh_count == 4
-
-
-def test_memory_that_comes_back_is_zeros() -> None:
-    memory = SlabMemory()
-    piece = memory.take(5000)
-    assert len(piece) == 5000
-    assert not piece.any()
-    piece[...] = 7
-    memory.give_back(piece)
-    again = memory.take(5000)
-    assert again is piece
-    assert not again.any()
-
-
-def test_no_more_is_kept_than_was_allowed() -> None:
-    memory = SlabMemory(max_bytes=10_000)
-    pieces = [memory.take(6000) for _ in range(3)]
-    for piece in pieces:
-        memory.give_back(piece)
-    assert memory.kept_bytes == 6000
+    assert VIEW_MEMORY.kept_bytes > 0
 
 
 def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
     """Its slabs have one layout, so only planes without pixels are cleared: `Slab.clear_unfilled`."""
-    memory = SlabMemory()
+    memory = MemoryReserve()
     buffers = SlabBuffers(slab_grids([SPEC]), "<", memory)
     first = buffers.take(0)
     assert not buffers.has_free(0)
@@ -218,30 +187,7 @@ def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
     assert buffers.take(0) is not first
     assert memory.fresh_count == 2
     buffers.close()
-    assert (buffers.has_free(0), memory.kept_bytes) == (False, 2 * 64)
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_threads_share_the_memory(count: int) -> None:
-    """No piece is given to two of them."""
-    memory, in_use, lock, errors = SlabMemory(), set(), threading.Lock(), []
-
-    def use() -> None:
-        for _ in range(200):
-            piece = memory.take(4096)
-            with lock:
-                if piece.ctypes.data in in_use:
-                    errors.append(piece.ctypes.data)
-                in_use.add(piece.ctypes.data)
-            with lock:
-                in_use.discard(piece.ctypes.data)
-            memory.give_back(piece)
-
-    threads = [threading.Thread(target=use, name=f"user-{number}") for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert memory.fresh_count <= count
-    assert memory.kept_bytes == memory.fresh_count * 4096
+    assert not buffers.has_free(0)
+    assert memory.kept_bytes == mmap.PAGESIZE
+    del first
+    assert memory.kept_bytes == 2 * mmap.PAGESIZE

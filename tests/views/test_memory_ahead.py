@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from acqstream.storage.memory import PageMemory
-from acqstream.views import memory_ahead
+from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 from acqstream.views.memory_ahead import MemoryAhead
 from tests.waiting import until
 
@@ -19,11 +20,12 @@ SIZE = 8192
 def made(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     threads: list[threading.Thread] = []
 
-    def make(length: int) -> PageMemory:
+    def make(length: int) -> NDArray[np.uint8]:
         threads.append(threading.current_thread())
-        return PageMemory(length)
+        return memory.take(length)
 
-    monkeypatch.setattr(memory_ahead, "PageMemory", make)
+    memory = MemoryReserve()
+    monkeypatch.setattr(VIEW_MEMORY, "take", make)
     return threads
 
 
@@ -40,15 +42,15 @@ def test_pieces_are_made_in_another_thread_and_never_more_than_asked_for(made: l
     memory.close()
     assert threading.current_thread() not in made
     assert [len(piece) for piece in taken] == [SIZE] * 4
-    assert len({id(piece.view.obj) for piece in taken}) == 4
-    assert not any(any(piece.view) for piece in taken)
+    assert len({piece.ctypes.data for piece in taken}) == 4
+    assert not any(piece.any() for piece in taken)
 
 
 def test_that_there_is_no_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(length: int) -> PageMemory:
+    def make(length: int) -> NDArray[np.uint8]:
         raise MemoryError(f"no {length} bytes")
 
-    monkeypatch.setattr(memory_ahead, "PageMemory", make)
+    monkeypatch.setattr(VIEW_MEMORY, "take", make)
     memory = MemoryAhead(SIZE, ahead=1)
     with pytest.raises(MemoryError, match="no 8192 bytes"):
         memory.take()
