@@ -94,13 +94,14 @@ def _print_table(acquisitions: tuple[AcquisitionStatus, ...]) -> None:
     table = Table(box=SIMPLE)
     for heading in ("acquisition", "state", "I/O"):
         table.add_column(heading, overflow="fold")
-    for heading in ("received", "published", "durable", "queue", "stored", "rate", "space lasts"):
+    for heading in ("sent", "received", "published", "durable", "queue", "stored", "rate", "space lasts"):
         table.add_column(heading, justify="right")
     for acquisition in acquisitions:
         table.add_row(
             acquisition.name,
             acquisition.state,
             acquisition.io,
+            f"{acquisition.sent:,}" if acquisition.sent is not None else "-",
             f"{acquisition.received:,}",
             f"{acquisition.published:,}",
             f"{acquisition.durable:,}",

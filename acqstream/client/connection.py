@@ -27,6 +27,8 @@ _SEND_BURST = 64
 _MAX_WAIT_S = 1.0
 _PAUSE_S = 1.0
 """Delay of a turn of the thread which shows that the program was stopped, or did not let threads run."""
+_TELL_S = 0.5
+"""How often the daemon is told at most how many frames the program has put, which may still be on their way."""
 _LINGER_S = 0.002
 """Small frames wait for one another for so long after a message, which doubles the rate of the smallest ones."""
 
@@ -50,6 +52,7 @@ class Connection:
         self._sent_at = -math.inf  # the clock may have started a moment ago, with the machine
         self._is_blocked = False
         self._pinged_at = 0.0
+        self._told_number = 0  # frames that the daemon knows of
         self._failed_at: float | None = None  # the first error was reported then
         self._is_over = False  # the thread does nothing more
         self._thread = threading.Thread(target=self._run, name=f"acqstream-run-{settings.name}", daemon=True)
@@ -182,13 +185,15 @@ class Connection:
         return now
 
     def _is_silent(self, link: Link, now: float) -> bool:
-        """Ping a quiet daemon; True when it is silent for too long."""
+        """Ping a quiet daemon, or one that knows of too few frames; True when it is silent for too long."""
         quiet_s = now - self.state.contact.heard_at
         if self._failed_at is not None and now - self._failed_at > self.settings.patience_s:
             return True  # the receipt that follows a fatal error never came
-        if quiet_s > self.settings.silence_s / 2 and now - self._pinged_at > self.settings.silence_s / 2:
-            self._pinged_at = now
-            link.send(encode_request("ping", ds=self.dataset_id))
+        number = self.state.outbox.next
+        is_late = quiet_s > self.settings.silence_s / 2 and now - self._pinged_at > self.settings.silence_s / 2
+        if is_late or (number != self._told_number and now - self._pinged_at > _TELL_S):
+            self._pinged_at, self._told_number = now, number
+            link.send(encode_request("ping", ds=self.dataset_id, n=number))
         return quiet_s > self.settings.silence_s
 
     def _check_space(self, now: float) -> None:

@@ -176,6 +176,7 @@ class RequestHandler:
             self._announcer.send(peer, StatusReply(self._daemon_status()))
             return
         acquisition = self._registry.of_producer(peer, request.dataset_id)
+        acquisition.sent = request.number if request.number is not None else acquisition.sent
         self._announcer.send(peer, StatusReply(acquisition.status(self._space)))
 
     def _close(self, peer: Peer, request: requests.Close) -> None:

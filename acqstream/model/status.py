@@ -67,8 +67,8 @@ class ViewProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquisitionStatus:
-    """One acquisition. received, published, durable, skipped and queue_frames count frames. expected is the number of
-    frames that its producer planned (None: not stated).
+    """One acquisition. sent, received, published, durable, skipped and queue_frames count frames. sent is what its
+    producer said last (None: it does not say), expected the number of frames that it planned (None: not stated).
 
     bytes_per_s is the rate of the last seconds. running_s is the time since it was opened or resumed,
     seconds_since_frame the time since a frame was received, before the first one since it was opened (None: unknown).
@@ -83,6 +83,7 @@ class AcquisitionStatus:
     dataset_id: str = ""
     path: str = ""
     state: str = ""
+    sent: int | None = None
     received: int = 0
     published: int = 0
     durable: int = 0

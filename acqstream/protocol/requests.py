@@ -95,7 +95,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
+    """Asks for a status. number: how many frame numbers the producer has assigned so far, if it says so."""
+
     dataset_id: str | None
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,8 @@ def _parse_close(fields: Mapping[str, Any]) -> Close:
 
 
 def _parse_ping(fields: Mapping[str, Any]) -> Ping:
-    return Ping(take_dataset_id(fields) if fields.get("ds") is not None else None)
+    dataset_id = take_dataset_id(fields) if fields.get("ds") is not None else None
+    return Ping(dataset_id, check_optional_integer(fields.get("n"), "n"))
 
 
 def _parse_open(fields: Mapping[str, Any]) -> Open:

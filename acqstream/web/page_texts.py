@@ -77,6 +77,7 @@ def run_texts(run: AcquisitionStatus, frames_per_s: float | None, is_known: bool
         "is_paused": run.state == AcquisitionState.PAUSED,
         "age": clock_text(run.running_s),
         "how": ", ".join(part for part in (_transport(run), f"{run.io} writes" if run.io else "") if part),
+        "sent": "" if run.sent is None else f"{run.sent:,}",
         "received": f"{run.received:,}",
         "published": f"{run.published:,}",
         "durable": f"{run.durable:,}",

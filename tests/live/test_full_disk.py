@@ -91,6 +91,25 @@ def test_it_waits_for_space_and_goes_on_without_loss(daemon: DaemonProcess, tran
     check_frames(run.path, lambda _: SHAPE, least=50)
 
 
+def test_what_waits_in_the_program_is_seen_from_outside(daemon: DaemonProcess) -> None:
+    way: dict[str, Any] = {"endpoint": daemon.endpoint, "buffer_mb": 24, "patience_s": 120}
+    with acqstream.create("cells", **way) as run:
+        for number in range(5):
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: (status_of(daemon).sent, status_of(daemon).received) == (5, 5), "all has come")
+        filler = fill(daemon.data, MIB // 4)
+        until(lambda: status_of(daemon).state == "PAUSED", "the run is paused")
+        while run.progress.behind_bytes < 16 * MIB:  # more than the daemon's window
+            number += 1
+            run.put(image_of(number, SHAPE), time=number)
+        until(lambda: status_of(daemon).sent == number + 1 == run.progress.sent, "the status shows what was put")
+        assert status_of(daemon).received < number + 1
+        filler.unlink()
+        until(lambda: status_of(daemon).received == number + 1, "all has come")
+    assert run.receipt is not None
+    assert run.receipt.complete
+
+
 @needs_a_real_disk
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_the_last_byte_taken_by_somebody_else(daemon: DaemonProcess, transport: Transport) -> None:

@@ -104,6 +104,7 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
         Open(AcquisitionSpec(dataset_id=DS, name="cells", tiles=TileSpec((4, 9), 0, 2.0))),
     ),
     "ping of one": ({"t": "ping", "ds": DS}, Ping(DS)),
+    "ping with a count": ({"t": "ping", "ds": DS, "n": 7}, Ping(DS, 7)),
     "stored": ({"t": "stored", "ds": DS}, Stored(DS, 0)),
     "stored, further": ({"t": "stored", "ds": DS, "at": 77}, Stored(DS, 77)),
 }

@@ -18,6 +18,7 @@ from acqstream.web.page_texts import (
     page_texts,
     receipt_texts,
     rounded,
+    run_texts,
     time_text,
 )
 from tests.monitor.views_of_daemons import missing, paused, receipt_of, run_status, view_of
@@ -29,6 +30,8 @@ def test_all_is_well() -> None:
     assert (texts["disk"], texts["forecast"], texts["uptime"]) == ("1 TB free", "full in 2 h 10 min", "up 5.00 s")
     (run,) = texts["runs"]
     assert (run["received"], run["published"], run["durable"]) == ("120", "110", "100")
+    assert run["sent"] == ""  # its program does not say
+    assert run_texts(run_status(sent=1234), None, is_known=True)["sent"] == "1,234"
     assert (run["behind"], run["last_safe"]) == ("20 frames not safe yet", "last safe frame 99")
     assert (run["age"], run["rate"], run["frame_rate"]) == ("00:41:07", "2.5 MB/s", "20.0 fps")
     assert run["queue"] == "queue 10 frames, 81.9 kB"
