@@ -67,7 +67,7 @@ def _debootstrap(root: Path) -> None:
 
 
 def _add_wheels(root: Path) -> None:
-    """What `pip install .` needs inside, where there is no network: the versions that are pinned."""
+    """What `pip install '.[web]'` needs inside, where there is no network: the versions that are pinned."""
     wheels = root / WHEELS_INSIDE
     constraints = CHECKOUT / "requirements" / "constraints.txt"
     needed = [line.split()[0].strip('",') for line in _dependencies()]
@@ -84,7 +84,7 @@ def _dependencies() -> list[str]:
     import tomllib
 
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return list(project["dependencies"])
+    return [*project["dependencies"], *project["optional-dependencies"]["web"]]
 
 
 def _add_checkout(root: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.booted_root import CHECKOUT_INSIDE, ROOTS_VARIABLE, make_root, skip_unless_possible
-from tests.live.booted_system import PROGRAM, BootedSystem, Producer
+from tests.live.booted_system import PROGRAM, PYTHON, BootedSystem, Producer
 from tests.live.service_page import commands
 
 pytestmark = [pytest.mark.slow(is_always_run=True), pytest.mark.timeout_s(1200)]
@@ -21,6 +21,23 @@ DATA = "/srv/acqstream"
 SOCKET = "/run/acqstream/acqstream.sock"
 EXPOSURE = 20  # as in test_service_units
 DROP_IN = "etc/systemd/system/acqstream.service.d"
+TOKEN = "/run/acqstream/web-token"
+WEB_SOCKET = "/run/acqstream/web.sock"
+# Prints the status of the answer to a request, and its text; 0 and the reason where no process answers.
+_ASK = """
+import http.client, socket, sys
+place, path, token = sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else ""
+connection = http.client.HTTPConnection("127.0.0.1", 5280, timeout=60)
+try:
+    if place != "port":
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(place)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+    answer = connection.getresponse()
+    print(answer.status, answer.read())
+except OSError as error:
+    print(0, error)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +271,86 @@ def test_a_full_disk_pauses_and_is_reported(service: BootedSystem) -> None:
         verify(service, "cells")
     finally:
         service.run(f"systemctl stop acqstream; umount {DATA}; mv /root/kept.toml {config}", check=False)
+
+
+@pytest.fixture(scope="module")
+def web_service(installed: BootedSystem) -> BootedSystem:
+    """With the web face, as the page says. The tests before this one need a service that listens at no port."""
+    installed.run(f"cd /{CHECKOUT_INSIDE}\n{commands('Web face')}")
+    return installed
+
+
+def ask(system: BootedSystem, path: str, *token: str, user: str, place: str = "port") -> tuple[int, str]:
+    """The status of the web face's answer to a user inside, and its text; 0 and the reason where there is none."""
+    words = " ".join(map(shlex.quote, [PYTHON, "-c", _ASK, place, path, *token]))
+    status, _, text = system.run(words, user=user).stdout.partition(" ")
+    return int(status), text
+
+
+def token_of(system: BootedSystem, user: str = MEMBER) -> str:
+    """What a user reads in the token file; waits for the start of the web face."""
+    system.wait_until(lambda: ask(system, "/", user=user)[0] != 0, "the web face answers")
+    return system.run(f"cat {TOKEN}", user=user).stdout.strip()
+
+
+def web_process(system: BootedSystem) -> str:
+    """The number of the web face's process; empty while there is none."""
+    files = system.run("grep -l '[w]eb_child' /proc/[0-9]*/cmdline", check=False).stdout.split()
+    return " ".join(file.split("/")[2] for file in files)
+
+
+def test_the_web_face_answers_members_alone(web_service: BootedSystem, service: BootedSystem) -> None:
+    service.acqstream("simulate --frames 5 --shape 64,64 --name cells", user=MEMBER)
+    document = "/data/cells/ome.zarr/zarr.json"
+    token = token_of(service)
+    assert service.run(f"stat -c '%a %U %G' {TOKEN}").stdout.split() == ["640", "acqstream", "acqstream"]
+    status, text = ask(service, document, token, user=MEMBER)
+    assert (status, "multiscales" in text) == (200, True)
+    assert "Permission denied" in service.run(f"cat {TOKEN}", user=STRANGER, check=False).stderr
+    for path in (document, "/", "/metrics", "/data/", f"/t/{'x' * 32}/data/"):
+        for wrong in ((), ("x" * 32,)):
+            status, text = ask(service, path, *wrong, user=STRANGER)
+            assert status == 401, path
+            assert "cells" not in text
+    assert service.status(MEMBER)["data"] == DATA
+
+
+def test_the_web_face_at_a_local_socket(web_service: BootedSystem, service: BootedSystem) -> None:
+    own = f"{PROGRAM} web --data {DATA} --socket {WEB_SOCKET}"
+    service.run(f"systemd-run --quiet --unit=web-at-socket --uid=acqstream --gid=acqstream {own}")
+    try:
+        service.wait_until(lambda: ask(service, "/", user=MEMBER, place=WEB_SOCKET)[0] == 200, "it answers")
+        status, text = ask(service, "/", user=STRANGER, place=WEB_SOCKET)
+        assert (status, "Permission denied" in text) == (0, True)
+    finally:
+        service.run("systemctl stop web-at-socket")
+
+
+def test_a_killed_web_face_costs_the_run_nothing(web_service: BootedSystem, service: BootedSystem) -> None:
+    token = token_of(service)
+    with Producer(service, "cells", user=MEMBER) as producer:
+        producer.wait_for_more()
+        daemon, before = service.unit("MainPID"), web_process(service)
+        service.run(f"kill -KILL {before}")
+        producer.wait_for_more()
+        service.wait_until(lambda: web_process(service) not in ("", before), "another web face is started")
+        answers = ("/data/cells/ome.zarr/zarr.json", token)
+        service.wait_until(lambda: ask(service, *answers, user=MEMBER)[0] == 200, "it answers to the same token")
+        is_complete, stored, put = producer.close()
+    assert (is_complete, stored) == (True, put)
+    assert service.unit("MainPID") == daemon
+    verify(service, "cells")
+
+
+def test_stop_ends_the_web_face_too(web_service: BootedSystem, service: BootedSystem) -> None:
+    token = token_of(service)
+    assert web_process(service)
+    service.run("systemctl stop acqstream")
+    assert service.unit("Result") == "success"
+    assert web_process(service) == ""
+    assert ask(service, "/", token, user=MEMBER)[0] == 0
+    service.run("systemctl start acqstream")
+    assert token_of(service) != token  # the token is one of this start, as the page says
 
 
 @pytest.fixture(scope="module")
