@@ -58,7 +58,7 @@ class FramePlaces:
 
     def keys_at(self, place: Sequence[int]) -> Iterator[dict[str, AxisValue]]:
         """Yield the keys that a frame at this place may have."""
-        for kind in self._kinds:
+        for kind in tuple(self._kinds):  # the web face takes frames in another thread meanwhile
             key: dict[str, AxisValue] = {}
             for (name, places), at in zip(self._axes.items(), place, strict=True):
                 if name not in kind:

@@ -89,14 +89,23 @@ def find_object(context: WebContext, folder: Path, options: DataOptions, layout:
     if place is None:
         names = array.virtual.folder(key)
         return None if names is None else FoundObject(key, "", NO_CACHE, names=tuple(names))
-    source = array.pixels.find(array.placed, array.fixed, place, array.factors)
+    source = array.find(place)
     if source is None:
         return None
     # A name may be deleted and given again: only an address with the identity of the dataset means one thing for ever.
     is_fixed = options.generation is not None and bool(options.identity)
+    is_fixed = is_fixed and not _may_change_its_level(dataset, array, place, source)
     tag, cache = _chunk_tag(dataset, layout, array, place, source), IMMUTABLE if is_fixed else NO_CACHE
     part = _frame_part(array, place, source)
     return FoundObject(key, tag, cache, array=array, place=place, source=source, part=part)
+
+
+def _may_change_its_level(dataset: ServedDataset, array: ServedArray, place: ServedChunk, source: PixelSource) -> bool:
+    """Return True for a lower level of all frames of a mosaic: its means are rounded otherwise in the dataset's own
+    levels, which take its place when they are complete. Those of fewer frames are always made of these frames.
+    """
+    is_lower = array.placed.mosaic is not None and place.level > 0
+    return is_lower and (source.level > 0 or array.placed.count == dataset.count)
 
 
 def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: ServedChunk, source: PixelSource) -> str:

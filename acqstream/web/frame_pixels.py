@@ -54,11 +54,11 @@ class PixelSource:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Values of which one differs if a frame was written again."""
+        """Values of which one differs if a frame was written again, or a mosaic moved its tiles."""
         found: list[object] = []
         for piece in self.pieces:
             name, frame = self.reader.stored_frame(piece.row)
-            found += (name, frame.pixels)
+            found += (name, frame.pixels, piece.y, piece.x)
         return tuple(found)
 
     def span(self) -> tuple[ReadFile, StoredFrame, str] | None:
@@ -85,9 +85,12 @@ class FramePixels:
         self._means = BlockMean()
 
     def find(
-        self, placed: PlacedArray, fixed: Mapping[str, int], place: ServedChunk, factors: Factors
+        self, placed: PlacedArray, fixed: Mapping[str, int], place: ServedChunk, factors: Factors, n_own: int
     ) -> PixelSource | None:
-        """The frames of a chunk in a snapshot; None if none of them exists, or they are unlike the first frame."""
+        """The frames of a chunk in a snapshot; None if none of them exists, or they are unlike the first frame.
+
+        n_own: number of the dataset's own lower levels that show this snapshot.
+        """
         position = [{**fixed, **place.outer}.get(name, 0) for name in placed.names]
         keys = list(placed.places.keys_at(position))
         if placed.mosaic is None:
@@ -95,17 +98,8 @@ class FramePixels:
             if row is None or self._is_too_large(row, place):
                 return None
             return PixelSource(self._readers[0], 0, (FramePiece(row),))
-        return self._find_tiles(placed, keys, place, factors)
-
-    def has_level(self, mosaic: Canvas, level: int) -> bool:
-        """Return True if the dataset has its own tiles of a level of a mosaic, all of them, at whole pixels of it."""
-        is_aligned = not any(side.origin % (1 << level) for side in (mosaic.y, mosaic.x))
-        return level < len(self._readers) and is_aligned and not self._readers[0].making_levels
-
-    def may_make(self, mosaic: Canvas, sides: tuple[int, int], level: int, item_bytes: int) -> bool:
-        """Return True if a mosaic can have this level: it has its tiles, or few enough make up a chunk of it."""
-        source_bytes = sides[0] * sides[1] * item_bytes << 2 * level  # each level halves y and x
-        return self.has_level(mosaic, level) or source_bytes <= MAX_SOURCE_BYTES
+        own = place.level if has_level(placed.mosaic, place.level, n_own) else 0
+        return self._find_tiles(placed, keys, place, factors, own)
 
     def read(self, source: PixelSource, place: ServedChunk, factors: Factors) -> Pixels:
         """The pixels of a chunk, (Y, X) or (Y, X, 3). Raises CorruptDataset, StorageError."""
@@ -134,10 +128,15 @@ class FramePixels:
         return frame.width * frame.pixel_type.pixel_bytes * n_rows > MAX_BAND_BYTES
 
     def _find_tiles(
-        self, placed: PlacedArray, keys: Sequence[Mapping[str, AxisValue]], place: ServedChunk, factors: Factors
+        self,
+        placed: PlacedArray,
+        keys: Sequence[Mapping[str, AxisValue]],
+        place: ServedChunk,
+        factors: Factors,
+        own: int,
     ) -> PixelSource | None:
+        """own: the level whose tiles are taken."""
         assert placed.mosaic is not None
-        own = place.level if self.has_level(placed.mosaic, place.level) else 0
         reader = self._readers[own]
         stop = placed.count if own == 0 else len(reader)
         fy, fx = (1, 1) if own else factors[place.level]
@@ -206,3 +205,14 @@ class FramePixels:
     def _halve(self, picture: Pixels, ratios: tuple[int, int]) -> Pixels:
         every = (*ratios, 1)[: picture.ndim]
         return self._means.mean([np.ascontiguousarray(picture)], every, reduced_shape(picture.shape, every))
+
+
+def has_level(mosaic: Canvas, level: int, n_own: int) -> bool:
+    """Return True if a level of a mosaic is among the dataset's own ones, at whole pixels of it."""
+    return level <= n_own and not any(side.origin % (1 << level) for side in (mosaic.y, mosaic.x))
+
+
+def may_make(mosaic: Canvas, sides: tuple[int, int], level: int, item_bytes: int, n_own: int) -> bool:
+    """Return True if a mosaic can have this level: it has its tiles, or few enough make up a chunk of it."""
+    source_bytes = sides[0] * sides[1] * item_bytes << 2 * level  # each level halves y and x
+    return has_level(mosaic, level, n_own) or source_bytes <= MAX_SOURCE_BYTES

@@ -21,10 +21,10 @@ from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.boundary import following_links
 from acqstream.web.data_address import DataOptions
 from acqstream.web.frame_history import FrameHistory, PlacedArray
-from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels
+from acqstream.web.frame_pixels import MAX_REDUCED_BYTES, Factors, FramePixels, PixelSource, may_make
 from acqstream.web.level_cache import LevelCache
 from acqstream.web.plate_choice import plate_array
-from acqstream.web.virtual_array import VirtualArray
+from acqstream.web.virtual_array import ServedChunk, VirtualArray
 from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
 
 REFRESH_S = 0.1  # between looks at the index of a growing dataset
@@ -34,13 +34,18 @@ _MAX_ARRAYS = 16  # virtual datasets kept for a dataset
 
 @dataclass(frozen=True, slots=True)
 class ServedArray:
-    """A virtual dataset of a snapshot. fixed: places along axes that it does not have. factors: see FramePixels."""
+    """A virtual dataset of a snapshot. fixed: places along axes that it does not have. Others: see FramePixels."""
 
     virtual: VirtualArray
     placed: PlacedArray
     fixed: Mapping[str, int]
     factors: Factors
     pixels: FramePixels
+    n_own: int
+
+    def find(self, place: ServedChunk) -> PixelSource | None:
+        """The frames of a chunk; None if none of them exists."""
+        return self.pixels.find(self.placed, self.fixed, place, self.factors, self.n_own)
 
 
 class ServedDataset:
@@ -94,10 +99,11 @@ class ServedDataset:
                 return None
             is_final = count == self.count and not self._full.writing
             fixed = tuple(sorted(options.fixed.items()))
-            key = (layout, options.chunk, fixed, count, generation is None, is_final, len(self._readers))
+            n_own = self._own_levels(count, is_pinned=generation is not None)
+            key = (layout, options.chunk, fixed, count, generation is None, is_final, n_own)
             found = self._arrays.get(key)
             if found is None:
-                found = self._make(layout, options, count, is_final=is_final)
+                found = self._make(layout, options, count, n_own, is_final=is_final)
                 if found is None:
                     return None
                 self._arrays[key] = found
@@ -112,7 +118,20 @@ class ServedDataset:
             count = self.count if count is None else count
             return self._history.at(count, is_final=count == self.count and not self._full.writing)
 
-    def _make(self, layout: str, options: DataOptions, count: int, *, is_final: bool) -> ServedArray | None:
+    def _own_levels(self, count: int, *, is_pinned: bool) -> int:
+        """Number of the dataset's own lower levels that have all of the first `count` frames, and no later one.
+
+        They have no generations: the tiles of a level are written again as more tiles of the full resolution come.
+        """
+        if len(self._readers) == 1 or self._full.making_levels or self._full.levels_failure:
+            return 0
+        if is_pinned:
+            is_whole = count == self.count and all(reader.complete for reader in self._readers)
+        else:
+            is_whole = not any(reader.writing for reader in self._readers)
+        return len(self._readers) - 1 if is_whole else 0
+
+    def _make(self, layout: str, options: DataOptions, count: int, n_own: int, *, is_final: bool) -> ServedArray | None:
         placed = self._history.at(count, is_final=is_final)
         if placed is None:
             return None
@@ -129,7 +148,7 @@ class ServedDataset:
         sizes = {name: size for name, size in zip(placed.names, placed.sizes, strict=True) if name not in fixed}
         # What a generation shows never changes, so the end of the run must not change it.
         plate = plate_array(planned, sizes, labels, is_ended=is_final and options.generation is None)
-        cut = replace(self._cut(planned, placed, options), is_plate=plate is not None)
+        cut = replace(self._cut(planned, placed, options, n_own), is_plate=plate is not None)
         kind = VIRTUAL_LAYOUTS[layout]
         try:
             virtual_layout = kind.make(plate or planned, cut)
@@ -142,9 +161,9 @@ class ServedDataset:
         axes = virtual_layout.plan.full.axes
         y, x = axes.index("y"), axes.index("x")
         factors = [(level.factors[y], level.factors[x]) for level in virtual_layout.plan.levels]
-        return ServedArray(virtual, placed, fixed, factors, self._pixels)
+        return ServedArray(virtual, placed, fixed, factors, self._pixels, n_own)
 
-    def _cut(self, planned: ArraySpec, placed: PlacedArray, options: DataOptions) -> ChunkCut:
+    def _cut(self, planned: ArraySpec, placed: PlacedArray, options: DataOptions, n_own: int) -> ChunkCut:
         sizes = dict(zip(planned.axes, planned.shape, strict=True))
         item_bytes = planned.dtype.itemsize * sizes.get("c", 1)
         mosaic = placed.mosaic
@@ -155,7 +174,7 @@ class ServedDataset:
             return replace(cut, n_levels=1) if is_large else cut
         # Chunks of lower levels of a mosaic are made of many tiles, so without tiles of its own there are fewer levels.
         n_levels = 1
-        while n_levels < cut.n_levels and self._pixels.may_make(mosaic, cut.sides, n_levels, item_bytes):
+        while n_levels < cut.n_levels and may_make(mosaic, cut.sides, n_levels, item_bytes, n_own):
             n_levels += 1
         return ChunkCut(cut.sides, n_levels)
 

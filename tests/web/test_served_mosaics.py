@@ -12,10 +12,11 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
-from tests.log.make_frames import Axes, Frame, frame_of, write_log
+from tests.log.make_frames import Axes, Frame, frame_of, wait_for, write_log
 from tests.mirrors.mirror_cases import halved
-from tests.views.pyramid_cases import finish, pyramid_of, write_tiled
+from tests.views.pyramid_cases import finish, pyramid_of, start_tiled, write_tiled
 from tests.web.web_process import Site, web_thread
 
 TILE = (40, 48)
@@ -122,3 +123,96 @@ def test_a_growing_mosaic_with_declared_tiles_does_not_move(tmp_path: Path) -> N
         found = read(site, "slide/ome.zarr/0")[0]
         assert found.shape == (2 * TILE[0], 2 * TILE[1])  # from row and column 0, which have not come
         assert np.array_equal(found[TILE[0] :, TILE[1] :], frames[0].image)
+
+
+IDENTITY = "00000000000000000000000000000007"
+SIDE = (320, 256)
+
+
+def append(log: Log, frames: list[Frame]) -> None:
+    """Append frames, and wait until readers see them."""
+    for frame in frames:
+        log.append(frame.header, frame.image)
+    count = log.cursors().received
+    wait_for(log, lambda: log.cursors().published >= count)
+
+
+def look_again(site: Site) -> None:
+    """The next request looks at the index."""
+    assert site.context is not None
+    site.context.datasets.get(site.context.settings.data / "slide")._refreshed_s = float("-inf")
+
+
+def make_levels(folder: Path, count: int) -> None:
+    """Make the levels of the first frames of a growing run, with the tiles that are complete."""
+    run = pyramid_of(folder)
+    while run.progress().cursor < count or run.step() == 0.0:
+        run.step()
+    run.close()
+
+
+def lower_of(frames: list[Frame], level: int) -> NDArray[Any]:
+    """A level that is made of these tiles: means are rounded half up."""
+    found = mosaic_of(frames, (0, 0))
+    for _ in range(level):
+        found = halved(found, (2, 2))
+    return found
+
+
+@pytest.mark.parametrize("is_made_meanwhile", [True, False])
+def test_levels_of_a_generation_show_its_tiles_alone(tmp_path: Path, is_made_meanwhile: bool) -> None:
+    """The dataset's own levels have later tiles, and another frame in place of an earlier one."""
+    tiles = tiles_of(range(2), range(4), shape=SIDE)
+    again = frame_of(len(tiles), SIDE, axes=tiles[1].axes)
+    first = tiles[:4]
+    pinned = f"slide@g={len(first)},id={IDENTITY}/ome.zarr"
+    with start_tiled(tmp_path / "slide", levels=1) as log, web_thread(tmp_path) as site:
+        append(log, first)
+        assert np.array_equal(read(site, f"{pinned}/1")[0], lower_of(first, 1))
+        append(log, [*tiles[4:], again])
+        if is_made_meanwhile:
+            make_levels(tmp_path / "slide", len(tiles) + 1)
+        look_again(site)
+        assert np.array_equal(read(site, f"{pinned}/1")[0], lower_of(first, 1))
+        log.close()
+        finish(pyramid_of(tmp_path / "slide"))
+        look_again(site)
+        assert np.array_equal(read(site, f"{pinned}/1")[0], lower_of(first, 1))
+        assert site.ask(f"/data/{pinned}/1/c/0/0/0").headers["cache-control"].endswith("immutable")
+
+
+def test_the_levels_of_a_run_are_its_own_when_it_has_ended(tmp_path: Path) -> None:
+    """Until then they are made of its tiles; a cache asks again for those of the newest generation."""
+    tiles = tiles_of(range(2), range(4), shape=SIDE)
+    chunk = f"/data/slide@g={len(tiles)},id={IDENTITY}/ome.zarr/1/c/0/0/0"
+    with start_tiled(tmp_path / "slide", levels=1) as log, web_thread(tmp_path) as site:
+        append(log, tiles[:4])
+        make_levels(tmp_path / "slide", 4)
+        append(log, tiles[4:])
+        look_again(site)
+        assert np.array_equal(read(site, "slide/ome.zarr/1")[0], lower_of(tiles, 1))
+        made = site.ask(chunk)
+        assert made.headers["cache-control"] == "no-cache"
+        log.close()
+        finish(pyramid_of(tmp_path / "slide"))
+        look_again(site)
+        with acqstream.open(tmp_path / "slide") as own:
+            expected = own.levels[1].read()[0]
+        for options in ("", f"@g={len(tiles)}"):
+            assert np.array_equal(read(site, f"slide{options}/ome.zarr/1")[0], expected)
+        after = site.ask(chunk, headers={"If-None-Match": made.headers["etag"]})
+        assert (after.status, after.headers["cache-control"]) == (200, "no-cache")
+
+
+def test_a_mosaic_that_moved_has_other_tags(tmp_path: Path) -> None:
+    """The same tile lies elsewhere in the same chunk, which has no other tile."""
+    keys: list[Axes] = [{"row": 0, "column": 0}, {"row": 1, "column": 3}, {"row": -1, "column": 3}]
+    frames = [frame_of(number, TILE, axes=key) for number, key in enumerate(keys)]
+    chunk = "/data/slide@chunk=64/ome.zarr/0/c/0/0"
+    with start_tiled(tmp_path / "slide", levels=0) as log, web_thread(tmp_path) as site:
+        append(log, frames[:2])
+        before = site.ask(chunk)
+        append(log, frames[2:])
+        look_again(site)
+        after = site.ask(chunk, headers={"If-None-Match": before.headers["etag"]})
+        assert (after.status, after.body != before.body) == (200, True)
