@@ -13,6 +13,7 @@ from pathlib import Path
 
 from acqstream.arrays.array_plan import planned_spec
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import TIME, Z
 from acqstream.dataset.array_space import ArraySpace
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.ndtiff import FORMAT
@@ -135,7 +136,9 @@ class ServedDataset:
         placed = self._history.at(count, is_final=is_final)
         if placed is None:
             return None
-        fixed = _fixed_places(placed, options.fixed)
+        kind = VIRTUAL_LAYOUTS[layout]
+        is_swapped = kind.shows_time_as_z and options.fixed.get(Z) == TIME
+        fixed = self._without_z(placed, options.fixed) if is_swapped else _fixed_places(placed, options.fixed)
         if fixed is None:
             return None
         planned = planned_spec(replace(placed.plan, mosaic=placed.mosaic), self._full.summary_metadata)
@@ -149,7 +152,6 @@ class ServedDataset:
         # What a generation shows never changes, so the end of the run must not change it.
         plate = plate_array(planned, sizes, labels, is_ended=is_final and options.generation is None)
         cut = replace(self._cut(planned, placed, options, n_own), is_plate=plate is not None)
-        kind = VIRTUAL_LAYOUTS[layout]
         try:
             virtual_layout = kind.make(plate or planned, cut)
         except ConfigError as error:
@@ -162,6 +164,17 @@ class ServedDataset:
         y, x = axes.index("y"), axes.index("x")
         factors = [(level.factors[y], level.factors[x]) for level in virtual_layout.plan.levels]
         return ServedArray(virtual, placed, fixed, factors, self._pixels, n_own)
+
+    def _without_z(self, placed: PlacedArray, options: Mapping[str, str]) -> dict[str, int] | None:
+        """As `_fixed_places`, with z at the value of the first frame: of all values this one never changes."""
+        if TIME not in placed.names or TIME in options:
+            return None
+        fixed = _fixed_places(placed, {name: text for name, text in options.items() if name != Z})
+        if fixed is None or Z not in placed.names:
+            return fixed
+        first = self._full.key(0).get(Z)
+        at = 0 if first is None else placed.places.index(Z, first)
+        return None if at is None or at >= placed.sizes[placed.names.index(Z)] else {**fixed, Z: at}
 
     def _cut(self, planned: ArraySpec, placed: PlacedArray, options: DataOptions, n_own: int) -> ChunkCut:
         sizes = dict(zip(planned.axes, planned.shape, strict=True))

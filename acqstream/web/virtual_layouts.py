@@ -45,11 +45,15 @@ class ChunkCut:
 
 @dataclass(frozen=True, slots=True)
 class VirtualLayout:
-    """byte_order: of items in the objects. make: the layout of an array with planned sizes, 0 for unknown ones."""
+    """byte_order: of items in the objects. make: the layout of an array with planned sizes, 0 for unknown ones.
+
+    shows_time_as_z: time takes the place of z in an array without z, so the option `z=time` has a meaning.
+    """
 
     name: str
     byte_order: Literal["<", ">"]
     make: Callable[[ArraySpec, ChunkCut], ChunkLayout]
+    shows_time_as_z: bool = False
 
 
 def choose_cut(
@@ -129,7 +133,7 @@ VIRTUAL_LAYOUTS: Mapping[str, VirtualLayout] = MappingProxyType(
             VirtualLayout("ome.zarr", "<", _ome_zarr),
             VirtualLayout("v2.ome.zarr", "<", _ome_zarr_v2),
             VirtualLayout("n5", ">", _n5),
-            VirtualLayout("precomputed", "<", _precomputed),
+            VirtualLayout("precomputed", "<", _precomputed, shows_time_as_z=True),
             VirtualLayout("xarray.zarr", "<", _xarray),
         )
     }
