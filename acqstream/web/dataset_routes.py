@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ MAX_AXES = 16
 FACTS_HEADER = "Acqstream-Picture"
 MAX_VALUE_FRAMES = 6  # the page shows as many channels in one picture
 _RESERVED = frozenset({"max", "low", "high"})
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLACE = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -59,44 +60,42 @@ def dataset_routes(state: PageState) -> Iterator[web.RouteDef]:
             listed = now_s, await context.run(list_datasets, folders)
         return await send_json(request, {"datasets": [one.as_dict() for one in listed[1]]})
 
-    async def dataset(request: web.Request) -> web.StreamResponse:
+    async def dataset(request: web.Request, folder: Path) -> web.StreamResponse:
         context, name = request.app[CONTEXT], request.match_info["name"]
-        folder = await context.run(context.folders.find, name)
-        if folder is None:
-            return absent()
         described = await context.run(describe, state.shelf, folder)
         described["name"] = name
         lines = viewer_lines(name, described["format"], str(folder.absolute()), _base(request), _neuroglancer(context))
         return await send_json(request, {**described, "lines": lines})
 
-    async def preview(request: web.Request) -> web.StreamResponse:
-        context = request.app[CONTEXT]
-        folder = await context.run(context.folders.find, request.match_info["name"])
-        if folder is None:
-            return absent()
-        try:
-            asked = _asked(request, folder)
-        except _BadQuery as error:
-            return _refusal(error)
-        made = await state.previews.get(asked)
+    async def preview(request: web.Request, folder: Path) -> web.StreamResponse:
+        made = await state.previews.get(_asked(request, folder))
         body = Body([made.jpeg], made.tag, "image/jpeg", NO_CACHE)
         return await send(request, body, {FACTS_HEADER: facts_text(made)})
 
-    async def values(request: web.Request) -> web.StreamResponse:
+    async def values(request: web.Request, folder: Path) -> web.StreamResponse:
+        found = await request.app[CONTEXT].run(stored_values, state.shelf, folder, _asked_values(request))
+        return await send_json(request, found)
+
+    yield web.get("/api/datasets", datasets)
+    yield web.get("/api/datasets/{name}", _of_folder(dataset))
+    yield web.get("/api/datasets/{name}/preview.jpg", _of_folder(preview))
+    yield web.get("/api/datasets/{name}/values", _of_folder(values))
+
+
+def _of_folder(answer: Callable[[web.Request, Path], Awaitable[web.StreamResponse]]) -> _Handler:
+    """The handler of a route about one dataset: `answer` gets its folder, and may raise _BadQuery."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
         context = request.app[CONTEXT]
         folder = await context.run(context.folders.find, request.match_info["name"])
         if folder is None:
             return absent()
         try:
-            asked = _asked_values(request)
+            return await answer(request, folder)
         except _BadQuery as error:
             return _refusal(error)
-        return await send_json(request, await context.run(stored_values, state.shelf, folder, asked))
 
-    yield web.get("/api/datasets", datasets)
-    yield web.get("/api/datasets/{name}", dataset)
-    yield web.get("/api/datasets/{name}/preview.jpg", preview)
-    yield web.get("/api/datasets/{name}/values", values)
+    return handle
 
 
 def describe(shelf: DatasetShelf, folder: Path) -> dict[str, Any]:
