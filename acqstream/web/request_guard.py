@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from acqstream.errors import AcqStreamError, FrameNotFound, UnknownFormat
+from acqstream.errors import AcqStreamError, FrameNotFound, StorageError, UnknownFormat
 from acqstream.web.access_rules import (
     TOKEN_COOKIE,
     allowed_origin,
@@ -27,6 +27,7 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Range, If-None-Match, Authorization",
     "Access-Control-Max-Age": "7200",
 }
+_STORAGE_RETRY_S = 5
 _EXPOSED = "Content-Range, Content-Length, ETag, Accept-Ranges"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,6 +51,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A dataset that begins has no frame yet; one that was deleted has no file.
         logger.debug("404: %s", error)
         return _plain(404, "not found", {"Cache-Control": "no-store"})
+    except StorageError as error:  # a disk that fails or is not mounted may come back
+        logger.warning("cannot answer %s: %s", request.method, error)
+        headers = {"Retry-After": str(_STORAGE_RETRY_S), "Cache-Control": "no-store"}
+        return _plain(503, "the disk cannot be read now; the log of the server has the reason", headers)
     except AcqStreamError as error:
         logger.warning("cannot answer %s: %s", request.method, error)
         return _plain(500, "the dataset cannot be read; the log of the server has the reason")

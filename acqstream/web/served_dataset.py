@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -30,6 +31,7 @@ from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, c
 
 REFRESH_S = 0.1  # between looks at the index of a growing dataset
 _PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # Python refuses to convert thousands of digits
 _MAX_ARRAYS = 16  # virtual datasets kept for a dataset
 
 
@@ -236,7 +238,7 @@ def _fixed_places(placed: PlacedArray, fixed: Mapping[str, str]) -> dict[str, in
         if name not in placed.names:
             return None
         at = placed.places.index(name, text)
-        if at is None and text.removeprefix("-").isdecimal() and str(int(text)) == text:
+        if at is None and _INTEGER.fullmatch(text):
             at = placed.places.index(name, int(text))
         if at is None or at >= placed.sizes[placed.names.index(name)]:
             return None

@@ -62,11 +62,19 @@ class ServedFolders:
         try:
             with os.scandir(self._data) as entries:
                 for entry in sorted(entries, key=lambda one: one.name):
-                    if entry.is_dir() and not (entry.is_symlink() and _is_outside(entry.path, top)):
+                    if _is_folder(entry) and not (entry.is_symlink() and _is_outside(entry.path, top)):
                         found[entry.name] = Path(entry.path)
         except OSError as error:
             raise StorageError.wrap(error, str(self._data), "list the data directory") from error
         return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """False also for what cannot be looked at, as a link in a circle: it must not hide the other folders."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def leads_out(path: Path, folder: Path) -> bool:

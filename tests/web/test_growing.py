@@ -205,7 +205,8 @@ def test_an_axis_is_fixed(site, data):
     assert found.shape == (2, 2, 20, 24)
     assert np.array_equal(found[1, 0], expected[1, 2, "a"])
     assert np.array_equal(read(site, "@position=1,channel=b")[0], expected[0, 1, "b"])
-    for options in ("@position=3", "@channel=c", "@angle=0", "@position=02"):
+    many = "9" * 5000  # digits that Python refuses to convert
+    for options in ("@position=3", "@channel=c", "@angle=0", "@position=02", f"@position={many}", f"@position=-{many}"):
         assert shape_of(site, options) is None
 
 

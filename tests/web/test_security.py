@@ -310,3 +310,24 @@ def _is_closed(one: socket.socket) -> bool:
         return one.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a link of Wine leads nowhere")
+def test_a_link_in_a_circle_hides_no_dataset(site, data):
+    (data / "circle").symlink_to("circle")
+    assert site.ask("/data/cells.n5/attributes.json").body == DOCUMENT
+    assert site.ask("/api/datasets").status == 200
+    assert site.ask("/data/circle/attributes.json").status == 404
+
+
+def test_a_data_directory_that_is_missing_may_come_back(site, data, monkeypatch):
+    monkeypatch.setattr("acqstream.web.served_folders.LISTED_S", 0.0)
+    away = data.with_name("away")
+    assert site.ask("/data/cells.n5/attributes.json").status == 200
+    data.rename(away)
+    for path in ("/data/cells.n5/attributes.json", "/api/datasets", "/view/cells.n5"):
+        reply = site.ask(path)
+        assert (reply.status, reply.headers["cache-control"], reply.headers["retry-after"]) == (503, "no-store", "5")
+    assert site.ask("/healthz").status == 200
+    away.rename(data)
+    assert site.ask("/data/cells.n5/attributes.json").body == DOCUMENT
