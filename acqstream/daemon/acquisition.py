@@ -127,7 +127,6 @@ class ActiveAcquisition:
     memory: ProducerMemory | None = None
     memory_why: str = ""  # why frames come as messages
     is_resumed: bool = False
-    sent: int | None = None  # frame numbers that the producer has assigned, as it said last
     last_ack: tuple[Cursors, Limit, float] = (Cursors(), Limit(0, 0), 0.0)  # and when it was sent, in s
     n_warnings_sent: int = 0
     is_error_reported: bool = False
@@ -247,7 +246,7 @@ class ActiveAcquisition:
             dataset_id=self.dataset_id,
             path=self.log.folder,
             state=str(self.state),
-            sent=max(self.sent, cursors.received) if self.sent is not None else None,
+            sent=max(self.progress.sent, cursors.received) if self.progress.sent is not None else None,
             received=cursors.received,
             published=cursors.published,
             durable=cursors.durable,

@@ -71,9 +71,11 @@ class FrameProgress:
     """Follows the counts of one log. Used by the loop only, which calls `look` in each turn.
 
     Nothing is done per frame: a turn of the loop takes many, and adds to the histograms once for each of its marks.
+    sent: how many frame numbers the producer had assigned when it said so last; None if it never did.
     """
 
     def __init__(self, log: Log) -> None:
+        self.sent: int | None = None
         self._log = log
         self._earlier = DaemonTotals()  # frames of earlier runs of a resumed dataset
         self._is_open = False

@@ -176,7 +176,8 @@ class RequestHandler:
             self._announcer.send(peer, StatusReply(self._daemon_status()))
             return
         acquisition = self._registry.of_producer(peer, request.dataset_id)
-        acquisition.sent = request.number if request.number is not None else acquisition.sent
+        if request.number is not None:
+            acquisition.progress.sent = request.number
         self._announcer.send(peer, StatusReply(acquisition.status(self._space)))
 
     def _close(self, peer: Peer, request: requests.Close) -> None:
