@@ -30,7 +30,8 @@ with run:
         run.put(image + run.next, time=run.next)
         if run.progress.published >= 3:
             print("stored", flush=True)
-            time.sleep(1000)
+            while True:
+                time.sleep(0.01)  # on Windows an interrupt does not end a longer one
 """
 RESUMING = """
 import acqstream, numpy as np
