@@ -109,6 +109,7 @@ class Connection:
                 self._serve(context)
             finally:
                 context.destroy(linger=0)
+                self.settings.release()
         except AcqStreamError as error:
             self._fail(error)
         except BaseException as error:  # noqa: BLE001 - the owner must get any error

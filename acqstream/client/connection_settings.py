@@ -17,8 +17,8 @@ SILENCE_S = 3.0
 class ConnectionSettings:
     """The way to the daemon and the request to it. request has the fields of `open`, without id and epoch.
 
-    relocates: `locate` is asked again after a lost contact. log: the daemon's log file, empty if not known; log_advice:
-    the end of an error message, with its last lines.
+    relocates: `locate` is asked again after a lost contact. release: ends what `locate` keeps. log: the daemon's log
+    file, empty if not known; log_advice: the end of an error message, with its last lines.
     """
 
     endpoint: str
@@ -31,6 +31,7 @@ class ConnectionSettings:
     keys: CurveKeys | None = None
     locate: Callable[[], str] | None = None  # for a caller that named no endpoint
     relocates: bool = False
+    release: Callable[[], object] = bool
     log: str = ""
     log_advice: Callable[[], str] = str
 

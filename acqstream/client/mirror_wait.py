@@ -41,6 +41,7 @@ class _MirrorWait:
         self._patience_s = settings.patience_s
         self._keys = settings.keys
         self._locate = settings.locate if settings.relocates else None
+        self._release = settings.release
         self._answered_s = time.monotonic()
         self._contact_s = FIRST_CONTACT_S
 
@@ -61,6 +62,7 @@ class _MirrorWait:
                 time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
         finally:
             context.destroy(linger=0)
+            self._release()
 
     def _ask_until(self, context: zmq.Context[zmq.Socket[bytes]], deadline: float) -> MirrorsReply | None:
         """Ask over one connection until all have ended; None when the connection fails, or the time is over."""

@@ -147,6 +147,7 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         keys=curve_keys(found, checked_path("server_key", server_key), checked_path("keys", keys)),
         locate=locate if endpoint is None else None,
         relocates=directory is not None,
+        release=directory.release if directory is not None else bool,
         log=directory.log if directory is not None else "",
         log_advice=directory.log_advice if directory is not None else str,
     )

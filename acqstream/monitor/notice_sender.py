@@ -105,21 +105,18 @@ def run_command(arguments: tuple[str, ...], notice: Notice, timeout_s: float) ->
     }
     environment = {**os.environ, **{name: value.replace("\0", "") for name, value in variables.items()}}
     try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+        process = child_process.GroupProcess(arguments, environment)
     except OSError as error:
         raise NotSent(f"cannot be started: {error.strerror or error}") from error
     try:
         _, errors = process.communicate(json.dumps(notice.as_dict()).encode(), timeout_s)
     except subprocess.TimeoutExpired as error:
-        _kill(process)
+        process.kill_all()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=1.0)  # a child in yet another session may keep its output open
         raise NotSent(f"did not end within {timeout_s:g} s") from error
+    finally:
+        process.release()
     if process.returncode:
         said = errors.decode("utf-8", "replace").strip()[-_MAX_LOGGED:]
         raise NotSent(f"ended with {process.returncode}{f': {said}' if said else ''}")
@@ -171,11 +168,3 @@ def _abort(connection: http.client.HTTPConnection, is_late: threading.Event) -> 
     is_late.set()
     with contextlib.suppress(OSError, AttributeError):
         connection.sock.shutdown(2)  # wakes the thread that reads
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program that was started in a session of its own, with what it started."""
-
-    child_process.kill_session(process)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=1.0)  # a child in yet another session may keep its output open

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
@@ -66,9 +67,11 @@ class NotebookKernel:
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         """home: for the files of IPython. environment: of the kernel."""
-        # Local sockets: ports that were free may be taken before the kernel binds them. Their paths must be short.
-        self._folder = Path(tempfile.mkdtemp(prefix="nb", dir="/tmp"))
-        self._manager = KernelManager(transport="ipc", connection_file=str(self._folder / "k.json"))
+        # Local sockets where ZeroMQ has them, with short paths: a free port may be taken before the kernel binds it.
+        is_local = zmq.has("ipc")
+        self._folder = Path(tempfile.mkdtemp(prefix="nb", dir="/tmp" if is_local else None))
+        transport = "ipc" if is_local else "tcp"
+        self._manager = KernelManager(transport=transport, connection_file=str(self._folder / "k.json"))
         self._manager.shutdown_wait_time = _READY_S  # a busy machine needs more than 5 s until a kernel has ended
         self._environment = {**environment, "IPYTHONDIR": str(home / "ipython")}
         self._client: BlockingKernelClient | None = None

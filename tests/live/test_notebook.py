@@ -30,7 +30,8 @@ with run:
         run.put(image + run.next, time=run.next)
         if run.progress.published >= 3:
             print("stored", flush=True)
-            time.sleep(1000)
+            while True:
+                time.sleep(0.01)  # on Windows an interrupt does not end a longer one
 """
 RESUMING = """
 import acqstream, numpy as np
@@ -115,7 +116,9 @@ def test_a_run_of_an_earlier_cell_survives_the_interrupt_of_another(
     kernel: NotebookKernel, daemons: EmbeddedDaemons
 ) -> None:
     kernel.run(cell(OPENING, daemons))
-    waiting = kernel.begin("run.put(image, time=0)\nprint('stored', flush=True)\nawait asyncio.sleep(1000)")
+    waiting = kernel.begin(
+        "import time\nrun.put(image, time=0)\nprint('stored', flush=True)\nwhile True: time.sleep(0.01)"
+    )
     waiting.wait_for("stored")
     kernel.interrupt()
     assert waiting.finish().error

@@ -51,7 +51,7 @@ def notifier_of(daemon: DaemonProcess) -> psutil.Process | None:
 def command_of(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
-    except psutil.Error:  # it begins or ends just now
+    except (psutil.Error, OSError):  # it begins or ends just now; OSError: under Wine
         return []
 
 
@@ -68,7 +68,7 @@ def test_what_happens_to_a_run_arrives(daemon: DaemonProcess, got: Path) -> None
 
 def test_a_killed_daemon_is_reported(daemon: DaemonProcess, got: Path) -> None:
     notifier = until(lambda: notifier_of(daemon), "the notifier runs")
-    run = acqstream.create("cells", endpoint=daemon.endpoint)
+    run = acqstream.create("cells", endpoint=daemon.endpoint, patience_s=300.0)
     run.put(IMAGE, time=0)
     until(lambda: seen(got, "no_frames"), "the notifier has seen the run")
     daemon.kill()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -280,11 +278,10 @@ def test_the_end_waits_no_longer_than_it_is_given(receivers: list[Receiver]) -> 
 
 
 def test_a_command_is_a_target(tmp_path: Path) -> None:
-    script = tmp_path / "hook.sh"
-    script.write_text(f'#!/bin/sh\ncat >> "{tmp_path}/got"\necho >> "{tmp_path}/got"\n')
-    os.chmod(script, stat.S_IRWXU)
-    sender = NoticeSender(CommandTarget((str(script),)), QUICK)
+    got = tmp_path / "got"
+    source = "import sys; line = sys.stdin.read(); open(sys.argv[1], 'a').write(line + '\\n')"
+    sender = NoticeSender(CommandTarget(python(source, str(got))), QUICK)
     sender.put(NOTICE)
     sender.put(notice(2))
     sender.close(30.0)
-    assert [json.loads(line)["text"] for line in (tmp_path / "got").read_text().splitlines()] == [NOTICE.text, "2"]
+    assert [json.loads(line)["text"] for line in got.read_text().splitlines()] == [NOTICE.text, "2"]

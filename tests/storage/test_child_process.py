@@ -41,6 +41,16 @@ print(child.pid, flush=True)
 sys.stdin.read()
 """
 
+STARTER = """
+import subprocess, sys
+null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **null)
+sys.stderr.write(f"{child.pid}\\n")
+sys.stderr.flush()
+if sys.argv[1] == "stay":
+    sys.stdin.read()
+"""
+
 
 def test_orders_reach_it_with_memory_and_it_ends_with_the_connection() -> None:
     memory = PageMemory(8192, shared=True)
@@ -89,3 +99,25 @@ def test_a_program_that_is_missing_leaves_nothing() -> None:
         raise AssertionError("it was started")
     after = psutil.Process().num_fds() if hasattr(psutil.Process, "num_fds") else psutil.Process().num_handles()
     assert after - before < 10
+
+
+def test_a_group_lives_on_without_its_program() -> None:
+    program = child_process.GroupProcess([sys.executable, "-c", STARTER, "end"], os.environ)
+    assert program.stdin is not None
+    assert program.stderr is not None
+    with program.stdin, program.stderr:  # not to its end: under Wine the child has it open, too
+        child = int(program.stderr.readline())
+    program.wait()
+    program.release()
+    assert is_running(child)
+    psutil.Process(child).kill()
+
+
+def test_a_group_is_killed_with_its_program() -> None:
+    program = child_process.GroupProcess([sys.executable, "-c", STARTER, "stay"], os.environ)
+    assert program.stderr is not None
+    child = int(program.stderr.readline())
+    program.kill_all()
+    program.communicate()
+    program.release()
+    until(lambda: not is_running(child), "what it has started has ended")

@@ -69,7 +69,26 @@ def ignored_signals() -> tuple[signal.Signals, ...]:
     return signal.SIGINT, signal.SIGTERM
 
 
-def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was started with start_new_session, and its children of the same session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+class GroupProcess(subprocess.Popen[bytes]):
+    """A program that can be killed with all that it has started: `kill_all`. Raises OSError.
+
+    It has pipes for input and errors, and no output.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        super().__init__(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+    def kill_all(self) -> None:
+        """Kill it and its children, but those in yet another session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def release(self) -> None:
+        """Forget it when it has ended; what it has started may live on."""

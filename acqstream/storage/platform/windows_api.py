@@ -59,6 +59,7 @@ _PROCESSES_AND_MEMORY: Signatures = {
     "SetConsoleCtrlHandler": (_BOOL, (_POINTER, _BOOL)),
     "SetInformationJobObject": (_BOOL, (HANDLE, c_int, _POINTER, _DWORD)),
     "SetThreadExecutionState": (_DWORD, (_DWORD,)),
+    "TerminateJobObject": (_BOOL, (HANDLE, c_uint)),
     "UnmapViewOfFile": (_BOOL, (_POINTER,)),
     "VirtualQuery": (_SIZE, (_POINTER, _POINTER, _SIZE)),
 }

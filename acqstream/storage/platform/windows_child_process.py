@@ -20,6 +20,7 @@ from ctypes import byref, c_int64, c_size_t, c_uint32, c_uint64, sizeof
 from acqstream.storage.platform.windows_api import call_error, close_handle, kernel32, open_process
 
 _BELOW_NORMAL_PRIORITY_CLASS = 0x4000
+_CREATE_NO_WINDOW = 0x0800_0000  # no console opens on the screen
 _PROCESS_TERMINATE, _PROCESS_SET_QUOTA = 0x1, 0x100  # what AssignProcessToJobObject requires
 _EXTENDED_LIMITS = 9  # JobObjectExtendedLimitInformation
 _KILL_ON_JOB_CLOSE = 0x2000
@@ -53,7 +54,7 @@ class ChildProcess(subprocess.Popen[bytes]):
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._job = _make_job()
+        self._job = _make_job(kills_on_close=True)
         self.connection, theirs = socket.socketpair()
         try:
             with theirs:
@@ -126,11 +127,13 @@ def interpreter(program: str, environment: Mapping[str, str]) -> tuple[str, dict
     return base, {**environment, "__PYVENV_LAUNCHER__": sys.executable}
 
 
-def _make_job() -> int:
-    """Return the handle of a job that ends its processes when it is closed. Raises OSError."""
+def _make_job(*, kills_on_close: bool) -> int:
+    """Return the handle of a job, which may end its processes when it is closed. Raises OSError."""
     job: int | None = kernel32().CreateJobObjectW(None, None)
     if not job:
         raise call_error("cannot create a job object")
+    if not kills_on_close:
+        return job
     limits = _ExtendedLimits(flags=_KILL_ON_JOB_CLOSE)
     if not kernel32().SetInformationJobObject(job, _EXTENDED_LIMITS, byref(limits), sizeof(limits)):
         error = call_error("cannot set up a job object")
@@ -148,6 +151,38 @@ def _assign(job: int, process: int) -> None:
         close_handle(handle)
 
 
-def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process. Windows has no sessions of processes: its children stay."""
-    process.kill()
+class GroupProcess(subprocess.Popen[bytes]):
+    """A program that can be killed with all that it has started: `kill_all`. Raises OSError.
+
+    It has pipes for input and errors, and no output. The caller calls `release`.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._job = _make_job(kills_on_close=False)
+        try:
+            super().__init__(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=dict(environment),
+                creationflags=_CREATE_NO_WINDOW,
+            )
+        except OSError:
+            self.release()
+            raise
+        # What it starts before this call is not in the job; a process that has ended already cannot enter one.
+        with contextlib.suppress(OSError):
+            _assign(self._job, self.pid)
+
+    def kill_all(self) -> None:
+        """Kill it and its children."""
+        if self._job:
+            kernel32().TerminateJobObject(self._job, 1)
+        self.kill()  # in case it is not in the job
+
+    def release(self) -> None:
+        """Forget it when it has ended; what it has started may live on. Repeated calls do nothing."""
+        job, self._job = self._job, 0
+        if job:
+            close_handle(job)
