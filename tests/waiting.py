@@ -15,6 +15,9 @@ from time import monotonic  # tests replace the functions of the module `time`
 from typing import Any
 
 WAIT_S = 50.0
+HANG_S = 600.0
+"""For calls that have a bound of their own, in seconds of the clock: far beyond what a busy machine needs. The watchdog
+of tests/conftest.py ends a test that hangs long before, as it counts seconds of a free machine."""
 SLICE_S = 0.05
 _LOAD = "/proc/loadavg"
 

@@ -58,6 +58,8 @@ def plan_places(
             places.append(end)
             kept.add(value)
             end += 1
+    if is_final and arrived and not labels and all(isinstance(value, str) for value in arrived):
+        size = end  # each declared place was for a name, and those that came are all
     is_known = bool(size or is_final or labels)
     home = None
     if arrived and all(isinstance(value, str) for value in arrived):

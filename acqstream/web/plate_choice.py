@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import POSITION
-from acqstream.arrays.position_names import position_names
 from acqstream.formats.ome_zarr.axes import split_axes
-from acqstream.formats.ome_zarr.wells import find_wells
+from acqstream.formats.ome_zarr.wells import find_wells, planned_wells
 
 
 def plate_array(
@@ -26,13 +25,15 @@ def plate_array(
     """
     if POSITION not in planned.axes:
         return None
-    known = [*planned.labels.get(POSITION, ())]
-    size = planned.shape[planned.axes.index(POSITION)]
-    are_known = known == position_names(planned.attributes) or 0 < size <= len(known)
-    if not (are_known and find_wells(known, planned.attributes)):
-        if not (is_ended and find_wells(labels.get(POSITION, ()), planned.attributes)):
+    if not planned_wells(planned):
+        names = labels.get(POSITION, ())
+        if not (is_ended and find_wells(names, planned.attributes)):
             return None
-        planned = replace(planned, labels=labels)
+        # Fewer names than declared may have come; no other one will.
+        shape = [
+            len(names) if name == POSITION else size for name, size in zip(planned.axes, planned.shape, strict=True)
+        ]
+        planned = replace(planned, shape=tuple(shape), labels=labels)
     if is_ended:
         shape = [size or sizes.get(name, 0) for name, size in zip(planned.axes, planned.shape, strict=True)]
         planned = replace(planned, shape=tuple(shape))

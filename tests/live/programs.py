@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import IO
 
+from tests.waiting import HANG_S
+
 # Each takes its arguments from sys.argv and tells on stdout, line by line, how far it is.
 
 PRODUCER = """
@@ -85,11 +87,11 @@ def environment() -> dict[str, str]:
 def line_of(process: subprocess.Popen[str]) -> str:
     """The next line that it prints. Fails with its errors when it ended instead."""
     line = _pipe(process.stdout).readline().strip()
-    assert line, f"ended with {process.wait(10)}: {_pipe(process.stderr).read()}"
+    assert line, f"ended with {process.wait(HANG_S)}: {_pipe(process.stderr).read()}"
     return line
 
 
-def end(process: subprocess.Popen[str], timeout_s: float = 30.0) -> tuple[int, str]:
+def end(process: subprocess.Popen[str], timeout_s: float = HANG_S) -> tuple[int, str]:
     """Wait for it; exit code, and what it said on stderr."""
     _, errors = process.communicate(timeout=timeout_s)
     return process.returncode, errors

@@ -23,7 +23,7 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.small_disk import fill, small_volume
 from tests.live.stored import check_frames, image_of, state_of
-from tests.waiting import in_time, until
+from tests.waiting import HANG_S, in_time, until
 
 SHAPE = (512, 512)
 FRAME_BYTES = 2 * 512 * 512
@@ -274,7 +274,7 @@ def test_an_operator_ends_a_run_that_waits_for_space_to_close(daemon: DaemonProc
 
     closing = threading.Thread(target=close)
     closing.start()
-    receipt = stop_acquisition("cells", daemon.endpoint, timeout_s=20)
+    receipt = stop_acquisition("cells", daemon.endpoint, timeout_s=HANG_S)
     assert receipt.status == "canceled"
     closing.join(20)
     assert errors

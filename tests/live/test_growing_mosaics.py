@@ -23,12 +23,11 @@ from tests.live.stored import unstalled
 from tests.live.test_mirror_endings import verb
 from tests.mirrors.test_open_mosaic import serpentine, spiral
 from tests.oracles.webknossos_package import PYTHON, needs_environment
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHAPE, OVERLAP = (120, 150), (20, 30)
 SHOWN = (SHAPE[0] - OVERLAP[0], SHAPE[1] - OVERLAP[1])
 SUMMARY = {"PixelSizeUm": 0.5}
-WAIT_S = 55.0
 PROGRAM = Path(__file__).with_name("zarr_picture_program.py")
 OME_ZARR: dict[str, Any] = {"format": "ome-zarr", "chunks": [1, 64, 64], "levels": 3}
 
@@ -78,7 +77,7 @@ class ZarrPolls:
         return self.shapes
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=HANG_S)
 
 
 @needs_environment("zarr 3")
@@ -98,7 +97,7 @@ def test_zarr_python_sees_a_picture_grow_without_zeros(tmp_path: Path, compressi
                 polls.look()
                 if number == 13:  # two rows, and most of the third one: a pause of the stage
                     until(lambda: (2 * SHOWN[0], 5 * SHOWN[1]) in polls.look(), "two rows are announced")
-        results = run.wait_for_mirrors(WAIT_S)
+        results = run.wait_for_mirrors(HANG_S)
         grown = {shape for shape in polls.look() if all(shape)}
     assert [(one.name, one.state, one.reason) for one in results] == [(n, "complete", "") for n in ("ome-zarr", "n5")]
     assert unstalled(run.warnings) == []
@@ -133,7 +132,7 @@ def test_a_spiral_has_its_mirrors_made_again(tmp_path: Path) -> None:
             assert {one.name: one.reason for one in end.mirrors}["n5"] == why
         assert run.receipt is not None
         assert run.receipt.mirrors["n5"] == f"under way: 4 of 9 frames; {why}"
-        results = {one.name: one for one in run.wait_for_mirrors(WAIT_S)}
+        results = {one.name: one for one in run.wait_for_mirrors(HANG_S)}
         assert verb("wait", run.path) == ExitCode.OK
     assert [results[name].state for name in ("ome-zarr", "n5", "precomputed")] == ["complete"] * 3
     assert results["n5"].reason == results["ome-zarr"].reason == f"restarted: {why}"
@@ -160,7 +159,7 @@ def test_a_daemon_that_is_killed_comes_to_the_same_end(tmp_path: Path) -> None:
                 until(lambda n=number: run.progress.published > n, "it is published")  # type: ignore[misc]
                 daemon.kill()
                 daemon.start()
-    (result,) = run.wait_for_mirrors(WAIT_S)
+    (result,) = run.wait_for_mirrors(HANG_S)
     assert (result.state, result.frames) == ("complete", 16)
     assert "restarted: " in result.reason
     assert daemon.stop() == 0

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import acqstream
 from tests.live.daemon_process import DaemonProcess
 from tests.oracles.webknossos_package import PYTHON, needs_environment
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.slow
 SHAPE = (96, 160)
@@ -104,7 +104,7 @@ def zarr_polls(folder: Path) -> Iterator[subprocess.Popen[str]]:
     command = [str(PYTHON), "-I", "-W", "ignore", str(PROGRAM), str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
         yield process
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANG_S)
 
 
 def record(daemon: DaemonProcess, settings: Mapping[str, Any], each: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ def record(daemon: DaemonProcess, settings: Mapping[str, Any], each: Callable[[]
             each()
     assert run.receipt is not None
     assert run.receipt.complete
-    assert all(one.complete for one in run.wait_for_mirrors(100))
+    assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
 
 
 @pytest.mark.parametrize("kind", KINDS)

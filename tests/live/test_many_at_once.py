@@ -16,6 +16,7 @@ from acqstream.client.status import fetch_status
 from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of
+from tests.waiting import HANG_S
 
 LOCAL: Transport = "ipc" if zmq.has("ipc") else "tcp"
 TRANSPORTS: dict[str, Transport] = {"small": LOCAL, "odd": "tcp", "large": "shm", "wide": "shm"}
@@ -33,10 +34,10 @@ def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProc
         endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
         with acqstream.create(name, endpoint=endpoint, transport=transport, buffer_mb=8) as run:
             assert run.transport == transport
-            all_open.wait(20)
+            all_open.wait(HANG_S)
             for number in range(FRAMES):
                 run.put(image_of(number, SHAPES[name]), time=number)
-            assert is_looked_at.wait(20)
+            assert is_looked_at.wait(HANG_S)
         assert run.receipt is not None
         assert run.receipt.complete
         assert run.receipt.stored == FRAMES
@@ -46,10 +47,10 @@ def test_four_acquisitions_of_two_producers_by_all_transports(daemon: DaemonProc
     try:
         with ThreadPoolExecutor(len(SHAPES)) as pool:
             running = {name: pool.submit(produce, name) for name in SHAPES}
-            all_open.wait(20)
+            all_open.wait(HANG_S)
             status = fetch_status(daemon.endpoint)
             is_looked_at.set()
-            paths = {name: one.result(40) for name, one in running.items()}
+            paths = {name: one.result(HANG_S) for name, one in running.items()}
         process_path = programs.line_of(process)
         assert programs.end(process) == (0, "")
     finally:
@@ -78,17 +79,17 @@ def test_eight_producers_in_128_mib(tmp_path: Path) -> None:
             endpoint = daemon.ipc if transport == "ipc" else daemon.endpoint
             options: dict[str, Any] = {"frame": (shape, "uint16"), "buffer_mb": 16, "transport": transport}
             with acqstream.create(f"run{number}", endpoint=endpoint, **options) as run:
-                all_open.wait(20)
+                all_open.wait(HANG_S)
                 for time in range(FRAMES):
                     run.put(image_of(time, shape), time=time)
-                assert is_looked_at.wait(20)
+                assert is_looked_at.wait(HANG_S)
             assert run.receipt is not None
             assert run.receipt.complete
             return run.path
 
         with ThreadPoolExecutor(len(shapes)) as pool:
             running = [pool.submit(produce, number) for number in range(len(shapes))]
-            all_open.wait(20)
+            all_open.wait(HANG_S)
             granted = fetch_status(daemon.endpoint).memory_used_bytes
             is_looked_at.set()
             most = 0

@@ -27,7 +27,7 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror
 from tests.live.stored import image_of, unstalled
 from tests.live.test_mirrors import PLAIN
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHAPE = (64, 64)
 COUNT = 24
@@ -81,7 +81,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def waiting(pool: ThreadPoolExecutor, path: Path, **more: Any) -> Future[DatasetEnd]:
     """`wait_for_end` in a thread, once it has looked."""
     looks: list[DatasetEnd] = []
-    future = pool.submit(wait_for_end, path, timeout_s=WAIT_S, on_look=looks.append, **more)
+    future = pool.submit(wait_for_end, path, timeout_s=HANG_S, on_look=looks.append, **more)
     until(lambda: looks or future.done(), "it has looked")
     return future
 
@@ -100,7 +100,7 @@ def test_a_mirror_that_is_complete_after_the_run(
         with pytest.raises(acqstream.WaitTimeout, match="the mirrors of cells have not ended within"):
             run.wait_for_mirrors(timeout_s=0.01)
         assert not run.mirrors
-    (result,) = run.wait_for_mirrors(WAIT_S)
+    (result,) = run.wait_for_mirrors(HANG_S)
     assert (result.name, result.state, result.frames, result.published) == ("n5", "complete", COUNT, COUNT)
     assert run.mirrors == (result,)
     until((dataset / RECORD).exists, "it is recorded")  # the mirror's own checkpoint comes before that
@@ -138,7 +138,7 @@ def test_a_mirror_that_fails_and_is_made_by_hand(daemon: DaemonProcess, capsys: 
     (place / "mine").write_text("something else")
     with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
         put(run)
-    (result,) = run.wait_for_mirrors(WAIT_S)
+    (result,) = run.wait_for_mirrors(HANG_S)
     assert result.state == "failed"
     assert "is not a mirror of cells" in result.reason
     assert verb("wait", str(dataset)) == ExitCode.INCOMPLETE
@@ -149,7 +149,7 @@ def test_a_mirror_that_fails_and_is_made_by_hand(daemon: DaemonProcess, capsys: 
     shutil.rmtree(place)
     assert mirror(str(dataset), "--to", "n5") == 0
     assert verb("wait", str(dataset)) == ExitCode.OK
-    (result,) = run.wait_for_mirrors(WAIT_S)
+    (result,) = run.wait_for_mirrors(HANG_S)
     assert (result.state, result.frames, result.reason) == ("complete", COUNT, "")
 
 
@@ -178,7 +178,7 @@ def test_the_daemon_is_killed_before_the_mirror_s_end_is_recorded(tmp_path: Path
         dataset = daemon.data / "cells"
         with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[PLAIN]) as run:
             put(run)
-        (result,) = run.wait_for_mirrors(WAIT_S)
+        (result,) = run.wait_for_mirrors(HANG_S)
         daemon.kill()
         (dataset / RECORD).unlink()
         end = wait_for_end(dataset, patience_s=0.0)
@@ -223,7 +223,7 @@ def test_a_run_that_is_resumed_has_its_mirrors_recorded_anew(daemon: DaemonProce
         with views_stopped(daemon):
             assert [one.state for one in mirror_results(dataset)] == ["running"]
             put(run, 10)
-    (result,) = run.wait_for_mirrors(WAIT_S)
+    (result,) = run.wait_for_mirrors(HANG_S)
     assert (result.state, result.frames) == ("complete", COUNT)
 
 
@@ -246,9 +246,9 @@ def test_a_producer_that_is_lost_leaves_an_interrupted_mirror(tmp_path: Path) ->
         with acqstream.create("cells", endpoint=daemon.endpoint, resume=True, mirrors=[PLAIN]) as again:
             assert not (dataset / RECORD).exists()
             put(again, 10)
-        (result,) = again.wait_for_mirrors(WAIT_S)
+        (result,) = again.wait_for_mirrors(HANG_S)
         assert (result.state, result.frames) == ("complete", COUNT)
-        assert wait_for_end(dataset, timeout_s=WAIT_S).ok
+        assert wait_for_end(dataset, timeout_s=HANG_S).ok
 
 
 def test_no_daemon_that_answers(tmp_path: Path) -> None:
@@ -257,16 +257,16 @@ def test_no_daemon_that_answers(tmp_path: Path) -> None:
             put(run)
     run._connection.settings = replace(run._connection.settings, patience_s=0.5)
     with pytest.raises(acqstream.DaemonUnavailable, match="the mirrors of cells had not ended"):
-        run.wait_for_mirrors(WAIT_S)
+        run.wait_for_mirrors(HANG_S)
 
 
 def test_a_dataset_that_is_gone(daemon: DaemonProcess) -> None:
     with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=[]) as run:
         put(run)
-    assert run.wait_for_mirrors(WAIT_S) == ()
+    assert run.wait_for_mirrors(HANG_S) == ()
     shutil.rmtree(daemon.data / "cells")
     with pytest.raises(acqstream.ProtocolError, match="is not in this data directory as 'cells'") as caught:
-        run.wait_for_mirrors(WAIT_S)
+        run.wait_for_mirrors(HANG_S)
     assert caught.value.code == "unknown_ds"
 
 
@@ -285,11 +285,11 @@ def test_mirrors_of_the_configuration_are_made_of_a_tiled_run(tmp_path: Path, le
                 free.put(image_of(column, SHAPE), row=0, column=column)
         names = ["n5", "wkw"] if levels == 0 else ["n5", "pyramid", "wkw"]
         for one in (run, free):
-            results = one.wait_for_mirrors(WAIT_S)
+            results = one.wait_for_mirrors(HANG_S)
             assert sorted((result.name, result.state) for result in results) == [(name, "complete") for name in names]
         with acqstream.create("plain", endpoint=daemon.endpoint, mirrors=[], **tiles) as plain:
             plain.put(image_of(0, SHAPE), row=0, column=0)
-        assert {one.name for one in plain.wait_for_mirrors(WAIT_S)} == {*names} - {"n5", "wkw"}
+        assert {one.name for one in plain.wait_for_mirrors(HANG_S)} == {*names} - {"n5", "wkw"}
         assert unstalled(run.warnings) == unstalled(free.warnings) == unstalled(plain.warnings) == []
     for name in ("scan", "free"):
         assert verb("wait", str(daemon.data / name)) == ExitCode.OK
@@ -310,7 +310,7 @@ def test_tiles_are_mirrored_as_images_on_request(tmp_path: Path, name: str) -> N
             for number, (row, column) in enumerate(spiral):
                 place = {"XPositionUm": 10.0 * column, "YPositionUm": 10.0 * row, "PixelSizeUm": 0.5}
                 run.put(image_of(number, SHAPE), row=row, column=column, meta=place)
-        assert [(one.name, one.state) for one in run.wait_for_mirrors(WAIT_S)] == [(name, "complete")]
+        assert [(one.name, one.state) for one in run.wait_for_mirrors(HANG_S)] == [(name, "complete")]
         assert unstalled(run.warnings) == []
     assert verb("wait", str(daemon.data / "scan")) == ExitCode.OK
     suffix = {"n5": "n5", "ome-zarr": "ome.zarr"}[name]
@@ -334,5 +334,5 @@ def test_a_tiled_run_with_a_mirror_goes_on(tmp_path: Path) -> None:
         until(lambda: not daemon_has(daemon, "scan"), "the producer is given up")
         with acqstream.create("scan", endpoint=daemon.endpoint, resume=True) as again:
             again.put(image_of(1, SHAPE), row=0, column=1)
-        assert [one.state for one in again.wait_for_mirrors(WAIT_S)] == ["complete"]
+        assert [one.state for one in again.wait_for_mirrors(HANG_S)] == ["complete"]
     assert unstalled(again.warnings) == []

@@ -13,7 +13,7 @@ import pytest
 import acqstream
 from tests.live import programs
 from tests.mirrors.mirror_cases import read_plain
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 BATCHES, STACKS, DEPTH = 3, 40, 5  # 200 frames: what the library keeps back of its index are some 110
 SHAPE = (20, 30)
@@ -68,7 +68,7 @@ def test_it_is_mirrored_while_ndstorage_writes_it(tmp_path: Path, name: str) -> 
             writer.stdin.write("go on\n")
             writer.stdin.flush()
             wait_for(writer, "batch" if batch + 1 < BATCHES else "finished")
-        told, _ = mirror.communicate(timeout=40)
+        told, _ = mirror.communicate(timeout=HANG_S)
         assert mirror.returncode == 0, told
         assert f"{BATCHES * STACKS * DEPTH} frames with the mirror: all equal" in told
         assert planes_in(out, name) == BATCHES * STACKS * DEPTH

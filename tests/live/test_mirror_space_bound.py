@@ -23,7 +23,7 @@ from tests.host_system import allocated_bytes
 from tests.live.daemon_process import DaemonProcess
 from tests.live.small_disk import fill, small_volume
 from tests.live.stored import image_of
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHAPE = (256, 256)
 FRAME_BYTES = image_of(0, SHAPE).nbytes
@@ -104,7 +104,7 @@ def test_the_mirror_stops_first_and_is_made_whole_later(tmp_path: Path, name: st
         assert run.receipt.complete
         assert "nothing more is stored" in str(run.receipt)
         filler.unlink()
-        assert all(one.complete for one in run.wait_for_mirrors(100))
+        assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
         with acqstream.open(run.path) as log, acqstream.open(place / "data" / f"cells.{NAMES[name]}") as mirror:
             found = {one.tobytes() for one in mirror.levels[0].read().reshape(-1, *SHAPE)}
             assert {image_of(number, SHAPE).tobytes() for number in range(120)} <= found
@@ -138,13 +138,13 @@ def test_the_forecast_counts_the_mirror_and_is_kept_until_the_log_is_full(tmp_pa
         receipt = run.close()
         assert receipt.complete
         command = [sys.executable, "-m", "acqstream", "wait", str(run.path), "--timeout", "0.5"]
-        waited = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        waited = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S)
         assert waited.returncode == 124, waited.stdout
         assert name in waited.stdout
         assert daemon.stop() == 0
         (daemon.data / "filler").unlink()
         command = [sys.executable, "-m", "acqstream", "mirror", str(run.path), "--to", name, "--json"]
-        mirrored = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+        mirrored = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
         told = json.loads(mirrored.stdout)
         assert (told["state"], told["compared"], told["different"]) == ("complete", last, 0)
 
@@ -166,7 +166,7 @@ def test_levels_of_tiles_stop_first_and_are_made_whole_later(tmp_path: Path) -> 
         assert run.receipt is not None
         assert run.receipt.complete
         filler.unlink()
-        assert all(one.complete for one in run.wait_for_mirrors(100))
+        assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
         with acqstream.open(run.path) as ds:
             assert len(ds.levels) == 3
             corner = image_of(0, SHAPE).astype(np.int64).reshape(SHAPE[0] // 2, 2, SHAPE[1] // 2, 2).sum((1, 3)) // 4

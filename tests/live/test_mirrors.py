@@ -27,7 +27,7 @@ from tests.live.small_disk import small_disk
 from tests.live.stored import image_of, unstalled
 from tests.mirrors.mirror_cases import read_plain
 from tests.mirrors.wkw_cases import check_announced
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHAPE = (120, 200)
 SIZES = {"time": 3, "channel": 2, "z": 8}
@@ -230,7 +230,7 @@ def test_a_camera_at_full_speed(shared: DaemonProcess) -> None:
     command = [sys.executable, "-m", "acqstream", "simulate", "--endpoint", shared.endpoint, "--name", "fast"]
     command += ["--axes", axes, "--shape", "300,400", "--frames", "160", "--pattern", "noise"]
     command += ["--mirror", json.dumps(PLAIN), "--mirror", json.dumps({**WKW, "cube": 128})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     wait_until_done(shared, "fast")
     right = np.stack([pattern.frame(number, shape, "uint16") for number in range(160)]).reshape(*sizes.values(), *shape)

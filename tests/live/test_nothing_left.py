@@ -24,7 +24,7 @@ from tests.live import programs
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.stored import image_of, state_of
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHAPE = (400, 401)
 PATIENCE_S = 0.5
@@ -392,7 +392,7 @@ def test_a_benchmark_that_is_interrupted(
 
         until(is_there, f"{moment} runs", 40.0, every_s=0.02)
         bench.send_signal(number)
-        _, errors = bench.communicate(timeout=30)
+        _, errors = bench.communicate(timeout=HANG_S)
     finally:
         bench.kill()
         bench.communicate()

@@ -131,3 +131,17 @@ def test_a_program_that_cannot_be_started_is_logged(caplog: pytest.LogCaptureFix
     process = NotifierProcess(["command a"], 60.0, "tcp://127.0.0.1:9", command=("/nowhere",))
     process.look_after(0.0)
     assert "cannot be started" in caplog.text
+
+
+def test_closing_ends_the_process() -> None:
+    command = (sys.executable, "-c", "import sys; sys.stdin.read()")
+    notifier = NotifierProcess(["command a"], 60.0, "tcp://127.0.0.1:9", command=command)
+    notifier.look_after(0.0)
+    started = notifier._process
+    assert started is not None
+    try:
+        notifier.close()
+        until(lambda: started.poll() is not None, "the process ends with its input")
+    finally:
+        started.kill()
+        started.wait()

@@ -17,7 +17,7 @@ from acqstream.errors import AcquisitionFailed, ProtocolError
 from acqstream.simulate import pattern
 from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import check_frames, image_of, ndstorage_dataset, state_of, unstalled
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 LEAST_BYTES_PER_S = 1e5
 SHAPES = ((64, 64), (64, 64), (33, 65), (512, 700), (1, 1), (64, 64))
@@ -169,6 +169,6 @@ def test_status_of_a_running_acquisition(shared_daemon: DaemonProcess) -> None:
 def _busy_status(endpoint: str) -> dict | None:
     """`acqstream status --json`, once something is durable and a rate was measured while frames came."""
     command = [sys.executable, "-m", "acqstream", "status", "--json", "--endpoint", endpoint]
-    document = json.loads(subprocess.run(command, capture_output=True, timeout=30, check=True).stdout)
+    document = json.loads(subprocess.run(command, capture_output=True, timeout=HANG_S, check=True).stdout)
     busy = [one for one in document["acquisitions"] if one["durable"] and one["bytes_per_s"] > LEAST_BYTES_PER_S]
     return document if busy else None

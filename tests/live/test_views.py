@@ -23,7 +23,7 @@ from tests.live.daemon_process import DaemonProcess
 from tests.live.stored import image_of, unstalled
 from tests.log.make_frames import LEAST_LIMIT_BYTES
 from tests.views.view_sums import sums_of
-from tests.waiting import WAIT_S, until
+from tests.waiting import HANG_S, WAIT_S, until
 
 SHAPE = (256, 256)
 LOW_STACK_LIMIT = f"""
@@ -288,7 +288,7 @@ def test_memory_is_taken_when_the_daemon_starts(tmp_path: Path, ready_mb: int, m
         assert (pid is None) == (taken_mb == 0)
         with acqstream.create("cells", endpoint=daemon.endpoint, mirrors=["n5"]) as run:
             run.put(np.full((8, 8), 7, np.uint16), time=0)
-        assert all(one.complete for one in run.wait_for_mirrors(60))
+        assert all(one.complete for one in run.wait_for_mirrors(HANG_S))
         assert pid in (None, views_of(daemon).pid)
         with acqstream.open(tmp_path / "data" / "cells.n5") as mirror:
             assert (mirror.levels[0].read() == 7).all()

@@ -13,7 +13,7 @@ import acqstream
 from tests.live.daemon_process import DaemonProcess, free_port
 from tests.live.embedded_daemons import has_ended
 from tests.log.make_frames import image_of
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 def ask(port: int, path: str, token: str = "") -> int | None:
@@ -50,7 +50,7 @@ def test_a_killed_web_process_costs_the_run_nothing(tmp_path: Path) -> None:
                     child = web_child(daemon)
                     assert child is not None
                     child.kill()
-                    child.wait(10)
+                    child.wait(HANG_S)
         assert run.receipt is not None
         assert run.receipt.complete
         assert run.receipt.stored == 20

@@ -16,6 +16,7 @@ from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.workers import Workers
+from tests.waiting import HANG_S
 
 AXES = ("time", "z", "y", "x")
 FULL = ArraySpec(axes=AXES, shape=(3, 4, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 2, 4, 4))
@@ -41,7 +42,7 @@ class HeldWriter:
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         ((position, encoded),) = chunks
         if (level, position) == FIRST:
-            assert self.go.wait(20)
+            assert self.go.wait(HANG_S)
         shape = (FULL, HALF)[level].chunk_shape
         self.chunks[level, position] = np.frombuffer(b"".join(encoded), "<u2").reshape(shape)
 

@@ -14,6 +14,7 @@ import acqstream
 from acqstream.errors import DatasetError
 from acqstream.formats.ome_zarr.foreign import open_foreign
 from acqstream.storage.read_place import place_of
+from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
 from tests.log.make_frames import Frame, start_log, write_log
 from tests.mirrors.mirror_cases import declared, finish, frames_at, places_of, run_of, shuffled
@@ -54,6 +55,12 @@ def check_listed(container: Path, frames: list[Frame]) -> int:
     return len(wells)
 
 
+def step_until_waiting(run: ViewRun) -> None:
+    run.step()
+    while run.progress().state is not ViewState.WAITING:
+        run.step()
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "growing"])
 def test_what_a_growing_plate_lists_can_be_read(tmp_path: Path, variant: str, is_declared: bool) -> None:
@@ -68,9 +75,7 @@ def test_what_a_growing_plate_lists_can_be_read(tmp_path: Path, variant: str, is
         for count, frame in enumerate(frames[1:], 2):
             log.append(frame.header, frame.image)
             assert log.wait_for_published(count)
-            run.step()
-            while run.progress().state is not ViewState.WAITING:
-                run.step()
+            step_until_waiting(run)
             if count % 7 == 0:  # its process is killed
                 run.close()
                 run = run_of(folder, {**SETTINGS, **VARIANTS[variant]}, name="ome-zarr")
@@ -123,3 +128,35 @@ def test_the_option_turns_it_off(tmp_path: Path) -> None:
     assert root == {"version": "0.5", "bioformats2raw.layout": 3}
     image = json.loads((tmp_path / "cells.ome.zarr" / "4" / "zarr.json").read_text())["attributes"]["ome"]
     assert image["multiscales"][0]["name"] == NAMES[4]
+
+
+def test_names_that_come_one_by_one_make_a_collection(tmp_path: Path) -> None:
+    """The declared size says how many names will come, and nothing of what they mean: the last one means no well."""
+    names = (*NAMES[:-1], "background")
+    frames = frames_at(places_of(("position",), {}, {"position": names}), (20, 34))
+    folder, container = tmp_path / "cells", tmp_path / "cells.ome.zarr"
+    with start_log(folder, axes=declared(("position",), SIZES)) as log:
+        log.append(frames[0].header, frames[0].image)
+        assert log.wait_for_published(1)
+        run = run_of(folder, SETTINGS, name="ome-zarr")
+        step_until_waiting(run)
+        for count, frame in enumerate(frames[1:], 2):
+            log.append(frame.header, frame.image)
+            assert log.wait_for_published(count)
+            step_until_waiting(run)
+    finish(run)
+    root = json.loads((container / "zarr.json").read_text())["attributes"]["ome"]
+    assert root == {"version": "0.5", "bioformats2raw.layout": 3}
+    for number, name in enumerate(names):
+        image = json.loads((container / str(number) / "zarr.json").read_text())["attributes"]["ome"]
+        assert image["multiscales"][0]["name"] == name
+    with acqstream.open(container) as found, acqstream.open(folder) as log_of:
+        assert np.array_equal(found.levels[0].read(), log_of.levels[0].read())
+
+
+def test_a_mirror_made_after_a_run_that_ended_early_is_a_plate(tmp_path: Path) -> None:
+    """All names are known, although fewer came than were declared."""
+    frames = frames_at(places_of(("position",), {}, {"position": NAMES[:4]}), (20, 34))
+    write_log(tmp_path / "cells", frames, axes=declared(("position",), SIZES))
+    finish(run_of(tmp_path / "cells", SETTINGS, name="ome-zarr"))
+    assert listed_wells(tmp_path / "cells.ome.zarr") == ["A/1", "A/2"]

@@ -21,7 +21,7 @@ from acqstream.mirrors.slab import Slab, SlabBuffer
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.slab_tasks import SlabTasks
 from acqstream.mirrors.workers import Workers
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 GRIDS = slab_grids([ArraySpec(axes=("z", "y", "x"), shape=(9, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 4, 4))])
 CHUNK_BYTES = 32
@@ -44,7 +44,7 @@ class NotingSink:
         del level
         refuses, self.refuses = self.refuses, None
         if refuses is not None:
-            assert refuses.wait(20)
+            assert refuses.wait(HANG_S)
             raise DiskFull.wrap(OSError(errno.ENOSPC, "no space"), "c/0", "cannot write")
         self.runs.append([position[0] for position, _ in chunks])
         for position, encoded in chunks:
@@ -86,7 +86,7 @@ def store(sink: NotingSink, threads: int, come_to_end: threading.Event) -> tuple
 
 
 def assert_set(gate: threading.Event) -> None:
-    assert gate.wait(20)
+    assert gate.wait(HANG_S)
 
 
 @pytest.mark.parametrize(

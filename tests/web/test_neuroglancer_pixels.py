@@ -17,7 +17,7 @@ from tests.log.make_frames import start_log, wait_for, write_log
 from tests.mirrors.mirror_cases import array_of, frames_at, halved, places_of
 from tests.oracles.neuroglancer_page import _FLAGS, BROWSER, NeuroglancerPage, needs_neuroglancer
 from tests.oracles.webknossos_package import PYTHON
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 from tests.web.web_process import web_thread
 
 pytestmark = [pytest.mark.oracle, *needs_neuroglancer]
@@ -101,7 +101,7 @@ def test_a_viewer_follows_a_growing_run(tmp_path: Path, monkeypatch: pytest.Monk
                 browser.wait()
                 assert follower.stdin is not None
                 follower.stdin.close()
-                follower.wait(20)
+                follower.wait(HANG_S)
 
 
 def _is_published(log: Log, number: int) -> bool:

@@ -165,6 +165,16 @@ def test_names_that_come_with_the_frames_make_a_plate_when_the_run_has_ended(sit
     assert ome(site, "0/", pinned) == image
 
 
+def test_names_that_come_one_by_one_make_a_plate_at_the_end_of_a_declared_run_that_ended_early(site: Site) -> None:
+    frames = frames_at(places_of(("position",), {}, {"position": NAMES[:4]}), (20, 34))
+    with start_log(data_of(site) / "cells", axes=declared(("position",), SIZES)) as log:
+        for frame in frames:
+            grow(site, log, frame)
+            assert ome(site) == COLLECTION
+    look_again(site)
+    assert wells_of(ome(site)) == ["A/1", "B/2"]
+
+
 def test_names_that_mean_no_wells_are_a_collection(site: Site) -> None:
     names = [*NAMES[:-1], "background"]
     write_log(data_of(site) / "cells", FRAMES, summary={"PositionNames": names})

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from acqstream.web.web_settings import WebLimits
+from tests.waiting import HANG_S
 from tests.web.web_process import web_process
 
 
@@ -46,7 +47,7 @@ def test_a_token_file_is_made_and_asked_for(tmp_path: Path) -> None:
         assert site.ask(f"/t/{token}/data/none").status == 404
         assert site.process is not None
         site.process.terminate()
-        assert site.process.wait(30) == (1 if os.name == "nt" else 0)  # Windows has no signal that asks
+        assert site.process.wait(HANG_S) == (1 if os.name == "nt" else 0)  # Windows has no signal that asks
     assert token not in (tmp_path / "web.log").read_text()
 
 

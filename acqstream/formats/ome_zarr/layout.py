@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.arrays.axis_order import POSITION
 from acqstream.arrays.frame_space import Place
-from acqstream.arrays.position_names import position_names
 from acqstream.errors import ConfigError, CorruptDataset, DatasetExists
 from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace, Plan
 from acqstream.formats.ome_zarr import documents as docs
@@ -34,7 +33,7 @@ from acqstream.formats.ome_zarr.notes import KEY, Note, has_note, note_to_json, 
 from acqstream.formats.ome_zarr.options import OmeZarrOptions
 from acqstream.formats.ome_zarr.plan import has_too_many
 from acqstream.formats.ome_zarr.shard_index import MISSING, IndexCodec
-from acqstream.formats.ome_zarr.wells import find_wells, plate_metadata, well_metadata
+from acqstream.formats.ome_zarr.wells import planned_wells, plate_metadata, well_metadata
 from acqstream.formats.ome_zarr.zarr_array import KeyEncoding, ZarrArray
 from acqstream.formats.ome_zarr.zarr_json import array_document, parse_array
 from acqstream.storage.json_file import parse_fields
@@ -302,7 +301,7 @@ def create_layout(plan: Plan, options: OmeZarrOptions) -> OmeZarrLayout:
 def plan_folders(plan: Plan, options: OmeZarrOptions) -> ImageFolders:
     """The folders of the images of a new container."""
     planned = plan.member(plan.full.shape)
-    wells = _wells(plan.full) if options.is_plate and has_fields(plan.member_axes, planned) else ()
+    wells = planned_wells(plan.full) if options.is_plate and has_fields(plan.member_axes, planned) else ()
     return ImageFolders(plan.member_axes, planned, wells)
 
 
@@ -325,13 +324,6 @@ def max_encode_memory(level: ArraySpec, options: OmeZarrOptions) -> int:
     if options.is_raw:
         return 0
     return 2 * level.chunk_bytes + options.compression.working_bytes
-
-
-def _wells(full: ArraySpec) -> tuple[str, ...]:
-    """The wells of the positions, () if the names of all of them are not known yet, or mean none."""
-    names = [*full.labels.get(POSITION, ())]
-    is_known = full.shape[full.axes.index(POSITION)] > 0 or names == position_names(full.attributes)
-    return find_wells(names, full.attributes) if is_known else ()
 
 
 def _index_of(spec: ArraySpec) -> IndexCodec:

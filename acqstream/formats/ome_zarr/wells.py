@@ -10,6 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.arrays.axis_order import POSITION
+from acqstream.arrays.position_names import position_names
+
 MAX_ROWS, MAX_COLUMNS = 32, 48  # of a plate with 1536 wells
 _NAMED_ROWS, _NAMED_COLUMNS = 16, 24  # where names alone tell: 384 wells
 _AMBIGUOUS = "P"  # "P1" is a position rather than a well
@@ -34,6 +38,18 @@ def find_wells(names: Sequence[str], summary: Mapping[str, Any]) -> tuple[str, .
     if size is None and {row for row, _ in wells} == {_AMBIGUOUS}:
         return ()
     return tuple(f"{row}/{column}" for row, column in wells)
+
+
+def planned_wells(planned: ArraySpec) -> tuple[str, ...]:
+    """The wells of the positions of an array; () if a position has no name yet, or a name means no well.
+
+    A declared size alone makes no name known: names may come one by one, and the next one may mean no well.
+    """
+    names = [*planned.labels.get(POSITION, ())]
+    are_known = 0 < planned.shape[planned.axes.index(POSITION)] <= len(names)
+    if not are_known and names != position_names(planned.attributes):
+        return ()
+    return find_wells(names, planned.attributes)
 
 
 def is_well(path: str) -> bool:

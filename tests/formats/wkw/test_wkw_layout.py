@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +124,23 @@ def test_one_of_several_processes_announces_nothing(tmp_path: Path) -> None:
     whole.finish(planned.levels)
     reader.refresh()
     assert all(reader.read_chunk((row, 0, 0)) is not None for row in range(2))
+
+
+@all_specs
+@pytest.mark.parametrize("options", [{"cube": 32}, {"cube": 64}], ids=["small", "large"])
+def test_a_row_has_all_chunks_of_a_plane_of_cubes(spec: ArraySpec, options: dict[str, object]) -> None:
+    """Fewer would announce rows that are stored in part, more would announce none."""
+    layout = layout_of(spec, options)
+    for level, of_level in enumerate(layout.plan.levels):
+        places = [layout.place(position) for position in np.ndindex(*of_level.grid_shape)]
+        counts = Counter((place.member, place.part, place.row) for place in places)
+        assert {*counts.values()} == {layout.row_chunks(level)}
+
+
+def test_a_row_of_an_open_picture_is_readable_with_its_first_chunk() -> None:
+    layout = layout_of(ArraySpec(axes=("z", "y", "x"), shape=(1, 0, 0), dtype=U2), KINDS[0])
+    grown = replace(layout, plan=layout.plan.with_shapes([(1, 170, 300), (1, 64, 150)]))
+    assert [grown.row_chunks(level) for level in range(2)] == [1, 1]
 
 
 def test_the_box_of_an_open_picture_is_what_every_level_has() -> None:
