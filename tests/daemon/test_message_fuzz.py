@@ -70,7 +70,8 @@ class Bench:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.server = Server(DaemonConfig(data=data, endpoints=["tcp://127.0.0.1:*"], ipc=False, memory_mb=64))
+        memory: dict[str, Any] = {"memory_mb": 64, "ready_memory_mb": 0}
+        self.server = Server(DaemonConfig(data=data, endpoints=["tcp://127.0.0.1:*"], ipc=False, **memory))
         self.socket = ScriptedSocket()
         self.receiver = self.server._receiver
         self.receiver._socket = self.socket  # type: ignore[assignment]

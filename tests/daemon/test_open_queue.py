@@ -40,7 +40,14 @@ class Daemon:
         data.mkdir(exist_ok=True)
         self.data = data
         config = DaemonConfig(
-            data=data, endpoints=["tcp://127.0.0.1:*"], ipc=False, memory_mb=64, reserve_mb=1, ballast_mb=0, **options
+            data=data,
+            endpoints=["tcp://127.0.0.1:*"],
+            ipc=False,
+            memory_mb=64,
+            ready_memory_mb=0,
+            reserve_mb=1,
+            ballast_mb=0,
+            **options,
         )
         self.server = Server(config)
         (self.endpoint,) = self.server.endpoints.all

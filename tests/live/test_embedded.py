@@ -41,16 +41,20 @@ with acqstream.create("cells", data=sys.argv[1], on_exists="number", patience_s=
 print(run.path)
 """
 HANGING = """
+import signal
 import sys
+import time
 import numpy as np
 import acqstream
 run = acqstream.create("cells", data=sys.argv[1])
 run.put(np.zeros((64, 64), np.uint16), time=0)
 while run.progress.published < 1:
     pass
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it, and all below it
 try:
     print("stored", flush=True)
-    sys.stdin.read()
+    for _ in range(60_000):
+        time.sleep(0.01)  # a signal just before a call that blocks for ever would not interrupt that
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     run.close("canceled", "by the user")
