@@ -153,6 +153,7 @@ class Connection:
     def _converse(self, link: Link) -> None:
         """Send and receive until the session has ended or contact is lost."""
         self._is_blocked = False
+        self._told_number = 0  # it may be another daemon
         turn_at = time.monotonic()
         while not self.is_stopped:
             now = turn_at = self._note_pause(turn_at)  # one time for the turn; the next one notices a stop within it

@@ -210,6 +210,7 @@ class ViewProcess:
             self._start_at_s = time.monotonic() + MAX_PAUSE_S
             return
         self._idle_since_s = time.monotonic()
+        self._taken_bytes = None if self._ready_bytes else 0
         self._orders.begin(self._worker, self._ready_bytes)
         for job in self._jobs.values():
             job.begin()

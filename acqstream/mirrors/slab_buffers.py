@@ -36,6 +36,6 @@ class SlabBuffers:
         self._free[level].append(buffer)
 
     def close(self) -> None:
-        """Drop the free buffers. Those of slabs follow when nobody has the slab any more."""
+        """Drop the free buffers. The memory of a slab is free when its last view is gone."""
         self._free = [[] for _ in self._grids]
         self._memory.collect()

@@ -4,7 +4,7 @@
 of JSON over the socket in this order. A line with "fds" comes with so many descriptors of shared memory; on Windows it
 has "handles" instead, a list of handles of this process:
 
-    {"t": "prepare", "bytes"}                 take so many bytes of memory ahead, and report when they are there
+    {"t": "prepare", "bytes"}                 take this much memory ahead, and report it
     {"t": "memory", "fds": 2}                 the daemon's memory and its board (word 0: a log has a backlog)
     {"t": "view", "id", "path", "view",       make this view, a ViewSpec; "live" if frames are arriving; with "fds": 1
      "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
@@ -148,13 +148,14 @@ class ViewWorker:
 
     def _prepare(self, length: int) -> None:
         """Take memory ahead, in steps, so that views may use the first of it already, and load what they need."""
+        taken = 0
         try:
             for name in CHUNK_FORMATS:
                 chunk_format(name)
-            VIEW_MEMORY.prepare(length, lambda: self._is_stopping)
+            taken = VIEW_MEMORY.prepare(length, lambda: self._is_stopping)
         except (MemoryError, OSError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
-        self._send(json.dumps({"prepared": VIEW_MEMORY.kept_bytes}).encode() + b"\n")
+        self._send(json.dumps({"prepared": taken}).encode() + b"\n")
 
     def _make_run(self, order: dict[str, Any], maps: list[memoryview]) -> ViewRun:
         recent = None

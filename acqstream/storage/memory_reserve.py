@@ -26,7 +26,7 @@ STEP_BYTES = 16 * 2**20  # taken ahead at a time, and lent from then on
 
 
 class MemoryReserve:
-    """Memory that nobody uses at present, up to max_kept_bytes, and what is lent. From any thread.
+    """Free memory, up to max_kept_bytes, which is lent in pieces. From any thread.
 
     fresh_count: how often memory was taken from the system because none here was large enough.
     """
@@ -48,7 +48,7 @@ class MemoryReserve:
     def prepare(self, length: int, is_ended: Callable[[], bool] = lambda: False) -> int:
         """Take memory ahead, page by page, and keep it for good. Returns the bytes taken before is_ended was true.
 
-        Raises MemoryError or OSError if the system has not so much.
+        Raises MemoryError or OSError if the system has too little.
         """
         region = _Region(map_private(length), is_permanent=True)
         with self._lock:
@@ -65,8 +65,8 @@ class MemoryReserve:
     def take(self, length: int) -> NDArray[np.uint8]:
         """Lend zeros, shape (length,), on a page boundary and touched. They come back with their last view.
 
-        Before fresh memory is taken, as much that nobody uses goes back to the system: the process never holds more
-        than was in use at one time, beside what it took ahead. Raises MemoryError or OSError if the system has none.
+        Before fresh memory is taken, as much free memory goes back to the system: the process never holds more than
+        was in use at one time, beside what it took ahead. Raises MemoryError or OSError if the system has none.
         """
         size = -(-max(1, length) // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
@@ -102,7 +102,7 @@ class MemoryReserve:
         return sum(one.kept_bytes for one in self._regions)
 
     def _drop(self, length: int) -> None:
-        """Give at least this many bytes that nobody uses back to the system, or all of them."""
+        """Give at least this many free bytes back to the system, or all of them."""
         for region in [one for one in self._regions if one.is_unused and not one.is_permanent]:
             if length <= 0:
                 return
@@ -111,7 +111,7 @@ class MemoryReserve:
 
 
 class _Region:
-    """A mapping of the system. Its spans that nobody uses, in order; before used_bytes its bytes may not be zeros."""
+    """A mapping of the system with its free spans, in order. Its first used_bytes may have other values than zero."""
 
     def __init__(self, view: memoryview, *, is_permanent: bool = False, used_bytes: int = 0) -> None:
         self.view = view
@@ -143,7 +143,7 @@ class _Region:
         return start, used_bytes
 
     def add(self, start: int, end: int) -> None:
-        """Note that nobody uses these bytes."""
+        """Note that these bytes are free."""
         insort(self._spans, (start, end))
         joined: list[tuple[int, int]] = []
         for span in self._spans:

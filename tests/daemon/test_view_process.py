@@ -136,7 +136,9 @@ def test_memory_is_taken_before_there_is_a_view_and_kept(cells: Path) -> None:
         assert (pid_of(process), process.status().restarts) == (pid, 0)  # it was not ended meanwhile
         psutil.Process(pid).kill()
         drive(process, lambda: process.status().pid not in (None, pid), "it is started again, without a view")
-        drive(process, lambda: memory_of(process) > 64 * 2**20, "memory was taken again")
+        assert process.status().ready_bytes is None
+        drive(process, lambda: process.status().ready_bytes == 64 * 2**20, "memory was taken again")
+        assert memory_of(process) > 64 * 2**20
 
 
 def memory_of(process: ViewProcess) -> int:

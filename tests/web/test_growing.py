@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,6 @@ SIZES = {"time": 3, "channel": 2, "z": 4}
 FRAMES = frames_at(places_of(tuple(SIZES), SIZES), (21, 26))
 ARRAY = array_of(FRAMES, tuple(SIZES))
 STACK = 8  # frames of one time
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def site(data: Path) -> Iterator[Site]:
-    with web_thread(data) as site:
-        yield site
 
 
 def append(log: Log, frames: Sequence[Frame]) -> None:

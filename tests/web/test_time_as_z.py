@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,24 +12,11 @@ from numpy.typing import NDArray
 
 from tests.log.make_frames import Axes, frame_of, start_log, wait_for, write_log
 from tests.mirrors.mirror_cases import array_of, frames_at, halved, places_of
-from tests.web.web_process import Site, web_thread
+from tests.web.web_process import Site
 
 SIZES = {"time": 3, "channel": 2, "z": 4}
 FRAMES = frames_at(places_of(tuple(SIZES), SIZES), (21, 26))
 ARRAY = array_of(FRAMES, tuple(SIZES))
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def site(data: Path) -> Iterator[Site]:
-    with web_thread(data) as site:
-        yield site
 
 
 def read(site: Site, path: str, **more: Any) -> NDArray[Any]:
