@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import acqstream
+from acqstream.client.status import fetch_status
 from acqstream.errors import DaemonUnavailable, WriterBehind
 from acqstream.log.journal import JOURNAL_NAME, decode_journal_header
 from acqstream.model.state import AcquisitionState
@@ -20,7 +21,7 @@ from tests.host_system import needs_sockets_to_close
 from tests.live.daemon_process import DaemonProcess
 from tests.live.impatience import make_impatient
 from tests.live.stored import check_frames, image_of, state_of
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 PATIENCE_S = 0.4
 LATEST_KILL_S = 0.4
@@ -126,3 +127,19 @@ def test_five_kills(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", [SEED])
 def test_fifteen_more_kills(tmp_path: Path, seed: int) -> None:
     check_kills(tmp_path, 15, seed + 1)
+
+
+def test_the_next_daemon_is_told_how_many_frames_were_sent(daemon: DaemonProcess) -> None:
+    with acqstream.create("cells", endpoint=daemon.endpoint, patience_s=WAIT_S) as run:
+        for number in range(3):
+            run.put(image_of(number, (64, 64)), time=number)
+        until(lambda: sent_of(daemon) == 3, "the first one knows")
+        until(lambda: run.progress.durable == 3, "all are safe")
+        daemon.kill()
+        daemon.start()
+        until(lambda: sent_of(daemon) == 3, "so does the next one, though nothing was put")
+
+
+def sent_of(daemon: DaemonProcess) -> int | None:
+    runs = fetch_status(daemon.endpoint).acquisitions
+    return runs[0].sent if runs else None
