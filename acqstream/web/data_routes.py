@@ -21,6 +21,7 @@ from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
 _XML = "application/xml"
+_AT_ONCE_BYTES = 2**20  # of chunks that are made in the same step in which they are found
 
 
 def data_routes(context: WebContext) -> Iterator[web.RouteDef]:
@@ -33,18 +34,30 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
     """Answer a request for an object of a dataset."""
     context = request.app[CONTEXT]
     try:
-        first, *rest = path_parts(plain_path(request))
-        folder, options = await context.run(_find_folder, context, first)
+        parts = path_parts(plain_path(request))
     except BadAddress:
         return absent()
-    if folder is None:
+    async with context.gate.in_memory.take(_AT_ONCE_BYTES):
+        # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
+        found = await context.run(_find, context, parts, request.headers.get("If-None-Match"))
+        if isinstance(found, Body):
+            return await send(request, found)
+    if found is None:
         return absent()
-    if rest and rest[0] in VIRTUAL_LAYOUTS and not await context.run(context.folders.has_chunks, folder):
-        found = await context.run(find_object, context, folder, options, rest[0], "/".join(rest[1:]))
-        return absent() if found is None else await _send_object(request, found)
-    if options == DataOptions() and await context.run(context.folders.has_chunks, folder):
-        return await send_file(request, folder, tuple(rest))
-    return absent()
+    if isinstance(found, FoundFile):
+        return await send_file(request, found.folder, found.key)
+    if found.names:
+        return await send_listing(request, found.names)
+    async with context.gate.in_memory.take(found.memory_bytes):
+        return await send(request, await context.run(_body, found))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of a container, which may be missing."""
+
+    folder: Path
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +74,13 @@ class FoundObject:
     source: PixelSource | None = None
 
     part: tuple[bytes, FilePart] | None = None
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type of the answer."""
+        if self.document is None:
+            return BYTES
+        return _XML if self.key.endswith(".xml") else JSON if _is_json(self.key) else BYTES
 
     @property
     def memory_bytes(self) -> int:
@@ -115,21 +135,33 @@ def _chunk_tag(dataset: ServedDataset, layout: str, array: ServedArray, place: S
     return tag_of(dataset.identity, layout, place.level, place.position, extent, *source.identity)
 
 
-async def _send_object(request: web.Request, found: FoundObject) -> web.StreamResponse:
+def _find(context: WebContext, parts: tuple[str, ...], shown_tag: str | None) -> Body | FoundObject | FoundFile | None:
+    """What a request asks for, at once as a body if that takes at most _AT_ONCE_BYTES; None if it is missing.
+
+    shown_tag: the If-None-Match header.
+    """
+    first, *rest = parts
+    try:
+        folder, options = _find_folder(context, first)
+    except BadAddress:
+        return None
+    if folder is None:
+        return None
+    has_chunks = context.folders.has_chunks(folder)
+    if rest and rest[0] in VIRTUAL_LAYOUTS and not has_chunks:
+        found = find_object(context, folder, options, rest[0], "/".join(rest[1:]))
+        if found is None or found.names:
+            return found
+        if matches_tag(shown_tag, found.tag):  # nothing is read for it
+            return Body([], found.tag, found.content_type, found.cache)
+        return _body(found) if found.memory_bytes <= _AT_ONCE_BYTES else found
+    return FoundFile(folder, tuple(rest)) if has_chunks and options == DataOptions() else None
+
+
+def _body(found: FoundObject) -> Body:
+    """A document, or the bytes of a chunk: those of the file where they are the same, else read and encoded."""
     if found.document is not None:
-        content_type = _XML if found.key.endswith(".xml") else JSON if _is_json(found.key) else BYTES
-        return await send(request, Body([found.document], found.tag, content_type, found.cache))
-    if found.names:
-        return await send_listing(request, found.names)
-    if matches_tag(request.headers.get("If-None-Match"), found.tag):  # nothing is read for it
-        return await send(request, Body([], found.tag, BYTES, found.cache))
-    context = request.app[CONTEXT]
-    async with context.gate.in_memory.take(found.memory_bytes):
-        return await send(request, await context.run(_chunk_body, found))
-
-
-def _chunk_body(found: FoundObject) -> Body:
-    """The bytes of a chunk: those of the file where they are the same, else read and encoded."""
+        return Body([found.document], found.tag, found.content_type, found.cache)
     array, place, source = found.array, found.place, found.source
     assert array is not None
     assert place is not None

@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from acqstream.errors import ConfigError
-from acqstream.storage.platform import STOP_SIGNALS
+from acqstream.storage.platform import STOP_SIGNALS, keep_large_blocks
 from acqstream.storage.platform.capabilities import has_local_sockets
 from acqstream.storage.platform.priority import go_last
 from acqstream.web.app import make_app
@@ -36,6 +36,7 @@ logger = logging.getLogger("acqstream.web")
 _BACKLOG = 128
 _LINGER_S = 0.5  # for the rest of a request that was refused
 _END_S = 2.0
+_KEPT_BYTES = 64 * 2**20  # of pieces that were sent: their memory serves the next ones
 
 
 def check_settings(settings: WebSettings) -> None:
@@ -141,6 +142,7 @@ async def _listen_locally(path: Path, make: Callable[[], asyncio.Protocol]) -> a
 def run_server(settings: WebSettings, on_ready: Callable[[str], None], stop_fd: socket.socket | None = None) -> None:
     """Serve until a signal, or until the other end of `stop_fd` is closed. on_ready gets the address."""
     go_last()  # before its threads start
+    keep_large_blocks(_KEPT_BYTES)  # likewise
     asyncio.run(_run(settings, on_ready, stop_fd))
 
 

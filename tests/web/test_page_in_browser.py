@@ -203,6 +203,7 @@ def test_the_server_that_ends_is_noticed(daemon: DaemonProcess, site: Site, page
     site.process.terminate()
     site.process.wait()
     until(lambda: page.value("document.title").startswith("⚠ no answer"), "the title says that numbers are old")
+    page.open("about:blank")  # it asks no more
     page.errors.clear()  # refused connections
 
 
