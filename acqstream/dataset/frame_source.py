@@ -152,7 +152,7 @@ class FollowedLevel:
         full.refresh()
         is_lower = self._level > 0 or full.level > 0
         writing = full.writing or (is_lower and full.making_levels)
-        self.failure = full.levels_failure if is_lower else ""
+        self.failure = full.levels_state.failure if is_lower else ""
         reader = self.reader()
         if reader is None:
             self._source.find_levels()

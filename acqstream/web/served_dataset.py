@@ -16,9 +16,9 @@ from acqstream.arrays.array_plan import planned_spec
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.arrays.axis_order import TIME, Z
 from acqstream.dataset.array_space import ArraySpace
-from acqstream.errors import ConfigError, DatasetError
+from acqstream.errors import ConfigError, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff import FORMAT
-from acqstream.formats.ndtiff.completion import dataset_id
+from acqstream.formats.ndtiff.completion import LevelsState, dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.boundary import following_links
 from acqstream.web.data_address import DataOptions
@@ -100,7 +100,7 @@ class ServedDataset:
             count = self.count if generation is None else generation
             if count > self.count or not self.identity.startswith(options.identity):
                 return None
-            is_final = count == self.count and not self._full.writing
+            is_final = count == self.count and not self._may_grow()
             fixed = tuple(sorted(options.fixed.items()))
             n_own = self._own_levels(count, is_pinned=generation is not None)
             key = (layout, options.chunk, fixed, count, generation is None, is_final, n_own)
@@ -119,20 +119,32 @@ class ServedDataset:
         """The array of the first `count` frames, by default of all; None while it has no complete index."""
         with self._lock:
             count = self.count if count is None else count
-            return self._history.at(count, is_final=count == self.count and not self._full.writing)
+            return self._history.at(count, is_final=count == self.count and not self._may_grow())
 
     def _own_levels(self, count: int, *, is_pinned: bool) -> int:
         """Number of the dataset's own lower levels that have all of the first `count` frames, and no later one.
 
         They have no generations: the tiles of a level are written again as more tiles of the full resolution come.
         """
-        if len(self._readers) == 1 or self._full.making_levels or self._full.levels_failure:
+        if len(self._readers) == 1:
             return 0
-        if is_pinned:
-            is_whole = count == self.count and all(reader.complete for reader in self._readers)
-        else:
-            is_whole = not any(reader.writing for reader in self._readers)
+        try:
+            if self._full.levels_state != LevelsState():
+                return 0
+            if is_pinned:
+                is_whole = count == self.count and all(reader.complete for reader in self._readers)
+            else:
+                is_whole = not any(reader.writing for reader in self._readers)
+        except CorruptDataset:  # a damaged state: levels are made of the frames
+            return 0
         return len(self._readers) - 1 if is_whole else 0
+
+    def _may_grow(self) -> bool:
+        """True also if the state is damaged: the frames are served, and none of them as the last one."""
+        try:
+            return self._full.writing
+        except CorruptDataset:
+            return True
 
     def _make(self, layout: str, options: DataOptions, count: int, n_own: int, *, is_final: bool) -> ServedArray | None:
         placed = self._history.at(count, is_final=is_final)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 import acqstream
+from acqstream.integrity.recovery import recover
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
 from tests.log.make_frames import Axes, Frame, frame_of, wait_for, write_log
@@ -216,3 +218,32 @@ def test_a_mosaic_that_moved_has_other_tags(tmp_path: Path) -> None:
         look_again(site)
         after = site.ask(chunk, headers={"If-None-Match": before.headers["etag"]})
         assert (after.status, after.body != before.body) == (200, True)
+
+
+def test_levels_that_lag_behind_an_interrupted_run_are_not_shown(tmp_path: Path) -> None:
+    """The daemon was killed: nobody makes the rest of its levels now."""
+    tiles = sorted(tiles_of(range(2), range(4), shape=SIDE), key=lambda one: one.axes["column"])
+    tiles = [frame_of(number, SIDE, axes=one.axes) for number, one in enumerate(tiles)]
+    (tmp_path / "writing").mkdir()
+    with start_tiled(tmp_path / "writing" / "slide", levels=1) as log:
+        append(log, tiles[:4])
+        make_levels(tmp_path / "writing" / "slide", 4)
+        append(log, tiles[4:])
+        shutil.copytree(tmp_path / "writing", tmp_path / "data")
+    recover(tmp_path / "data" / "slide")
+    with web_thread(tmp_path / "data") as site:
+        assert np.array_equal(read(site, "slide/ome.zarr/1")[0], lower_of(tiles, 1))
+
+
+@pytest.mark.parametrize("name", ["slide/acqstream.json", "slide.pyramid/view.json"])
+def test_frames_of_a_dataset_with_a_damaged_state_are_shown(tmp_path: Path, name: str) -> None:
+    tiles = tiles_of(range(2), range(4), shape=SIDE)
+    write_tiled(tmp_path / "slide", tiles, levels=1)
+    finish(pyramid_of(tmp_path / "slide"))
+    (tmp_path / name).write_text("{")
+    with web_thread(tmp_path) as site:
+        for options in ("", f"@g={len(tiles)}"):
+            assert np.array_equal(read(site, f"slide{options}/ome.zarr/0")[0], mosaic_of(tiles, (0, 0)))
+            assert np.array_equal(read(site, f"slide{options}/ome.zarr/1")[0], lower_of(tiles, 1))
+        for path in ("", "/slide", "/slide/preview.jpg"):
+            assert site.ask(f"/api/datasets{path}").status == 200, path

@@ -14,7 +14,14 @@ from acqstream.arrays.key_columns import KeyColumn
 from acqstream.errors import DatasetError, FrameNotFound
 from acqstream.formats.ndtiff.axes_texts import MISSING
 from acqstream.formats.ndtiff.columns import FrameTable
-from acqstream.formats.ndtiff.completion import LevelsFile, StateFile, declared_axes, declared_order, read_request
+from acqstream.formats.ndtiff.completion import (
+    LevelsFile,
+    LevelsState,
+    StateFile,
+    declared_axes,
+    declared_order,
+    read_request,
+)
 from acqstream.formats.ndtiff.display_settings import read_display_settings
 from acqstream.formats.ndtiff.folders import (
     find_folders,
@@ -282,16 +289,14 @@ class NDTiffReader:
 
         As of the last `refresh`: tiles published before are found by refreshing the lower level after this one.
         """
-        with self._lock:
-            state = self._state.state
-            is_making = self._levels is not None and self._levels.state.is_under_way
-        return state is not None and state.final and is_making
+        state = self.state
+        return state is not None and state.final and self.levels_state.is_under_way
 
     @property
-    def levels_failure(self) -> str:
-        """Reason why the lower levels were abandoned; empty if they were not. As of the last `refresh`."""
+    def levels_state(self) -> LevelsState:
+        """State of the lower levels, as of the last `refresh`. In an interrupted run they may stay unfinished."""
         with self._lock:
-            return self._levels.state.failure if self._levels is not None else ""
+            return self._levels.state if self._levels is not None else LevelsState()
 
     def close(self) -> None:
         """Close all files; again is harmless."""
