@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+from types import ModuleType
+from typing import cast
 
 import numpy as np
 
@@ -27,11 +30,25 @@ def default_level(cname: str, shuffle: int) -> int:
 
 def encode(data: Data, item_bytes: int, *, cname: str, clevel: int, shuffle: int, blocksize: int = 0) -> bytes:
     """One chunk; item_bytes is the size of an item of `data`, by which bytes or bits are shuffled."""
+    if not blocksize:
+        return bytes(load().compress(data, item_bytes, clevel, shuffle, cname))
     from numcodecs import blosc as c_blosc  # as heavy as numpy: loaded when the first such chunk comes
 
     items = np.frombuffer(data, np.dtype(f"V{item_bytes}"))
-    chunk: bytes = c_blosc.compress(items, cname.encode(), clevel, shuffle, blocksize)
-    return chunk
+    return bytes(c_blosc.compress(items, cname.encode(), clevel, shuffle, blocksize))
+
+
+@functools.cache
+def load() -> ModuleType:
+    """Return the package that encodes where the library chooses the size of blocks.
+
+    numcodecs is built for the oldest processors: it shuffles with the instructions of 2001, and copies what it made.
+    """
+    import blosc
+
+    blosc.set_nthreads(1)  # mirrors have threads of their own
+    blosc.set_releasegil(True)
+    return cast("ModuleType", blosc)
 
 
 def decode(data: Data, size: int) -> bytearray:

@@ -36,6 +36,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from acqstream.codecs import blosc
 from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
@@ -152,6 +153,7 @@ class ViewWorker:
         try:
             for name in CHUNK_FORMATS:
                 chunk_format(name)
+            blosc.load()
             taken = VIEW_MEMORY.prepare(length, lambda: self._is_stopping)
         except (MemoryError, OSError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")

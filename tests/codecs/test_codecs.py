@@ -131,6 +131,22 @@ def test_blosc_of_every_kind(cname: str, shuffle: int) -> None:
     assert blosc.decode(encoded, len(NOISE)) == NOISE
 
 
+def test_blosc_in_blocks_of_a_size() -> None:
+    data, found = NOISE * 50, set()
+    for blocksize in (0, 2**16):
+        encoded = blosc.encode(data, 2, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE, blocksize=blocksize)
+        assert blosc.decode(encoded, len(data)) == data
+        found.add(struct.unpack_from("<I", encoded, 8))
+    assert len(found) == 2
+
+
+def test_blosc_of_a_view() -> None:
+    """As a slab gives its chunks: with several axes, and items of its own."""
+    pixels = np.frombuffer(NOISE, ">u2").reshape(10, 40, 50)
+    encoded = blosc.encode(memoryview(pixels.view("u2")), 2, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)
+    assert blosc.decode(encoded, len(NOISE)) == NOISE
+
+
 def test_blosc_tells_the_size_of_the_items() -> None:
     for item_bytes in (1, 2, 4, 8):
         assert blosc.encode(NOISE, item_bytes, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)[3] == item_bytes

@@ -98,12 +98,12 @@ def names_imported(statements: Iterable[ast.AST]) -> Iterator[str]:
         ("import acqstream", {"numpy", "zmq", "tifffile", "pydantic", "typer", "rich", "msgpack", "psutil"}),
         (
             "import acqstream.daemon.serve",
-            {"tifffile", "typer", "rich", "dask", "xarray", "numcodecs", "acqstream.grid.kernels"},
+            {"tifffile", "typer", "rich", "dask", "xarray", "blosc", "numcodecs", "acqstream.grid.kernels"},
         ),
         ("import acqstream.client.producer", {"tifffile", "pydantic", "typer", "rich", "psutil"}),
         (
             "import acqstream.dataset.dataset",
-            {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil", "numcodecs", "dask", "PIL"},
+            {"zmq", "msgpack", "pydantic", "typer", "rich", "psutil", "blosc", "numcodecs", "dask", "PIL"},
         ),
     ],
 )
