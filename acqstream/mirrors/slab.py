@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 class SlabBuffer:
     """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
 
-    memory: `grid.slab_bytes` zeros, page-aligned; None takes new memory.
+    memory: `grid.slab_bytes` zeros; None takes new memory.
     """
 
     def __init__(self, grid: SlabGrid, byte_order: ByteOrder, memory: NDArray[np.uint8] | None = None) -> None:

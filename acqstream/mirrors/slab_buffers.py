@@ -9,15 +9,26 @@ from collections.abc import Sequence
 
 from acqstream.mirrors.slab import ByteOrder, SlabBuffer
 from acqstream.mirrors.slab_grid import SlabGrid
-from acqstream.storage.memory_reserve import MemoryReserve
+from acqstream.storage.memory_reserve import VIEW_MEMORY, MemoryReserve
 
 
 class SlabBuffers:
-    """The buffers of one mirror's slabs, by level. Used by one thread."""
+    """The buffers of one mirror's slabs, by level. Used by one thread.
 
-    def __init__(self, grids: Sequence[SlabGrid], byte_order: ByteOrder, memory: MemoryReserve) -> None:
+    byte_order, head_bytes: see ChunkFormat. memory: where buffers are taken from.
+    """
+
+    def __init__(
+        self,
+        grids: Sequence[SlabGrid],
+        byte_order: ByteOrder,
+        *,
+        head_bytes: int = 0,
+        memory: MemoryReserve = VIEW_MEMORY,
+    ) -> None:
         self._grids = grids
         self._byte_order: ByteOrder = byte_order
+        self._head_bytes = head_bytes
         self._memory = memory
         self._free: list[list[SlabBuffer]] = [[] for _ in grids]
 
@@ -29,7 +40,8 @@ class SlabBuffers:
         if self._free[level]:
             return self._free[level].pop()
         grid = self._grids[level]
-        return SlabBuffer(grid, self._byte_order, self._memory.take(grid.slab_bytes))
+        memory = self._memory.take(self._head_bytes + grid.slab_bytes)
+        return SlabBuffer(grid, self._byte_order, memory[self._head_bytes :])
 
     def give_back(self, level: int, buffer: SlabBuffer) -> None:
         """Make a buffer free for another slab of its level."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.mirrors.assembly import Assembly
+from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
 from acqstream.mirrors.workers import Workers
 from tests.waiting import HANG_S
@@ -77,7 +78,8 @@ def until(condition: Callable[[], bool], workers: Workers) -> None:
 
 def test_a_slab_is_remade_of_one_that_is_still_being_stored(workers: Workers) -> None:
     writer, frames = HeldWriter(), TakenFrames()
-    assembly = Assembly(slab_grids([FULL, HALF]), writer, frames, workers, slabs=2, byte_order=">")
+    grids = slab_grids([FULL, HALF])
+    assembly = Assembly(grids, writer, frames, workers, SlabBuffers(grids, ">"), slabs=2)
 
     def put(place: tuple[int, int]) -> None:
         until(lambda: assembly.prepare(place), workers)

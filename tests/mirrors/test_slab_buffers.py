@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
+from acqstream.formats.registry import chunk_format
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
@@ -85,7 +87,9 @@ def assembly_of(
     spec: ArraySpec, memory: MemoryReserve, disk: Disk, *, slabs: int = N_SLABS
 ) -> Iterator[tuple[Assembly, Sink]]:
     workers, sink = Workers(N_THREADS, "test", disk.may_use), Sink()
-    assembly = Assembly(slab_grids([spec]), sink, Frames(), workers, slabs=slabs, byte_order="<", memory=memory)
+    grids = slab_grids([spec])
+    buffers = SlabBuffers(grids, "<", memory=memory)
+    assembly = Assembly(grids, sink, Frames(), workers, buffers, slabs=slabs)
     try:
         yield assembly, sink
     finally:
@@ -178,7 +182,7 @@ def test_a_mirror_that_has_ended_leaves_its_memory_to_the_next_one(tmp_path: Pat
 def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
     """Its slabs have one layout, so only planes without pixels are cleared: `Slab.clear_unfilled`."""
     memory = MemoryReserve()
-    buffers = SlabBuffers(slab_grids([SPEC]), "<", memory)
+    buffers = SlabBuffers(slab_grids([SPEC]), "<", memory=memory)
     first = buffers.take(0)
     assert not buffers.has_free(0)
     buffers.give_back(0, first)
@@ -191,3 +195,13 @@ def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
     assert memory.kept_bytes == mmap.PAGESIZE
     del first
     assert memory.kept_bytes == 2 * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize("name", ["n5", "wkw"])
+def test_memory_of_raw_chunks_lies_as_in_their_file(name: str) -> None:
+    """The system copies 64 bytes at a time where both begin at the same place of a line of the cache."""
+    found = chunk_format(name)
+    buffers = SlabBuffers(slab_grids([SPEC]), found.byte_order, head_bytes=found.head_bytes)
+    chunk = buffers.take(0).chunk((0, 0, 0))
+    assert chunk.ctypes.data % mmap.PAGESIZE == {"n5": 0, "wkw": 16}[name]
+    assert chunk.nbytes == SPEC.chunk_bytes

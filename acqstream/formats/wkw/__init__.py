@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.wkw.check import check_container
+from acqstream.formats.wkw.header import HEADER_BYTES
 from acqstream.formats.wkw.layout import create_layout, max_encode_memory, plan
 from acqstream.formats.wkw.opening import container_of, is_wkw
 from acqstream.formats.wkw.options import WkwOptions, parse_options
@@ -21,6 +22,7 @@ FORMAT: ChunkFormat[WkwOptions] = ChunkFormat(
     suffix=".wkw",
     looked_for="datasource-properties.json with WKW layers, header.wkw",
     byte_order="<",
+    head_bytes=HEADER_BYTES,
     grows=True,
     detect=is_wkw,
     folder=container_of,
