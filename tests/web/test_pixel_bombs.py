@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, entry, image
+from tests.log.make_frames import frame_of, write_log
 from tests.web.web_process import web_thread
 
 MIB = 2**20
@@ -62,3 +63,14 @@ def test_big_endian_frames_are_swapped_where_they_must_be(tmp_path: Path) -> Non
         assert site.ask("/data/big/xarray.zarr/image/c/0/0/0").body == image(0).astype("<u2").tobytes()
         block = site.ask("/data/big/n5/s0/0/0/0/0").body  # big-endian as the file: it goes out as it is
         assert block.endswith(np.asarray(image(0)).astype(">u2").tobytes())
+
+
+def test_chunks_are_made_within_the_memory_of_answers(tmp_path: Path) -> None:
+    """A large one reserves what it takes, and small ones are found and made with the same reserve each."""
+    frame = frame_of(0, (1024, 1536), axes={"time": 0})
+    write_log(tmp_path / "cells", [frame], memory_bytes=2**24)
+    for key, expected in (("@chunk=256/n5/s0/0/0/0/0", 2**20), ("/n5/s0/0/0/0/0", frame.image.nbytes)):
+        with web_thread(tmp_path) as site:
+            assert site.ask(f"/data/cells{key}").status == 200
+            assert site.context is not None
+            assert site.context.gate.in_memory.peak_bytes == expected
