@@ -19,7 +19,7 @@ NO_CACHE = "no-cache"
 NO_STORE = "no-store"
 IMMUTABLE = "private, max-age=31536000, immutable"
 _PIECE_BYTES = 2**20
-_FIRST_BYTES = 16 * 1024  # go out with the headers
+FIRST_BYTES = 16 * 1024  # of a file, which go out with the headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,16 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
         try:
             async with asyncio.timeout(limit_s):
                 await response.prepare(request)
-                at = 0
+                at, written = 0, 0
                 for piece in body.pieces:
-                    await _write(response, memoryview(piece)[max(0, first - at) : max(0, stop - at)])
+                    data = memoryview(piece)[max(0, first - at) : max(0, stop - at)]
+                    await _write(response, data)
                     at += len(piece)  # offset of the next piece in the complete body
+                    written += len(data)
                 if body.part is not None and stop > at:
                     begin = max(first, at)
                     part = FilePart(body.part.file, body.part.offset + begin - at, stop - begin)
-                    await _send_part(request, response, part)
+                    await _send_part(request, response, part, is_begun=written > 0)
                 await response.write_eof()
         except TimeoutError:
             _abort(request)
@@ -119,19 +121,24 @@ async def _write(response: web.StreamResponse, data: memoryview) -> None:
         await response.write(data[first : first + _PIECE_BYTES])
 
 
-async def _send_part(request: web.Request, response: web.StreamResponse, part: FilePart) -> None:
-    """Send a part of a file from the kernel. A part that ends early breaks the connection: it is never padded."""
-    context, loop = request.app[CONTEXT], asyncio.get_running_loop()
-    start = await context.run(part.file.read, part.offset, min(part.count, _FIRST_BYTES))
-    await response.write(start)  # with the headers, which wait for the first bytes
-    rest = part.count - len(start)
-    if not rest:
+async def _send_part(request: web.Request, response: web.StreamResponse, part: FilePart, *, is_begun: bool) -> None:
+    """Send a part of a file from the kernel. A part that ends early breaks the connection: it is never padded.
+
+    is_begun: the headers are sent; they go out with the first bytes.
+    """
+    offset, count = part.offset, part.count
+    if not is_begun:
+        start = await request.app[CONTEXT].run(part.file.read, offset, min(count, FIRST_BYTES))
+        await response.write(start)
+        offset, count = offset + len(start), count - len(start)
+    if not count:
         return
     transport = request.transport
     if transport is None:
         raise ConnectionResetError
-    sent = await loop.sendfile(transport, part.file, part.offset + len(start), rest, fallback=True)  # type: ignore[arg-type]
-    if sent != rest:
+    loop = asyncio.get_running_loop()
+    sent = await loop.sendfile(transport, part.file, offset, count, fallback=True)  # type: ignore[arg-type]
+    if sent != count:
         _abort(request)
 
 

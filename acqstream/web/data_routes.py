@@ -10,7 +10,19 @@ from aiohttp import web
 
 from acqstream.errors import CorruptDataset, DatasetError, UnknownFormat
 from acqstream.storage.read_file import ReadFile
-from acqstream.web.answers import BYTES, IMMUTABLE, JSON, NO_CACHE, Body, FilePart, absent, content_tag, send, tag_of
+from acqstream.web.answers import (
+    BYTES,
+    FIRST_BYTES,
+    IMMUTABLE,
+    JSON,
+    NO_CACHE,
+    Body,
+    FilePart,
+    absent,
+    content_tag,
+    send,
+    tag_of,
+)
 from acqstream.web.byte_range import matches_tag
 from acqstream.web.data_address import PREFIX, BadAddress, DataOptions, name_and_options, parse_options, path_parts
 from acqstream.web.file_routes import send_file, send_listing
@@ -167,8 +179,11 @@ def _body(found: FoundObject) -> Body:
     assert place is not None
     assert source is not None
     if found.part is not None:
-        head, rest = found.part
-        return Body([head] if head else [], found.tag, BYTES, found.cache, rest)
+        head, part = found.part
+        file, offset, count = part.file, part.offset, part.count
+        start = file.read(offset, min(count, FIRST_BYTES))
+        rest = FilePart(file, offset + len(start), count - len(start))
+        return Body([head + start], found.tag, BYTES, found.cache, rest)
     pixels = array.pixels.read(source, place, array.factors)
     return Body(list(array.virtual.encode(place, pixels)), found.tag, BYTES, found.cache)
 
