@@ -83,21 +83,13 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
         "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid}'); time.sleep(600)"
     )
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            run_command(python(source, str(pids)), NOTICE, 4.0)
-        except NotSent as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    numbers = until(
-        lambda: pids.exists() and len(pids.read_text().split()) == 2 and pids.read_text().split(), "started"
-    )
-    thread.join()
-    assert "did not end within 4 s" in str(errors[0])
+    numbers: list[str] = []
+    for limit_s in (4.0, 16.0, 64.0):  # on a busy machine the first one ends before its child is there
+        with pytest.raises(NotSent, match=f"did not end within {limit_s:g} s"):
+            run_command(python(source, str(pids)), NOTICE, limit_s)
+        if pids.exists() and len(numbers := pids.read_text().split()) == 2:
+            break
+    assert len(numbers) == 2
     until(lambda: not any(_lives(int(one)) for one in numbers), "both have ended")
 
 
