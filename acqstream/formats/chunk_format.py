@@ -77,7 +77,7 @@ class ChunkFormat(Generic[OptionsT]):
 
     suffix makes the name of a mirror's folder beside the dataset. detect, looked_for and folder are as in NDTiffFormat.
     byte_order is that of the items in the files: chunks in this order need no copy. head_bytes: before the first item
-    in a file of raw chunks. Memory that lies as far behind a boundary is copied to the file in two thirds of the time.
+    in a file of raw chunks. Memory that lies as far behind a boundary is copied to the file faster.
     grows: the shape need not be known beforehand.
 
     open returns the readers of all levels, the full resolution first. parse_options takes what the user wrote

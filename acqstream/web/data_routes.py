@@ -33,7 +33,7 @@ from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS
 from acqstream.web.web_context import CONTEXT, WebContext, plain_path
 
 _XML = "application/xml"
-_AT_ONCE_BYTES = 2**20  # of chunks that are made in the same step in which they are found
+_AT_ONCE_BYTES = 2**20  # of a chunk that is made where it is found: the number of requests bounds those in memory
 
 
 def data_routes(context: WebContext) -> Iterator[web.RouteDef]:
@@ -49,11 +49,10 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
         parts = path_parts(plain_path(request))
     except BadAddress:
         return absent()
-    async with context.gate.in_memory.take(_AT_ONCE_BYTES):
-        # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
-        found = await context.run(_find, context, parts, request.headers.get("If-None-Match"))
-        if isinstance(found, Body):
-            return await send(request, found)
+    # One step in another thread: handing a request to it and back costs as much as reading a piece of a frame.
+    found = await context.run(_find, context, parts, request.headers.get("If-None-Match"))
+    if isinstance(found, Body):
+        return await send(request, found)
     if found is None:
         return absent()
     if isinstance(found, FoundFile):

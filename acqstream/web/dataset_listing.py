@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acqstream.errors import AcqStreamError
+from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.formats.ndtiff.completion import StateFile
 from acqstream.formats.registry import find_format
 from acqstream.monitor.receipts import receipt_in
 from acqstream.web.page_texts import receipt_texts
 
 MAX_LISTED = 200
+DAMAGED = "state unknown: acqstream.json is damaged"
 _OWN_NOTES = ".view"  # folders with the progress of mirrors
 
 
@@ -22,7 +23,8 @@ _OWN_NOTES = ".view"  # folders with the progress of mirrors
 class DatasetEntry:
     """One dataset. format "" : no format is known, or there is no frame yet. changed_s: seconds since 1970.
 
-    state is "" for datasets of other writers; receipt has texts of the page, None without a receipt.
+    state is "" for datasets of other writers, DAMAGED if it cannot be read; receipt has texts of the page, None without
+    a receipt.
     """
 
     name: str
@@ -81,4 +83,7 @@ def _entry(name: str, folder: Path, changed_s: float) -> DatasetEntry | None:
 def _state_of(folder: Path) -> str:
     file = StateFile(folder)
     file.refresh()
-    return str(file.state or "")
+    try:
+        return str(file.state or "")
+    except CorruptDataset:  # its frames can be read
+        return DAMAGED

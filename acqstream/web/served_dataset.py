@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import threading
 import time
@@ -18,7 +19,7 @@ from acqstream.arrays.axis_order import TIME, Z
 from acqstream.dataset.array_space import ArraySpace
 from acqstream.errors import ConfigError, CorruptDataset, DatasetError
 from acqstream.formats.ndtiff import FORMAT
-from acqstream.formats.ndtiff.completion import LevelsState, dataset_id
+from acqstream.formats.ndtiff.completion import dataset_id
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.storage.boundary import following_links
 from acqstream.web.data_address import DataOptions
@@ -28,6 +29,8 @@ from acqstream.web.level_cache import LevelCache
 from acqstream.web.plate_choice import plate_array
 from acqstream.web.virtual_array import ServedChunk, VirtualArray
 from acqstream.web.virtual_layouts import VIRTUAL_LAYOUTS, ChunkCut, announce, choose_cut
+
+logger = logging.getLogger("acqstream.web")
 
 REFRESH_S = 0.1  # between looks at the index of a growing dataset
 _PINNED_REFRESH_S = 1.0  # a pinned snapshot needs to know only that its files are still in place
@@ -61,6 +64,7 @@ class ServedDataset:
         self._full = self._readers[0]
         self._lock = threading.RLock()
         self._refreshed_s = time.monotonic()
+        self._is_damage_noted = False
         self.identity = _identity(self._full)
         self._pixels = FramePixels(self._readers, cache, f"{self.identity} {path.name}")
         self._history = FrameHistory(self._full)
@@ -129,13 +133,14 @@ class ServedDataset:
         if len(self._readers) == 1:
             return 0
         try:
-            if self._full.levels_state != LevelsState():
+            if not self._full.levels_state.is_finished:
                 return 0
             if is_pinned:
                 is_whole = count == self.count and all(reader.complete for reader in self._readers)
             else:
                 is_whole = not any(reader.writing for reader in self._readers)
-        except CorruptDataset:  # a damaged state: levels are made of the frames
+        except CorruptDataset as error:  # levels are made of the frames
+            self._note_damage(error)
             return 0
         return len(self._readers) - 1 if is_whole else 0
 
@@ -143,8 +148,14 @@ class ServedDataset:
         """True also if the state is damaged: the frames are served, and none of them as the last one."""
         try:
             return self._full.writing
-        except CorruptDataset:
+        except CorruptDataset as error:
+            self._note_damage(error)
             return True
+
+    def _note_damage(self, error: CorruptDataset) -> None:
+        if not self._is_damage_noted:
+            self._is_damage_noted = True
+            logger.warning("the frames of %s are served all the same: %s", self.path, error)
 
     def _make(self, layout: str, options: DataOptions, count: int, n_own: int, *, is_final: bool) -> ServedArray | None:
         placed = self._history.at(count, is_final=is_final)

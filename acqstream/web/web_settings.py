@@ -20,7 +20,7 @@ class WebLimits:
     """Bounds of what clients can take.
 
     connections: open at a time. requests: answered at a time, others get 503. streams: event streams open at a time.
-    sending_bytes: of answers in transit; memory_bytes: of chunks in memory that are not parts of files.
+    sending_bytes: of answers in transit; memory_bytes: of chunks above 1 MiB in memory that are not parts of files.
     header_bytes: of one line or field of a request.
     first_request_s: for a complete request after connecting, or after its first byte. idle_s: between requests.
     patience_s, min_bytes_per_s: of a client that reads an answer: it gets so many seconds, and more for each byte.

@@ -48,12 +48,13 @@ def test_put_writes_the_box_and_nothing_else(data: Any, axes: int, target: str, 
 @pytest.mark.parametrize("target", PIXELS)
 @pytest.mark.parametrize("block", [(32, 32), (64, 128), (7, 33)])
 @pytest.mark.parametrize("begin", [(0, 0), (5, 1), (33, 64)])
-def test_large_planes_go_past_the_cache(target: str, block: tuple[int, int], begin: tuple[int, int]) -> None:
+@pytest.mark.parametrize("head", [0, 16, 8])
+def test_large_planes_go_past_the_cache(target: str, block: tuple[int, int], begin: tuple[int, int], head: int) -> None:
     """Lines of the cache, bands of rows, and what is left of both."""
     shape = (3, 2, 2, 2, *block)
     size = int(np.prod(shape)) * np.dtype(target).itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    place = memory[-memory.ctypes.data % 64 :][:size].view(target).reshape(shape)
+    memory = np.zeros(size + 128, np.uint8)
+    place = memory[-memory.ctypes.data % 64 + head :][:size].view(target).reshape(shape)
     height, width = place_sizes(shape)
     dtype = place.dtype.newbyteorder("=")
     pixels = np.random.default_rng(8).integers(

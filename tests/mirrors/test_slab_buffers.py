@@ -199,7 +199,7 @@ def test_a_mirror_s_own_buffers_are_used_again_as_they_are() -> None:
 
 @pytest.mark.parametrize("name", ["n5", "wkw"])
 def test_memory_of_raw_chunks_lies_as_in_their_file(name: str) -> None:
-    """The system copies 64 bytes at a time where both begin at the same place of a line of the cache."""
+    """A copy into the file is slower where memory begins at another place of a line of the cache."""
     found = chunk_format(name)
     buffers = SlabBuffers(slab_grids([SPEC]), found.byte_order, head_bytes=found.head_bytes)
     chunk = buffers.take(0).chunk((0, 0, 0))

@@ -16,6 +16,7 @@ import acqstream
 from acqstream.integrity.recovery import recover
 from acqstream.log.log import Log
 from acqstream.model.acquisition_spec import AxisSpec, TileSpec
+from acqstream.web.dataset_listing import DAMAGED
 from tests.log.make_frames import Axes, Frame, frame_of, wait_for, write_log
 from tests.mirrors.mirror_cases import halved
 from tests.views.pyramid_cases import finish, pyramid_of, start_tiled, write_tiled
@@ -221,7 +222,7 @@ def test_a_mosaic_that_moved_has_other_tags(tmp_path: Path) -> None:
 
 
 def test_levels_that_lag_behind_an_interrupted_run_are_not_shown(tmp_path: Path) -> None:
-    """The daemon was killed: nobody makes the rest of its levels now."""
+    """The daemon was killed, so its levels stay incomplete."""
     tiles = sorted(tiles_of(range(2), range(4), shape=SIDE), key=lambda one: one.axes["column"])
     tiles = [frame_of(number, SIDE, axes=one.axes) for number, one in enumerate(tiles)]
     (tmp_path / "writing").mkdir()
@@ -245,5 +246,7 @@ def test_frames_of_a_dataset_with_a_damaged_state_are_shown(tmp_path: Path, name
         for options in ("", f"@g={len(tiles)}"):
             assert np.array_equal(read(site, f"slide{options}/ome.zarr/0")[0], mosaic_of(tiles, (0, 0)))
             assert np.array_equal(read(site, f"slide{options}/ome.zarr/1")[0], lower_of(tiles, 1))
-        for path in ("", "/slide", "/slide/preview.jpg"):
+        for path in ("/slide", "/slide/preview.jpg"):
             assert site.ask(f"/api/datasets{path}").status == 200, path
+        listed = {one["name"]: one["state"] for one in json.loads(site.ask("/api/datasets").body)["datasets"]}
+        assert listed["slide"] == ("COMPLETE" if "view" in name else DAMAGED)

@@ -42,6 +42,11 @@ class LevelsState:
     failure: str = ""
 
     @property
+    def is_finished(self) -> bool:
+        """The levels have all tiles."""
+        return not self.is_unfinished and not self.failure
+
+    @property
     def is_under_way(self) -> bool:
         """There is more to do, and nothing that keeps it from being done."""
         return self.is_unfinished and not self.failure
