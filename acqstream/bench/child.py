@@ -34,6 +34,7 @@ RUNS = {
     "reader": "readers:measure",
     "follower": "readers:follow",
     "mirror": "mirror_alone:measure_mirror",
+    "sendfile": "sendfile_peer:answer_with_file",
 }
 """Module of acqstream.bench and function, by the name of what is run."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from acqstream.bench.child_process import child_command
 from acqstream.bench.comparison import DATASET
 from acqstream.bench.workload import Workload
 
@@ -28,7 +29,21 @@ def web_server(
     command = [sys.executable, "-m", "acqstream", "web", "--data", str(data), "--port", "0"]
     command += [] if endpoint is None else ["--endpoint", endpoint]
     command += [] if read_mb_s is None else ["--read-mb-s", str(read_mb_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with _server(command) as found:
+        yield found
+
+
+@contextmanager
+def sendfile_server(data: Path, part_bytes: int) -> Iterator[tuple[int, psutil.Process]]:
+    """A program that answers with parts of the first stack file below `data` alone: its port and its process."""
+    path = min(data.glob(f"{DATASET}/*.tif"))
+    with _server(child_command("sendfile", path=str(path), part_bytes=part_bytes)) as found:
+        yield found
+
+
+@contextmanager
+def _server(command: Sequence[str]) -> Iterator[tuple[int, psutil.Process]]:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()

@@ -1,6 +1,7 @@
 """Frames and pieces of frames over HTTP: `acqstream bench --web`.
 
 A client on loopback reads a finished run from `acqstream web`. CPU seconds are those of the server's process alone.
+Beside it, in the same run, a program that does nothing but send parts of the same file to the same client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from acqstream.bench.comparison import ROWS, BenchSettings, Observer, bench_folder, bench_report, run_folder
-from acqstream.bench.http_client import CLIENTS, frame_paths, piece_paths, read_frames, web_server
+from acqstream.bench.http_client import CLIENTS, frame_paths, piece_paths, read_frames, sendfile_server, web_server
 from acqstream.bench.http_log import log_beside_clients
 from acqstream.bench.report import BenchReport, Table
 from acqstream.bench.workload import Workload, workload_of
@@ -26,6 +27,8 @@ PIECE_SIDE = 512
 MAX_CPU_S_PER_GB = 0.4
 MIN_PIECES_PER_S = 600
 _SHAPE = (2048, 2048)
+FRAMES, SENDFILE, PIECES = "whole frames", "sendfile alone", "pieces"
+_KINDS = (SENDFILE, FRAMES, PIECES)  # the first one takes the file into memory, for the next one as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,13 @@ class HttpFigures:
 
 
 def run_web_benchmark(settings: BenchSettings, observe: Observer, *, shape: tuple[int, int] = _SHAPE) -> BenchReport:
-    """Whole frames of `shape` (Y, X) uint16, then pieces of 512 x 512 of them, settings.pairs times each, then the log
-    of a run beside clients."""
+    """Whole frames of `shape` (Y, X) uint16 beside what sending them costs at least, then pieces of 512 x 512 of them,
+    settings.pairs times each, then the log of a run beside clients.
+    """
     if importlib.util.find_spec("aiohttp") is None:
         raise ConfigError("bench --web needs more packages: pip install 'acqstream[web]'")
     workload = workload_of(shape, "uint16", settings.payload_bytes, settings.max_frames)
-    done, steps = count(), 2 + 3 * settings.pairs
+    done, steps = count(), 2 + (1 + len(_KINDS)) * settings.pairs
 
     def tell(text: str) -> None:
         observe(text, next(done), steps)
@@ -59,10 +63,12 @@ def _finished_run(settings: BenchSettings, folder: Path, workload: Workload, tel
     with run_folder(folder, "written") as place:
         tell("writing")
         ROWS["tcp"].run(place, workload, settings.daemon_memory_mb)
-        with web_server(place / "data") as (port, process):
+        data, frame_bytes = place / "data", workload.frame_bytes
+        with web_server(data) as ours, sendfile_server(data, frame_bytes) as least:
             for _ in range(settings.pairs):
-                for kind in ("whole frames", "pieces"):
+                for kind in _KINDS:
                     tell(kind)
+                    port, process = least if kind == SENDFILE else ours
                     rows.append(_row(kind, _measure(kind, port, process, workload)))
     sides = " x ".join(str(side) for side in workload.shape)
     note = f"wanted: at most {MAX_CPU_S_PER_GB} CPU s per GB for whole frames, at least {MIN_PIECES_PER_S} pieces/s"
@@ -71,7 +77,7 @@ def _finished_run(settings: BenchSettings, folder: Path, workload: Workload, tel
 
 
 def _measure(kind: str, port: int, process: psutil.Process, workload: Workload) -> HttpFigures:
-    paths = frame_paths(workload) if kind == "whole frames" else piece_paths(workload, PIECE_SIDE)
+    paths = piece_paths(workload, PIECE_SIDE) if kind == PIECES else frame_paths(workload)
     counts: list[int] = []
     threads = [
         threading.Thread(target=read_frames, args=(port, paths[first::CLIENTS], counts), name=f"http-client-{first}")

@@ -70,7 +70,7 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
         return web.Response(status=304, headers=headers)
     size = body.size
     asked = request.headers.get("Range")
-    if request.headers.get("If-Range", body.tag) != body.tag:
+    if asked is not None and request.headers.get("If-Range", body.tag) != body.tag:
         asked = None
     try:
         found = parse_range(asked, size)
@@ -79,9 +79,9 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
     first, stop = found or (0, size)
     if found is not None:
         headers["Content-Range"] = f"bytes {first}-{stop - 1}/{size}"
+    headers["Content-Type"] = body.content_type  # here, and not by the response: it would parse them for each answer
+    headers["Content-Length"] = str(stop - first)
     response = web.StreamResponse(status=200 if found is None else 206, headers=headers)
-    response.content_type = body.content_type
-    response.content_length = stop - first
     if request.method == "HEAD":  # the length alone: the library must not wait for a body
         await response.prepare(request)
         await response.write_eof()
@@ -94,7 +94,7 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
     context = request.app[CONTEXT]
     first, stop = asked
     # The page and its picture do not wait behind those who copy a whole run.
-    async with context.gate.sending(stop - first, is_paced=body.content_type == BYTES):
+    with await context.gate.sending(stop - first, is_paced=body.content_type == BYTES):
         # A client that does not read must not keep memory and files: it gets time in proportion to the answer.
         limits = context.settings.limits
         limit_s = limits.patience_s + (stop - first) / limits.min_bytes_per_s

@@ -17,7 +17,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
     None also for several ranges and other units, which a server may ignore. Raises RangeMissed.
     """
-    match = _RANGE.fullmatch(header or "")
+    match = None if header is None else _RANGE.fullmatch(header)
     if match is None or not (match[1] or match[2]):
         return None
     if not match[1]:

@@ -59,7 +59,7 @@ async def serve_data(request: web.Request) -> web.StreamResponse:
         return await send_file(request, found.folder, found.key)
     if found.names:
         return await send_listing(request, found.names)
-    async with context.gate.in_memory.take(found.memory_bytes):
+    with await context.gate.in_memory.take(found.memory_bytes):
         return await send(request, await context.run(_body, found))
 
 

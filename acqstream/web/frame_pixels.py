@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,13 @@ Factors = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class FramePiece:
-    """A frame, or a tile, of which a chunk has pixels. y and x: which ones; None for all of a frame."""
+    """A frame, or a tile, of which a chunk has pixels: its row in the index, the name of its stack file, and its place
+    there. y and x: which pixels; None for all of a frame.
+    """
 
     row: int
+    name: str
+    frame: StoredFrame
     y: TileRun | None = None
     x: TileRun | None = None
 
@@ -57,19 +61,18 @@ class PixelSource:
         """Values of which one differs if a frame was written again, or a mosaic moved its tiles."""
         found: list[object] = []
         for piece in self.pieces:
-            name, frame = self.reader.stored_frame(piece.row)
-            found += (name, frame.pixels, piece.y, piece.x)
+            found += (piece.name, piece.frame.pixels, piece.y, piece.x)
         return tuple(found)
 
     def span(self) -> tuple[ReadFile, StoredFrame, str] | None:
         """The file, the place and the byte order of the only frame; None for several, or if it is compressed."""
         if len(self.pieces) != 1:
             return None
-        name, frame = self.reader.stored_frame(self.pieces[0].row)
-        if not frame.is_plain:
+        piece = self.pieces[0]
+        if not piece.frame.is_plain:
             return None
-        file, byte_order = self.reader.stack_file(name)
-        return file, frame, byte_order
+        file, byte_order = self.reader.stack_file(piece.name)
+        return file, piece.frame, byte_order
 
 
 class FramePixels:
@@ -83,6 +86,7 @@ class FramePixels:
         self._cache = cache
         self._identity = identity
         self._means = BlockMean()
+        self._like: dict[NDTiffReader, StoredFrame] = {}  # the first frame of a reader never changes
 
     def find(
         self, placed: PlacedArray, fixed: Mapping[str, int], place: ServedChunk, factors: Factors, n_own: int
@@ -94,10 +98,10 @@ class FramePixels:
         position = [{**fixed, **place.outer}.get(name, 0) for name in placed.names]
         keys = list(placed.places.keys_at(position))
         if placed.mosaic is None:
-            row = self._find_row(self._readers[0], keys, placed.count)
-            if row is None or self._is_too_large(row, place):
+            piece = self._find_frame(self._readers[0], keys, placed.count)
+            if piece is None or _is_too_large(piece.frame, place):
                 return None
-            return PixelSource(self._readers[0], 0, (FramePiece(row),))
+            return PixelSource(self._readers[0], 0, (piece,))
         own = place.level if has_level(placed.mosaic, place.level, n_own) else 0
         return self._find_tiles(placed, keys, place, factors, own)
 
@@ -111,21 +115,20 @@ class FramePixels:
         levels = self._cache.get((self._identity, row, "levels"), lambda: self._make_levels(row, factors))
         return levels[place.level - 1][place.y[0] : place.y[1], place.x[0] : place.x[1]]
 
-    def _find_row(self, reader: NDTiffReader, keys: Sequence[Mapping[str, AxisValue]], stop: int) -> int | None:
+    def _find_frame(
+        self, reader: NDTiffReader, keys: Sequence[Mapping[str, AxisValue]], stop: int
+    ) -> FramePiece | None:
+        """The latest of the first `stop` frames that has one of the keys; None also for one unlike the first frame."""
         rows = [row for key in keys if (row := reader.history.find(key, stop)) is not None]
         if not rows:
             return None
         row = max(rows)
-        like = (reader.frame_shape(0), reader.frame_dtype(0))
-        return row if (reader.frame_shape(row), reader.frame_dtype(row)) == like else None
-
-    def _is_too_large(self, row: int, place: ServedChunk) -> bool:
-        """Return True for a frame of which a chunk would take more memory than a request may."""
-        _, frame = self._readers[0].stored_frame(row)
-        if not frame.is_plain:  # all of it is decompressed
-            return frame.payload_bytes > MAX_BAND_BYTES
-        n_rows = place.y[1] - place.y[0] if place.level == 0 else 1
-        return frame.width * frame.pixel_type.pixel_bytes * n_rows > MAX_BAND_BYTES
+        name, frame = reader.stored_frame(row)
+        like = self._like.get(reader)
+        if like is None:
+            like = self._like[reader] = reader.stored_frame(0)[1]
+        is_alike = (frame.shape, frame.pixel_type.numpy_dtype) == (like.shape, like.pixel_type.numpy_dtype)
+        return FramePiece(row, name, frame) if is_alike else None
 
     def _find_tiles(
         self,
@@ -154,9 +157,9 @@ class FramePixels:
         for y in sides[0]:
             for x in sides[1]:
                 at_tile = [{**key, ROW: y.tile, COLUMN: x.tile} for key in keys]
-                row = self._find_row(reader, at_tile, stop)
-                if row is not None:
-                    pieces.append(FramePiece(row, y, x))
+                piece = self._find_frame(reader, at_tile, stop)
+                if piece is not None:
+                    pieces.append(replace(piece, y=y, x=x))
         return PixelSource(reader, own, tuple(pieces)) if pieces else None
 
     def _read_tiles(self, source: PixelSource, place: ServedChunk, factors: Factors) -> Pixels:
@@ -205,6 +208,14 @@ class FramePixels:
     def _halve(self, picture: Pixels, ratios: tuple[int, int]) -> Pixels:
         every = (*ratios, 1)[: picture.ndim]
         return self._means.mean([np.ascontiguousarray(picture)], every, reduced_shape(picture.shape, every))
+
+
+def _is_too_large(frame: StoredFrame, place: ServedChunk) -> bool:
+    """Return True for a frame of which a chunk would take more memory than a request may."""
+    if not frame.is_plain:  # all of it is decompressed
+        return frame.payload_bytes > MAX_BAND_BYTES
+    n_rows = place.y[1] - place.y[0] if place.level == 0 else 1
+    return frame.width * frame.pixel_type.pixel_bytes * n_rows > MAX_BAND_BYTES
 
 
 def has_level(mosaic: Canvas, level: int, n_own: int) -> bool:

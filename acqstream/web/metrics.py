@@ -7,6 +7,7 @@ path, a dataset that has ended long ago, or anything else without a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from math import inf, isinf
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -67,12 +68,18 @@ class WebMetrics:
         self._seconds = Histogram(
             "acqstream_web_request_seconds", "Time to answer a request.", ["layout"], registry=registry
         )
+        self._series = lru_cache(maxsize=None)(self._find_series)  # few words and codes, looked up for every request
 
     def note(self, layout: str, code: int, sent_bytes: int, seconds: float) -> None:
         """Count one answer."""
-        self._requests.labels(layout, str(code)).inc()
-        self._sent.labels(layout, str(code)).inc(sent_bytes)
-        self._seconds.labels(layout).observe(seconds)
+        requests, sent, times = self._series(layout, code)
+        requests.inc()
+        sent.inc(sent_bytes)
+        times.observe(seconds)
+
+    def _find_series(self, layout: str, code: int) -> tuple[Counter, Counter, Histogram]:
+        labels = layout, str(code)
+        return self._requests.labels(*labels), self._sent.labels(*labels), self._seconds.labels(layout)
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from acqstream.web.web_settings import WebLimits
 
@@ -18,23 +18,45 @@ class BytePool:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = self._bytes_left = max_bytes
-        self._changed = asyncio.Condition()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self.peak_bytes = 0
 
-    @asynccontextmanager
-    async def take(self, count: int) -> AsyncIterator[None]:
-        """Reserve bytes for the block; an answer larger than the budget waits until no other one is active."""
+    async def take(self, count: int) -> TakenBytes:
+        """Reserve bytes for a `with` block; more than the budget waits until no other answer is active."""
         share = min(count, self._max_bytes)
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._bytes_left >= share)
-            self._bytes_left -= share
+        while self._bytes_left < share:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[change] = None
+            try:
+                await change
+            finally:
+                del self._waiting[change]
+        self._bytes_left -= share
         self.peak_bytes = max(self.peak_bytes, self._max_bytes - self._bytes_left)
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._bytes_left += share
-                self._changed.notify_all()
+        return TakenBytes(self, share)
+
+    def give_back(self, share: int) -> None:
+        """Free bytes that were reserved. All who wait look again: the first one may need more than others."""
+        self._bytes_left += share
+        for change in self._waiting:
+            if not change.done():
+                change.set_result(None)
+
+
+class TakenBytes:
+    """A share of a pool, which comes back at the end of the block. A class, since it is made for every answer."""
+
+    __slots__ = ("_pool", "share")
+
+    def __init__(self, pool: BytePool, share: int) -> None:
+        self._pool = pool
+        self.share = share
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.give_back(self.share)
 
 
 class RequestGate:
@@ -52,7 +74,6 @@ class RequestGate:
         self._next_s = 0.0
         self.requests = self.peak_requests = 0
         self.streams = self.peak_streams = 0
-        self.sent_bytes = 0
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -80,27 +101,37 @@ class RequestGate:
             self.streams -= 1
             self.requests += 1
 
-    @asynccontextmanager
-    async def sending(self, count: int, *, is_paced: bool) -> AsyncIterator[None]:
-        """Wait until an answer of `count` bytes fits below the bounds on memory and, if it is paced, on the rate."""
-        async with self.in_transit.take(count):
-            if is_paced:
+    async def sending(self, count: int, *, is_paced: bool) -> TakenBytes:
+        """Wait until an answer of `count` bytes fits below the bounds on memory and, if it is paced, on the rate.
+
+        For a `with` block in which it is sent.
+        """
+        taken = await self.in_transit.take(count)
+        if is_paced:
+            try:
                 await self._pace(count)
-            yield
-            self.sent_bytes += count
+            except BaseException:  # the client has left
+                self.in_transit.give_back(taken.share)
+                raise
+        return taken
 
     async def _pace(self, count: int) -> None:
         """Wait for the bound on bytes per second, which protects the disk of a running acquisition.
 
         In turn, and a client that leaves while it waits has used nothing.
         """
+        if self._rate() is None:
+            return
         async with self._turn:
-            rate = self._limits.read_bytes_per_s
-            if rate is None and self._is_recording():
-                rate = self._limits.recording_bytes_per_s
+            rate = self._rate()
             if rate is None:
                 return
             clock = asyncio.get_running_loop().time
             if (wait_s := self._next_s - clock()) > 0:
                 await asyncio.sleep(wait_s)
             self._next_s = max(self._next_s, clock()) + count / rate
+
+    def _rate(self) -> int | None:
+        if self._limits.read_bytes_per_s is None and self._is_recording():
+            return self._limits.recording_bytes_per_s
+        return self._limits.read_bytes_per_s

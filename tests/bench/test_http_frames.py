@@ -16,7 +16,8 @@ def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
     settings = BenchSettings(directory=tmp_path, payload_bytes=20 * 2**20, pairs=1, rows=("tcp",), daemon_memory_mb=64)
     report = run_web_benchmark(settings, lambda *news: None, shape=(1024, 1024))
     table, log = report.tables
-    frames, pieces = table.rows
+    least, frames, pieces = table.rows
+    assert (least["row"], least["requests"]) == ("sendfile alone", 10)
     assert (frames["row"], frames["requests"]) == ("whole frames", 10)
     assert (pieces["row"], pieces["requests"]) == ("pieces", 40)
     for row in table.rows:

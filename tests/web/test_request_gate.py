@@ -30,7 +30,7 @@ def waits_of(
     async def send() -> None:
         gate = RequestGate(limits, lambda: is_recording)
         for _ in range(answers):
-            async with gate.sending(ANSWER, is_paced=True):
+            with await gate.sending(ANSWER, is_paced=True):
                 pass
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
@@ -57,7 +57,7 @@ def test_pages_do_not_wait_and_clients_that_leave_use_nothing(monkeypatch: pytes
         gate = RequestGate(WebLimits(read_bytes_per_s=ANSWER // 1000), lambda: False)
 
         async def send(*, is_paced: bool) -> None:
-            async with gate.sending(ANSWER, is_paced=is_paced):
+            with await gate.sending(ANSWER, is_paced=is_paced):
                 pass
 
         async def leave(delay_s: float) -> None:
@@ -101,7 +101,7 @@ def test_an_answer_waits_for_those_in_transit() -> None:
         is_free = asyncio.Event()
 
         async def send(name: str, count: int) -> None:
-            async with gate.sending(count, is_paced=False):
+            with await gate.sending(count, is_paced=False):
                 order.append(name)
                 await is_free.wait()
 
@@ -114,6 +114,28 @@ def test_an_answer_waits_for_those_in_transit() -> None:
 
     asyncio.run(run())
     assert order == ["first", 60, "second"]
+
+
+def test_clients_that_leave_while_they_wait_take_nothing() -> None:
+    async def run() -> None:
+        gate = RequestGate(WebLimits(sending_bytes=100), lambda: False)
+
+        async def send(count: int) -> None:
+            with await gate.sending(count, is_paced=False):
+                pass
+
+        with await gate.sending(60, is_paced=False):
+            waiting = [asyncio.create_task(send(count)) for count in (60, 100, 70)]
+            await asyncio.sleep(0)
+            waiting[0].cancel()
+            await asyncio.sleep(0)
+            assert [task.done() for task in waiting] == [True, False, False]
+        waiting[1].cancel()  # at the moment at which it could go on
+        await waiting[2]
+        await send(100)  # all bytes are back
+        assert gate.in_transit.peak_bytes == 100
+
+    asyncio.run(run())
 
 
 def test_the_server_asks_the_latest_status_whether_a_run_is_recorded(tmp_path: Path) -> None:
