@@ -38,10 +38,7 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     if kind == "zarr3":
         lines += [
             {"label": "Python elsewhere", "line": f'import zarr; image = zarr.open("{zarr}", mode="r")["0"]'},
-            {
-                "label": "napari elsewhere",
-                "line": f'import napari, dask.array; napari.view_image(dask.array.from_zarr("{zarr}/0"))',
-            },
+            {"label": "napari elsewhere", "line": f"napari --plugin napari-ome-zarr {shell_word(zarr)}"},
         ]
     if format_name == _FRAMES or kind == "n5":
         lines.append({"label": "Fiji: Plugins > BigDataViewer > HDF5/N5/Zarr/OME-NGFF Viewer", "line": f"{n5}"})

@@ -1,4 +1,4 @@
-"""Runs in the environment with zarr 3, xarray, obstore and cloud-volume. Nothing of acqstream is imported here.
+"""Runs in the environment with zarr 3, xarray, obstore, cloud-volume and napari. Nothing of acqstream is imported here.
 
 Arguments: the name of a function below, a URL, and an output file of numpy. Standard output is a JSON object.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,36 @@ def cloudvolume(url: str, out: str) -> dict[str, Any]:
     return {"resolution": volume.resolution.tolist()}
 
 
+def napari(url: str, out: str) -> dict[str, Any]:
+    """Open an image in napari's model of a viewer, through its plug-in for OME-Zarr, and move the sliders to the end.
+
+    out gets levels of layers as LAYER/LEVEL, and the picture that a layer shows as LAYER/shown if it has one level.
+    """
+    import npe2
+    from napari.components import ViewerModel
+
+    npe2.PluginManager.instance().discover()
+    viewer = ViewerModel()
+    layers = viewer.open(url, plugin="napari-ome-zarr")
+    viewer.dims.current_step = tuple(count - 1 for count in viewer.dims.nsteps)
+    arrays: dict[str, Any] = {}
+    for number, layer in enumerate(layers):
+        levels = layer.data if layer.multiscale else [layer.data]
+        arrays.update({f"{number}/{level}": np.asarray(data) for level, data in enumerate(levels)})
+        if not layer.multiscale:
+            arrays[f"{number}/shown"] = np.asarray(layer._slice.image.raw)
+    with open(out, "wb") as file:
+        np.savez(file, **arrays)
+    return {
+        "names": [layer.name for layer in layers],
+        "scales": [layer.scale.tolist() for layer in layers],
+        "axes": [list(layer.axis_labels) for layer in layers],
+        "units": [[str(unit) for unit in layer.units] for layer in layers],
+    }
+
+
 if __name__ == "__main__":
-    functions = {one.__name__: one for one in (fsspec, obstore, xarray, dask, plate, cloudvolume)}
-    sys.stdout.write(json.dumps(functions[sys.argv[1]](*sys.argv[2:])))
+    functions = {one.__name__: one for one in (fsspec, obstore, xarray, dask, plate, cloudvolume, napari)}
+    with redirect_stdout(sys.stderr):  # some of them print
+        told = functions[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.write(json.dumps(told))
