@@ -5,7 +5,8 @@ chunks and reduce it into the next level; then its memory is free. When memory i
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
 While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Frames that wait for it may have to be read from the disk later, which costs less than new memory does.
+left. Memory that only the system has is not even taken while one is leaving. Frames that wait for it may have to be
+read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
@@ -213,7 +214,8 @@ class Assembly:
         if len(self._slabs[level]) >= self._max_slabs:
             self._free_memory(self._slabs[level].values())
             return False
-        if not self._buffers.has_free(level) and _will_free_one(self._slabs[level].values(), self._workers):
+        slabs, buffers = self._slabs[level].values(), self._buffers
+        if not buffers.has_free(level) and _will_free_one(slabs, self._workers, buffers, level):
             return False
         slab = Slab(level, key, self._buffers.take(level), last_use=next(self._uses))
         if key in self.seen[level]:
@@ -288,6 +290,12 @@ class Assembly:
         self._buffers.give_back(above, spare.buffer)
 
 
-def _will_free_one(slabs: Iterable[Slab], workers: Workers) -> bool:
-    """Whether a buffer of a level will be free before new memory could keep any thread busier."""
-    return workers.is_behind or sum(slab.is_leaving for slab in slabs) > workers.thread_count
+def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers, level: int) -> bool:
+    """Whether a buffer of a level will be free before new memory could keep any thread busier. slabs: of this level.
+
+    Memory that the system has to clear first costs more than the wait for one slab that is leaving.
+    """
+    leaving = sum(slab.is_leaving for slab in slabs)
+    if workers.is_behind or leaving > workers.thread_count:
+        return True
+    return leaving > 0 and workers.is_busy and buffers.needs_fresh(level)

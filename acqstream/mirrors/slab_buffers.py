@@ -35,6 +35,10 @@ class SlabBuffers:
     def has_free(self, level: int) -> bool:
         return bool(self._free[level])
 
+    def needs_fresh(self, level: int) -> bool:
+        """Return True if `take` would have to get memory from the system."""
+        return not self._memory.has(self._head_bytes + self._grids[level].slab_bytes)
+
     def take(self, level: int) -> SlabBuffer:
         """Return a free buffer, with the pixels of its last slab, or else a new one, zeroed."""
         if self._free[level]:

@@ -52,6 +52,11 @@ class Workers:
         """True while enough tasks wait to keep all threads busy and the disk may be used."""
         return len(self._tasks) >= QUEUED_TASKS * len(self._threads) and self._may_use_disk()
 
+    @property
+    def is_busy(self) -> bool:
+        """True while each thread has a task, and a task waits for each."""
+        return len(self._tasks) >= len(self._threads) and self._may_use_disk()
+
     def check(self) -> None:
         """Raise the error of a task."""
         with self._changed:

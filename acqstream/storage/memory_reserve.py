@@ -62,6 +62,13 @@ class MemoryReserve:
                 region.add(start, end)
         return length
 
+    def has(self, length: int) -> bool:
+        """Return True if `take` would lend memory that is here, in place of fresh one."""
+        size = -(-max(1, length) // mmap.PAGESIZE) * mmap.PAGESIZE
+        with self._lock:
+            self._collect()
+            return any(one.fit(size) for one in self._regions)
+
     def take(self, length: int) -> NDArray[np.uint8]:
         """Lend zeros, shape (length,), on a page boundary and touched. They come back with their last view.
 

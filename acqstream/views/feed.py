@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from acqstream.errors import DatasetError, StorageError
 from acqstream.formats.ndtiff.pixels import StoredFrame
+from acqstream.formats.ndtiff.read_ahead import piece_memory
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.log.recent_groups import RecentGroups, place_key
 from acqstream.views.disk_allowance import DiskAllowance
@@ -20,6 +21,7 @@ from acqstream.views.disk_allowance import DiskAllowance
 MAX_FRAMES = 4096  # in one take
 _STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
 _NO_PIXELS: NDArray[Any] = np.empty((0, 0), np.uint8)
+_MEMORY = piece_memory()  # of all feeds: a view that is a little behind reads a few frames many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ class FrameFeed:
         if stream is None or not stream.goes_on_at(cursor):
             self._stop_stream()
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
-            self._stream = stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop)))
+            self._stream = stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop), _MEMORY))
         leases = stream.kept
         total = sum(lease.pixels.nbytes for lease in leases)
         while self._stream is not None and stream.left and total < limit_bytes:
@@ -208,7 +210,7 @@ class FrameFeed:
 
     def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
         with self._allowance.using():
-            return list(self.reader.read_frames(rows))
+            return list(self.reader.read_frames(rows, _MEMORY))
 
     def _stop_stream(self) -> None:
         if self._stream is not None:

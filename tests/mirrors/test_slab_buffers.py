@@ -77,7 +77,7 @@ class Disk:
         self.waiting: set[int] = set()
 
     def may_use(self) -> bool:
-        if not self.is_free:
+        if not self.is_free and threading.current_thread() is not threading.main_thread():
             self.waiting.add(threading.get_ident())
         return self.is_free
 
@@ -131,6 +131,35 @@ def test_a_mirror_that_is_behind_takes_no_more_memory() -> None:
         assert assembly.peak_slabs <= N_THREADS + 2
         assert memory.fresh_count <= N_THREADS + 2
         check(sink)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(*, is_ready: bool) -> None:
+    """It has to be cleared first. What was taken ahead costs nothing."""
+    memory, go = MemoryReserve(), threading.Event()
+    if is_ready:
+        memory.prepare(10 * mmap.PAGESIZE)
+    spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 16, 8), dtype=U2, chunk_shape=(1, 4, 8))
+
+    class SlowSink(Sink):
+        def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+            assert go.wait(30)
+            return super().encode(level, position, chunk)
+
+    workers = Workers(N_THREADS, "test", lambda: True)
+    grids = slab_grids([spec])
+    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", memory=memory), slabs=N_SLABS)
+    try:
+        assert put(assembly, 0, (16, 8))  # four chunks for two threads
+        until(lambda: workers.is_busy)
+        assert put(assembly, 1, (16, 8)) == is_ready
+        assert memory.fresh_count == (not is_ready)
+        go.set()
+        until(partial(put, assembly, 2, (16, 8)))
+    finally:
+        go.set()
+        workers.close()
+        assembly.close()
 
 
 def check(sink: Sink, shape: tuple[int, int] = (4, 6)) -> None:

@@ -16,9 +16,11 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.log import Log
+from acqstream.storage import block_file
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
 from acqstream.views import disk_allowance
+from acqstream.views import feed as feed_module
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 from tests.log.make_frames import (
@@ -115,9 +117,9 @@ def test_frames_that_were_not_used_are_not_read_again(tmp_path: Path, monkeypatc
     runs: list[list[int]] = []
     read_frames = NDTiffReader.read_frames
 
-    def note(reader: NDTiffReader, rows: NDArray[np.int64]) -> Any:
+    def note(reader: NDTiffReader, rows: NDArray[np.int64], *more: Any) -> Any:
         runs.append(rows.tolist())
-        return read_frames(reader, rows)
+        return read_frames(reader, rows, *more)
 
     monkeypatch.setattr(NDTiffReader, "read_frames", note)
     with source_of(tmp_path / "cells") as source:
@@ -340,9 +342,9 @@ def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path, monkeypatc
     monkeypatch.setattr(disk_allowance, "SHARE", 0.0)  # a little once, and nothing more however long this takes
     frames, go, read = frames_of(4, (600, 500)), threading.Event(), NDTiffReader.read_frames
 
-    def read_when_told(reader: NDTiffReader, rows: Any) -> Any:
+    def read_when_told(reader: NDTiffReader, *arguments: Any) -> Any:
         assert go.wait(20)
-        return read(reader, rows)
+        return read(reader, *arguments)
 
     monkeypatch.setattr(NDTiffReader, "read_frames", read_when_told)
     with source_of(tmp_path / "cells") as source:
@@ -379,3 +381,24 @@ def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatc
         assert np.array_equal(lease.pixels, frames[row].image)
     feed.close()
     until(lambda: not any(thread.name.startswith("read-ahead") for thread in threading.enumerate()), "they end")
+
+
+def test_reads_that_begin_again_use_the_memory_of_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that is a little behind reads a few frames, many times, also one run after the other."""
+    frames, made = frames_of(40, (600, 500)), []
+    write_log(tmp_path / "cells", frames)
+
+    def count(length: int) -> PageMemory:
+        made.append(length)
+        return PageMemory(length)
+
+    monkeypatch.setattr(block_file, "PageMemory", count)
+    monkeypatch.setattr(feed_module, "_MEMORY", read_ahead.piece_memory())
+    for _ in range(3):
+        feed = FrameFeed(open_readers(tmp_path / "cells")[0])
+        for row in (5, 30, 3, 39, 0, 20, 8):
+            (lease,) = feed.take(row, 1)
+            assert np.array_equal(lease.pixels, frames[row].image)
+            del lease
+        feed.close()
+    assert 0 < len(made) <= 6

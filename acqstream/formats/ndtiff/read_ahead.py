@@ -43,14 +43,24 @@ class FrameSource(Protocol):
     def read_pixels(self, row: int) -> NDArray[Any]: ...
 
 
+def piece_memory() -> BlockMemory:
+    """Memory for one `read_ahead` after the other: new pages cost as much as the reads themselves."""
+    return BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _PIECES_AHEAD + 2)
+
+
 def read_ahead(
-    source: FrameSource, rows: NDArray[np.int64], numbers: NDArray[np.void], stacks: NDArray[np.int32]
+    source: FrameSource,
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.void],
+    stacks: NDArray[np.int32],
+    memory: BlockMemory | None = None,
 ) -> Generator[tuple[int, NDArray[Any]]]:
-    """These rows and their frames; numbers (dtype NUMBERS) and stacks are those of all rows.
+    """These rows and their frames; numbers (dtype NUMBERS) and stacks are those of all rows. memory: its own, or that
+    of reads before.
 
     Errors are raised when it is the frame's turn, as `read_pixels` raises them.
     """
-    memory = BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _PIECES_AHEAD + 2)
+    memory = memory or piece_memory()
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="read-ahead")
     ahead: deque[Future[Frames]] = deque()
     try:

@@ -44,6 +44,7 @@ from acqstream.formats.ndtiff.stack_files import StackFiles
 from acqstream.formats.ndtiff.stack_header import ByteOrder
 from acqstream.model.axes import Axes, AxisValue
 from acqstream.model.state import AcquisitionState
+from acqstream.storage.block_file import BlockMemory
 from acqstream.storage.boundary import Boundary, requested_links
 from acqstream.storage.read_file import ReadFile
 
@@ -190,12 +191,14 @@ class NDTiffReader:
         with self._lock:
             return self._lookup.latest_rows()
 
-    def read_frames(self, rows: NDArray[np.int64]) -> Generator[tuple[int, NDArray[Any]]]:
-        """These rows with their frames, read ahead past the page cache where possible; closing it ends the reads."""
+    def read_frames(
+        self, rows: NDArray[np.int64], memory: BlockMemory | None = None
+    ) -> Generator[tuple[int, NDArray[Any]]]:
+        """These rows with their frames, see `read_ahead`; closing it ends the reads."""
         self._check_open()
         with self._lock:
             numbers, stacks = self._table.all_numbers, self._table.all_stacks
-        return read_ahead(self, rows, numbers, stacks)
+        return read_ahead(self, rows, numbers, stacks, memory)
 
     def stored_frame(self, row: int) -> tuple[str, StoredFrame]:
         """Name of the stack file that holds the frame, and where and how it lies there."""
