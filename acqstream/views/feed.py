@@ -21,7 +21,6 @@ from acqstream.views.disk_allowance import DiskAllowance
 MAX_FRAMES = 4096  # in one take
 _STACK_NUMBER = re.compile(r"NDTiffStack(?:_([0-9]+))?\.tif")
 _NO_PIXELS: NDArray[Any] = np.empty((0, 0), np.uint8)
-_MEMORY = piece_memory()  # of all feeds: a view that is a little behind reads a few frames many times
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +82,7 @@ class FrameFeed:
         self._numbers: dict[str, int] = {}
         self._digests: dict[int, Any] = {}  # by key of the frame's place
         self._digested = -1  # key of the last frame that was digested, or could not be
+        self._memory = piece_memory()  # a view that is a little behind reads a few frames many times
         self._stream: _Stream | None = None
         self._beside: Future[list[tuple[int, NDArray[Any]]]] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-beside")
@@ -177,7 +177,8 @@ class FrameFeed:
         if stream is None or not stream.goes_on_at(cursor):
             self._stop_stream()
             rows = range(cursor, self._next_in_memory(cursor + 1, end))
-            self._stream = stream = _Stream(rows, self.reader.read_frames(np.arange(rows.start, rows.stop), _MEMORY))
+            frames = self.reader.read_frames(np.arange(rows.start, rows.stop), self._memory)
+            self._stream = stream = _Stream(rows, frames)
         leases = stream.kept
         total = sum(lease.pixels.nbytes for lease in leases)
         while self._stream is not None and stream.left and total < limit_bytes:
@@ -210,7 +211,7 @@ class FrameFeed:
 
     def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
         with self._allowance.using():
-            return list(self.reader.read_frames(rows, _MEMORY))
+            return list(self.reader.read_frames(rows, self._memory))
 
     def _stop_stream(self) -> None:
         if self._stream is not None:

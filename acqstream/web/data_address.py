@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 PREFIX = "/data/"
@@ -84,6 +85,7 @@ def name_and_options(part: str) -> tuple[str, str]:
     return (name, options) if name else (part, "")
 
 
+@lru_cache(maxsize=256)  # a viewer asks for thousands of chunks with the same ones
 def parse_options(text: str) -> DataOptions:
     """Parse `g=81203,chunk=512,position=2`. Raises BadAddress for values that are not canonical, or out of range."""
     if not text:

@@ -38,7 +38,8 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     if kind == "zarr3":
         lines += [
             {"label": "Python elsewhere", "line": f'import zarr; image = zarr.open("{zarr}", mode="r")["0"]'},
-            {"label": "napari elsewhere", "line": f"napari --plugin napari-ome-zarr {shell_word(zarr)}"},
+            # In an address there is nothing that a shell of any system would read inside of such quotes.
+            {"label": "napari elsewhere", "line": f'napari --plugin napari-ome-zarr "{zarr}"'},
         ]
     if format_name == _FRAMES or kind == "n5":
         lines.append({"label": "Fiji: Plugins > BigDataViewer > HDF5/N5/Zarr/OME-NGFF Viewer", "line": f"{n5}"})

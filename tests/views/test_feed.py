@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,6 @@ from acqstream.storage import block_file
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
 from acqstream.views import disk_allowance
-from acqstream.views import feed as feed_module
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 from tests.log.make_frames import (
@@ -384,21 +385,23 @@ def test_frames_are_read_ahead_and_a_jump_is_followed(tmp_path: Path, monkeypatc
 
 
 def test_reads_that_begin_again_use_the_memory_of_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view that is a little behind reads a few frames, many times, also one run after the other."""
+    """A view that is a little behind reads a few frames, many times. Its end gives the memory back."""
     frames, made = frames_of(40, (600, 500)), []
     write_log(tmp_path / "cells", frames)
 
     def count(length: int) -> PageMemory:
-        made.append(length)
-        return PageMemory(length)
+        memory = PageMemory(length)
+        made.append(weakref.ref(memory))
+        return memory
 
     monkeypatch.setattr(block_file, "PageMemory", count)
-    monkeypatch.setattr(feed_module, "_MEMORY", read_ahead.piece_memory())
-    for _ in range(3):
-        feed = FrameFeed(open_readers(tmp_path / "cells")[0])
-        for row in (5, 30, 3, 39, 0, 20, 8):
-            (lease,) = feed.take(row, 1)
-            assert np.array_equal(lease.pixels, frames[row].image)
-            del lease
-        feed.close()
+    feed = FrameFeed(open_readers(tmp_path / "cells")[0])
+    for row in (5, 30, 3, 39, 0, 20, 8) * 3:
+        (lease,) = feed.take(row, 1)
+        assert np.array_equal(lease.pixels, frames[row].image)
+        del lease
     assert 0 < len(made) <= 6
+    feed.close()
+    del feed
+    gc.collect()
+    assert not any(one() for one in made)

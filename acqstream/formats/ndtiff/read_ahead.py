@@ -44,7 +44,10 @@ class FrameSource(Protocol):
 
 
 def piece_memory() -> BlockMemory:
-    """Memory for one `read_ahead` after the other: new pages cost as much as the reads themselves."""
+    """Memory for one `read_ahead` after the other: new pages cost as much as the reads themselves.
+
+    It keeps six pieces, of 10 MiB or of the largest frames read with it, until it is dropped.
+    """
     return BlockMemory(PIECE_BYTES + 2 * BLOCK_BYTES, _PIECES_AHEAD + 2)
 
 
@@ -60,7 +63,7 @@ def read_ahead(
 
     Errors are raised when it is the frame's turn, as `read_pixels` raises them.
     """
-    memory = memory or piece_memory()
+    memory = piece_memory() if memory is None else memory
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="read-ahead")
     ahead: deque[Future[Frames]] = deque()
     try:
@@ -130,7 +133,7 @@ def _read_piece(file: BlockFile, rows: list[int], numbers: NDArray[np.void], mem
     if start + end > file.size():
         return _alone(rows, memory)
     length = -(-end // BLOCK_BYTES) * BLOCK_BYTES
-    piece = memory.take(length)
+    piece = memory.take(length)[:length]  # it may be one of larger frames
     try:
         count = file.read_blocks(start, piece[:length].data)
     except StorageError:  # raised again by the frame that lies there, when it is its turn
