@@ -40,6 +40,10 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
             {"label": "Python elsewhere", "line": f'import zarr; image = zarr.open("{zarr}", mode="r")["0"]'},
             # In an address there is nothing that a shell of any system would read inside of such quotes.
             {"label": "napari elsewhere", "line": f'napari --plugin napari-ome-zarr "{zarr}"'},
+            {
+                "label": "napari elsewhere, in Python",  # needs no plug-in
+                "line": f'import napari, dask.array; napari.imshow(dask.array.from_zarr("{zarr}/0")); napari.run()',
+            },
         ]
     if format_name == _FRAMES or kind == "n5":
         lines.append({"label": "Fiji: Plugins > BigDataViewer > HDF5/N5/Zarr/OME-NGFF Viewer", "line": f"{n5}"})

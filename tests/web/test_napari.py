@@ -29,11 +29,17 @@ pytestmark = [
 ]
 
 
+def line_of(site: Site, name: str, label: str) -> str:
+    """A line to copy of the page."""
+    lines = json.loads(site.ask(f"/api/datasets/{name}").body)["lines"]
+    (line,) = (one["line"] for one in lines if one["label"] == label)
+    assert isinstance(line, str)
+    return line
+
+
 def open_by_line(site: Site, name: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of the layers, and what napari tells of them, opened as the page says."""
-    lines = json.loads(site.ask(f"/api/datasets/{name}").body)["lines"]
-    (line,) = (one["line"] for one in lines if one["label"] == "napari elsewhere")
-    *command, url = shlex.split(line)
+    *command, url = shlex.split(line_of(site, name, "napari elsewhere"))
     assert command == ["napari", "--plugin", "napari-ome-zarr"]
     found, told = ask("napari", url, folder)
     return dict(found), told
@@ -70,3 +76,13 @@ def test_a_growing_run_shows_what_it_has(tmp_path: Path) -> None:
         found, _ = open_by_line(site, "cells", tmp_path)
     assert np.array_equal(found["0/0"], case.array[:2, 0])
     assert np.array_equal(found["1/0"], case.array[:2, 1])
+
+
+def test_the_line_of_python_shows_all_frames(tmp_path: Path) -> None:
+    case, data = CASES["five axes"], tmp_path / "data"
+    data.mkdir()
+    write_log(data / "cells", case.frames, summary=SUMMARY, memory_bytes=2**24)
+    with web_thread(data) as site:
+        found, told = ask("napari_line", line_of(site, "cells", "napari elsewhere, in Python"), tmp_path)
+    assert np.array_equal(found, case.array)
+    assert told == {"runs": 1}
