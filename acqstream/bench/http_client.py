@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,10 +25,10 @@ def web_server(
     data: Path, endpoint: str | None = None, read_mb_s: int | None = None
 ) -> Iterator[tuple[int, psutil.Process]]:
     """A web face of `data`: its port and its process. endpoint: of the daemon that it asks; read_mb_s: its bound."""
-    command = [sys.executable, "-m", "acqstream", "web", "--data", str(data), "--port", "0"]
-    command += [] if endpoint is None else ["--endpoint", endpoint]
-    command += [] if read_mb_s is None else ["--read-mb-s", str(read_mb_s)]
-    with _server(command) as found:
+    arguments = ["web", "--data", str(data), "--port", "0"]
+    arguments += [] if endpoint is None else ["--endpoint", endpoint]
+    arguments += [] if read_mb_s is None else ["--read-mb-s", str(read_mb_s)]
+    with _server(child_command("daemon", arguments=arguments)) as found:
         yield found
 
 
@@ -37,12 +36,13 @@ def web_server(
 def sendfile_server(data: Path, part_bytes: int) -> Iterator[tuple[int, psutil.Process]]:
     """A program that answers with parts of the first stack file below `data` alone: its port and its process."""
     path = min(data.glob(f"{DATASET}/*.tif"))
-    with _server(child_command("sendfile", path=str(path), part_bytes=part_bytes)) as found:
+    with _server(child_command("sendfile", path=path, part_bytes=part_bytes)) as found:
         yield found
 
 
 @contextmanager
 def _server(command: Sequence[str]) -> Iterator[tuple[int, psutil.Process]]:
+    """A program that prints its port, and ends when its standard input does: also if the benchmark is killed."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -54,7 +54,7 @@ class Workers:
 
     @property
     def is_busy(self) -> bool:
-        """True while each thread has a task, and a task waits for each."""
+        """True while a task waits for each thread and the disk may be used."""
         return len(self._tasks) >= len(self._threads) and self._may_use_disk()
 
     def check(self) -> None:

@@ -64,9 +64,9 @@ class MemoryReserve:
 
     def has(self, length: int) -> bool:
         """Return True if `take` would lend memory that is here, in place of fresh one."""
-        size = -(-max(1, length) // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             self._collect()
+            size = _page_bytes(length)
             return any(one.fit(size) for one in self._regions)
 
     def take(self, length: int) -> NDArray[np.uint8]:
@@ -75,7 +75,7 @@ class MemoryReserve:
         Before fresh memory is taken, as much free memory goes back to the system: the process never holds more than
         was in use at one time, beside what it took ahead. Raises MemoryError or OSError if the system has none.
         """
-        size = -(-max(1, length) // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = _page_bytes(length)
         with self._lock:
             self._collect()
             region = min((one for one in self._regions if one.fit(size)), key=lambda one: one.fit(size), default=None)
@@ -115,6 +115,10 @@ class MemoryReserve:
                 return
             self._regions.remove(region)
             length -= len(region.view)
+
+
+def _page_bytes(length: int) -> int:
+    return -(-max(1, length) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class _Region:

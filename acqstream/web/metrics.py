@@ -7,7 +7,7 @@ path, a dataset that has ended long ago, or anything else without a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache
 from math import inf, isinf
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -68,7 +68,7 @@ class WebMetrics:
         self._seconds = Histogram(
             "acqstream_web_request_seconds", "Time to answer a request.", ["layout"], registry=registry
         )
-        self._series = lru_cache(maxsize=None)(self._find_series)  # few words and codes, looked up for every request
+        self._series = cache(self._find_series)  # few words and codes, looked up for every request
 
     def note(self, layout: str, code: int, sent_bytes: int, seconds: float) -> None:
         """Count one answer."""

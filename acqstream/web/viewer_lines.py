@@ -38,7 +38,7 @@ def viewer_lines(name: str, format_name: str, path: str, base: str, neuroglancer
     if kind == "zarr3":
         lines += [
             {"label": "Python elsewhere", "line": f'import zarr; image = zarr.open("{zarr}", mode="r")["0"]'},
-            # In an address there is nothing that a shell of any system would read inside of such quotes.
+            # An address is percent-encoded: these quotes serve in the shells of all systems.
             {"label": "napari elsewhere", "line": f'napari --plugin napari-ome-zarr "{zarr}"'},
             {
                 "label": "napari elsewhere, in Python",  # needs no plug-in

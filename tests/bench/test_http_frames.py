@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from acqstream.bench.comparison import BenchSettings
+from acqstream.bench.comparison import DATASET, BenchSettings
 from acqstream.bench.http_frames import run_web_benchmark
+from tests.waiting import until
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from acqstream.bench.http_client import sendfile_server, web_server
+
+data = Path(sys.argv[1])
+with web_server(data) as (_, web), sendfile_server(data, 4096) as (_, least):
+    print(web.pid, least.pid, flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.mark.slow
@@ -32,3 +47,24 @@ def test_frames_and_pieces_are_read(tmp_path: Path) -> None:
         assert isinstance(value, float)
         assert value > 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout_s(120)
+def test_servers_do_not_outlive_a_benchmark_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / DATASET).mkdir()
+    (tmp_path / DATASET / "stack.tif").write_bytes(bytes(4096))
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as benchmark:
+        assert benchmark.stdout is not None
+        servers = [psutil.Process(int(pid)) for pid in benchmark.stdout.readline().split()]
+        assert len(servers) == 2
+        benchmark.kill()
+    until(lambda: not any(is_alive(one) for one in servers), "both have ended")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

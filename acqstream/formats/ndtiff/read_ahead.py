@@ -133,7 +133,7 @@ def _read_piece(file: BlockFile, rows: list[int], numbers: NDArray[np.void], mem
     if start + end > file.size():
         return _alone(rows, memory)
     length = -(-end // BLOCK_BYTES) * BLOCK_BYTES
-    piece = memory.take(length)[:length]  # it may be one of larger frames
+    piece = memory.take(length)
     try:
         count = file.read_blocks(start, piece[:length].data)
     except StorageError:  # raised again by the frame that lies there, when it is its turn

@@ -101,7 +101,7 @@ class OmeZarrLayout(ChunkLayout):
         encoded: list[bytes | memoryview] = []
         end = 0
         for number, block in enumerate(blocks):
-            if block.item(0) or block.any():  # most have a pixel at their begin: `any` reads all of them twice
+            if block.item(0) or block.any():  # `any` converts all of a chunk, and few begin with a zero
                 encoded.append(codecs.encode(block))
                 extents[number] = end, len(encoded[-1])
                 end += len(encoded[-1])
