@@ -24,6 +24,11 @@ def unstalled(warnings: Iterable[Any]) -> list[Any]:
     return [one for one in warnings if "disk_stalled" not in str(one)]
 
 
+def harmful(warnings: Iterable[Any]) -> list[Any]:
+    """Those that tell of more than a disk that stood still or a camera without a pixel size."""
+    return [one for one in unstalled(warnings) if "uncalibrated" not in str(one)]
+
+
 def image_of(number: int, shape: Shape) -> np.ndarray:
     return pattern.frame(number, shape, "uint16")
 

@@ -25,7 +25,7 @@ from acqstream.mirrors.dataset_end import DatasetEnd, wait_for_end
 from acqstream.mirrors.mirror_results import mirror_results
 from tests.live.daemon_process import DaemonProcess
 from tests.live.mirror_pair import mirror
-from tests.live.stored import image_of, unstalled
+from tests.live.stored import harmful, image_of, unstalled
 from tests.live.test_mirrors import PLAIN
 from tests.waiting import HANG_S, until
 
@@ -290,7 +290,7 @@ def test_mirrors_of_the_configuration_are_made_of_a_tiled_run(tmp_path: Path, le
         with acqstream.create("plain", endpoint=daemon.endpoint, mirrors=[], **tiles) as plain:
             plain.put(image_of(0, SHAPE), row=0, column=0)
         assert {one.name for one in plain.wait_for_mirrors(HANG_S)} == {*names} - {"n5", "wkw"}
-        assert unstalled(run.warnings) == unstalled(free.warnings) == unstalled(plain.warnings) == []
+        assert harmful(run.warnings) == harmful(free.warnings) == harmful(plain.warnings) == []
     for name in ("scan", "free"):
         assert verb("wait", str(daemon.data / name)) == ExitCode.OK
         for suffix in ("n5", "wkw"):
@@ -335,4 +335,4 @@ def test_a_tiled_run_with_a_mirror_goes_on(tmp_path: Path) -> None:
         with acqstream.create("scan", endpoint=daemon.endpoint, resume=True) as again:
             again.put(image_of(1, SHAPE), row=0, column=1)
         assert [one.state for one in again.wait_for_mirrors(HANG_S)] == ["complete"]
-    assert unstalled(again.warnings) == []
+    assert harmful(again.warnings) == []

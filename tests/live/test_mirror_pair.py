@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.live.mirror_pair import (
     pair_of_disks,
     wait_until_complete,
 )
-from tests.live.stored import unstalled
+from tests.live.stored import harmful
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout_s(150)]
 
@@ -51,11 +51,6 @@ def plan_of(daemon: DaemonProcess, name: str, axes: str, shape: tuple[int, int],
         fps=fps,
         mirrors=PAIR,
     )
-
-
-def harmful(warnings: Iterable[Any]) -> list[Any]:
-    """Those that are not about the simulated camera, which has no pixel size."""
-    return [one for one in unstalled(warnings) if not str(one).startswith("uncalibrated")]
 
 
 def right_array(plan: CameraPlan) -> NDArray[Any]:

@@ -37,11 +37,16 @@ def read(paths: Sequence[Path], out: Path) -> list[dict[str, Any]]:
 
 
 def test_the_pins_hold_all_that_a_pinned_package_needs() -> None:
-    """pip installs nothing but the pins, so a package may lack what it loads. Two lack what talks to servers alone."""
+    """pip installs nothing but the pins, so a package may lack what it loads.
+
+    Two lack what talks to servers alone, and napari's packages what its window and its commands need. One pair of
+    packages asks for versions of rich that exclude each other: npe2 loads it in its commands alone, webknossos always.
+    """
     done = subprocess.run([PYTHON, "-m", "pip", "check"], capture_output=True, text=True, timeout=300, check=False)
     lacks = {line.split()[0] for line in done.stdout.splitlines() if "which is not installed" in line}
-    assert lacks <= {"webknossos", "ome-zarr"}, done.stdout
-    assert "but you have" not in done.stdout, done.stdout
+    assert lacks <= {"webknossos", "ome-zarr"} | {"napari", "napari-resources", "npe2", "vispy"}, done.stdout
+    others = [line for line in done.stdout.splitlines() if "but you have" in line]
+    assert all(line.startswith("npe2 ") and "rich" in line for line in others), done.stdout
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
