@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,9 @@ from aiohttp import web
 
 from acqstream.storage.read_file import ReadFile
 from acqstream.web.byte_range import RangeMissed, matches_tag, parse_range
-from acqstream.web.web_context import CONTEXT
+from acqstream.web.web_context import CONTEXT, WebContext
+
+logger = logging.getLogger("acqstream.web")
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
@@ -19,6 +22,7 @@ NO_CACHE = "no-cache"
 NO_STORE = "no-store"
 IMMUTABLE = "private, max-age=31536000, immutable"
 _PIECE_BYTES = 2**20
+_SENT_BYTES = 16 * 2**20  # of a file at a time
 FIRST_BYTES = 16 * 1024  # of a file, which go out with the headers
 
 
@@ -90,56 +94,82 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
     return response
 
 
+class _Transfer:
+    """An answer on its way, part by part: each waits for its turn, and then the client has time for it. So neither a
+    large file nor a client that does not read holds up others, or stays for long.
+    """
+
+    def __init__(self, context: WebContext, clock: asyncio.Timeout, *, is_paced: bool) -> None:
+        self._gate, self._limits = context.gate, context.settings.limits
+        self._clock = clock
+        self._is_paced = is_paced
+        self._loop = asyncio.get_running_loop()
+
+    async def begin(self, count: int) -> None:
+        """Wait for the bound on bytes per second. The page and its picture do not: they are not paced."""
+        if self._is_paced:
+            self._clock.reschedule(None)
+            await self._gate.pace(count)
+        self.give_time(count)
+
+    def give_time(self, count: int) -> None:
+        """From now on, the client may take the time for so many bytes."""
+        limits = self._limits
+        self._clock.reschedule(self._loop.time() + limits.patience_s + count / limits.min_bytes_per_s)
+
+
 async def _send_range(request: web.Request, response: web.StreamResponse, body: Body, asked: tuple[int, int]) -> None:
-    context = request.app[CONTEXT]
-    first, stop = asked
-    # The page and its picture do not wait behind those who copy a whole run.
-    with await context.gate.sending(stop - first, is_paced=body.content_type == BYTES):
-        # A client that does not read must not keep memory and files: it gets time in proportion to the answer.
-        limits = context.settings.limits
-        limit_s = limits.patience_s + (stop - first) / limits.min_bytes_per_s
+    context, (first, stop) = request.app[CONTEXT], asked
+    held = max(0, min(stop, sum(map(len, body.pieces))) - first)
+    with await context.gate.in_transit.take(held):  # bytes of files are not in memory
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(None) as clock:
+                transfer = _Transfer(context, clock, is_paced=body.content_type == BYTES)
+                await transfer.begin(held or min(stop - first, FIRST_BYTES))
                 await response.prepare(request)
-                at, written = 0, 0
+                at = 0
                 for piece in body.pieces:
-                    data = memoryview(piece)[max(0, first - at) : max(0, stop - at)]
-                    await _write(response, data)
+                    await _write(response, transfer, memoryview(piece)[max(0, first - at) : max(0, stop - at)])
                     at += len(piece)  # offset of the next piece in the complete body
-                    written += len(data)
                 if body.part is not None and stop > at:
                     begin = max(first, at)
                     part = FilePart(body.part.file, body.part.offset + begin - at, stop - begin)
-                    await _send_part(request, response, part, is_begun=written > 0)
+                    await _send_part(request, response, transfer, part, is_begun=held > 0)
                 await response.write_eof()
-        except TimeoutError:
+        except (TimeoutError, ConnectionError) as error:  # viewers leave often: they need other chunks by now
+            logger.debug("a client has left, or was too slow: %r", error)
             _abort(request)
 
 
-async def _write(response: web.StreamResponse, data: memoryview) -> None:
+async def _write(response: web.StreamResponse, transfer: _Transfer, data: memoryview) -> None:
     for first in range(0, len(data), _PIECE_BYTES):
+        transfer.give_time(_PIECE_BYTES)
         await response.write(data[first : first + _PIECE_BYTES])
 
 
-async def _send_part(request: web.Request, response: web.StreamResponse, part: FilePart, *, is_begun: bool) -> None:
+async def _send_part(
+    request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart, *, is_begun: bool
+) -> None:
     """Send a part of a file from the kernel. A part that ends early breaks the connection: it is never padded.
 
     is_begun: the headers are sent; they go out with the first bytes.
     """
-    offset, count = part.offset, part.count
+    offset, end, loop = part.offset, part.offset + part.count, asyncio.get_running_loop()
     if not is_begun:
-        start = await request.app[CONTEXT].run(part.file.read, offset, min(count, FIRST_BYTES))
+        start = await request.app[CONTEXT].run(part.file.read, offset, min(part.count, FIRST_BYTES))
         await response.write(start)
-        offset, count = offset + len(start), count - len(start)
-    if not count:
-        return
-    transport = request.transport
-    if transport is None:
-        raise ConnectionResetError
-    loop = asyncio.get_running_loop()
-    sent = await loop.sendfile(transport, part.file, offset, count, fallback=True)  # type: ignore[arg-type]
-    if sent != count:
-        _abort(request)
+        offset += len(start)
+    while offset < end:
+        count = min(end - offset, _SENT_BYTES)
+        await transfer.begin(count)
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError
+        sent = await loop.sendfile(transport, part.file, offset, count, fallback=True)  # type: ignore[arg-type]
+        if sent != count:
+            _abort(request)
+            return
+        offset += count
 
 
 def _abort(request: web.Request) -> None:

@@ -14,33 +14,36 @@ class GateClosed(Exception):
 
 
 class BytePool:
-    """Bytes that answers may have together; the next one waits until enough come back. Used by the loop's thread."""
+    """Bytes that answers may have together; the next one waits until enough come back. Used by the loop's thread.
+
+    In the order in which they came: many small answers do not keep a large one waiting.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = self._bytes_left = max_bytes
-        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order in which they came
+        self._turn = asyncio.Lock()
+        self._freed: asyncio.Future[None] | None = None  # what the first one in order waits for
         self.peak_bytes = 0
 
     async def take(self, count: int) -> TakenBytes:
         """Reserve bytes for a `with` block; more than the budget waits until no other answer is active."""
         share = min(count, self._max_bytes)
-        while self._bytes_left < share:
-            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting[change] = None
-            try:
-                await change
-            finally:
-                del self._waiting[change]
-        self._bytes_left -= share
+        async with self._turn:
+            while self._bytes_left < share:
+                self._freed = asyncio.get_running_loop().create_future()
+                try:
+                    await self._freed
+                finally:
+                    self._freed = None
+            self._bytes_left -= share
         self.peak_bytes = max(self.peak_bytes, self._max_bytes - self._bytes_left)
         return TakenBytes(self, share)
 
     def give_back(self, share: int) -> None:
-        """Free bytes that were reserved. All who wait look again: the first one may need more than others."""
+        """Free bytes that were reserved."""
         self._bytes_left += share
-        for change in self._waiting:
-            if not change.done():
-                change.set_result(None)
+        if self._freed is not None and not self._freed.done():
+            self._freed.set_result(None)
 
 
 class TakenBytes:
@@ -68,7 +71,7 @@ class RequestGate:
     def __init__(self, limits: WebLimits, is_recording: Callable[[], bool]) -> None:
         self._limits = limits
         self._is_recording = is_recording
-        self.in_transit = BytePool(limits.sending_bytes)
+        self.in_transit = BytePool(limits.sending_bytes)  # of answers in memory
         self.in_memory = BytePool(limits.memory_bytes)  # of chunks that were read or made for an answer
         self._turn = asyncio.Lock()
         self._next_s = 0.0
@@ -101,21 +104,7 @@ class RequestGate:
             self.streams -= 1
             self.requests += 1
 
-    async def sending(self, count: int, *, is_paced: bool) -> TakenBytes:
-        """Wait until an answer of `count` bytes fits below the bounds on memory and, if it is paced, on the rate.
-
-        For a `with` block in which it is sent.
-        """
-        taken = await self.in_transit.take(count)
-        if is_paced:
-            try:
-                await self._pace(count)
-            except BaseException:  # the client has left
-                self.in_transit.give_back(taken.share)
-                raise
-        return taken
-
-    async def _pace(self, count: int) -> None:
+    async def pace(self, count: int) -> None:
         """Wait for the bound on bytes per second, which protects the disk of a running acquisition.
 
         In turn, and a client that leaves while it waits has used nothing.

@@ -20,10 +20,11 @@ class WebLimits:
     """Bounds of what clients can take.
 
     connections: open at a time. requests: answered at a time, others get 503. streams: event streams open at a time.
-    sending_bytes: of answers in transit; memory_bytes: of chunks above 1 MiB in memory that are not parts of files.
+    sending_bytes: of answers in memory that are being sent; memory_bytes: of chunks above 1 MiB among them, from the
+    moment at which they are read or made.
     header_bytes: of one line or field of a request.
     first_request_s: for a complete request after connecting, or after its first byte. idle_s: between requests.
-    patience_s, min_bytes_per_s: of a client that reads an answer: it gets so many seconds, and more for each byte.
+    patience_s, min_bytes_per_s: of a client that reads a part of an answer: so many seconds, and more for each byte.
     read_bytes_per_s: of all answers together; None: recording_bytes_per_s while the daemon records, else not bounded.
     threads: that read files. datasets: open at a time. level_bytes: of lower levels kept in memory.
     """

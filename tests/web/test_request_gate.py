@@ -10,7 +10,7 @@ import pytest
 
 from acqstream.model.status import AcquisitionStatus
 from acqstream.monitor.daemon_view import DaemonView
-from acqstream.web.request_gate import GateClosed, RequestGate
+from acqstream.web.request_gate import BytePool, GateClosed, RequestGate
 from acqstream.web.web_settings import WebLimits
 from tests.waiting import until
 from tests.web.web_process import web_thread
@@ -30,8 +30,7 @@ def waits_of(
     async def send() -> None:
         gate = RequestGate(limits, lambda: is_recording)
         for _ in range(answers):
-            with await gate.sending(ANSWER, is_paced=True):
-                pass
+            await gate.pace(ANSWER)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(send())
@@ -50,26 +49,21 @@ def test_answers_are_not_paced_while_nothing_is_recorded(monkeypatch: pytest.Mon
     assert waits_of(monkeypatch, WebLimits(recording_bytes_per_s=1), is_recording=False) == []
 
 
-def test_pages_do_not_wait_and_clients_that_leave_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_leave_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def run() -> None:
         gate = RequestGate(WebLimits(read_bytes_per_s=ANSWER // 1000), lambda: False)
 
-        async def send(*, is_paced: bool) -> None:
-            with await gate.sending(ANSWER, is_paced=is_paced):
-                pass
-
         async def leave(delay_s: float) -> None:
             slept.append(delay_s)
             raise asyncio.CancelledError
 
-        await send(is_paced=True)
+        await gate.pace(ANSWER)
         monkeypatch.setattr(asyncio, "sleep", leave)
         for _ in range(3):
             with pytest.raises(asyncio.CancelledError):
-                await send(is_paced=True)
-        await send(is_paced=False)
+                await gate.pace(ANSWER)
 
     asyncio.run(run())
     assert len(slept) == 3
@@ -93,38 +87,43 @@ def test_a_request_too_many_is_refused() -> None:
         pass
 
 
-def test_an_answer_waits_for_those_in_transit() -> None:
+def test_answers_wait_in_the_order_in_which_they_came() -> None:
+    """Also one that there would be room for: else many small ones keep a large one waiting without end."""
     order: list[Any] = []
 
     async def run() -> None:
-        gate = RequestGate(WebLimits(sending_bytes=100), lambda: False)
-        is_free = asyncio.Event()
+        pool = BytePool(100)
+        ends = {name: asyncio.Event() for name in ("first", "large", "small")}
 
         async def send(name: str, count: int) -> None:
-            with await gate.sending(count, is_paced=False):
+            with await pool.take(count):
                 order.append(name)
-                await is_free.wait()
+                await ends[name].wait()
+            order.append(f"{name} ends")
 
-        tasks = [asyncio.create_task(send("first", 60)), asyncio.create_task(send("second", 60))]
-        while not order:
+        tasks = [asyncio.create_task(send(*one)) for one in (("first", 60), ("large", 200), ("small", 10))]
+        for _ in range(10):
             await asyncio.sleep(0)
-        order.append(gate.in_transit.peak_bytes)
-        is_free.set()
+        assert order == ["first"]
+        assert pool.peak_bytes == 60
+        for end in ends.values():
+            end.set()
         await asyncio.gather(*tasks)
+        assert pool.peak_bytes == 100
 
     asyncio.run(run())
-    assert order == ["first", 60, "second"]
+    assert order == ["first", "first ends", "large", "large ends", "small", "small ends"]
 
 
 def test_clients_that_leave_while_they_wait_take_nothing() -> None:
     async def run() -> None:
-        gate = RequestGate(WebLimits(sending_bytes=100), lambda: False)
+        pool = BytePool(100)
 
         async def send(count: int) -> None:
-            with await gate.sending(count, is_paced=False):
+            with await pool.take(count):
                 pass
 
-        with await gate.sending(60, is_paced=False):
+        with await pool.take(60):
             waiting = [asyncio.create_task(send(count)) for count in (60, 100, 70)]
             await asyncio.sleep(0)
             waiting[0].cancel()
@@ -133,7 +132,7 @@ def test_clients_that_leave_while_they_wait_take_nothing() -> None:
         waiting[1].cancel()  # at the moment at which it could go on
         await waiting[2]
         await send(100)  # all bytes are back
-        assert gate.in_transit.peak_bytes == 100
+        assert pool.peak_bytes == 100
 
     asyncio.run(run())
 

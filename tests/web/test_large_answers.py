@@ -1,0 +1,116 @@
+"""Large answers and slow clients: each part has its turn and its time, so that nobody else waits for them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acqstream.web import answers
+from acqstream.web.web_settings import WebLimits
+from tests.log.make_frames import write_log
+from tests.mirrors.mirror_cases import frames_at, places_of
+from tests.waiting import WAIT_S, until
+from tests.web.web_process import Site, web_thread
+
+SIZE = 40 * 2**20
+DOCUMENT = b'{"n5":"4.0.0"}'
+FILE, CHUNK = "/data/files.n5/s0/0/0", "/data/cells@chunk=2048/n5/s0/0/0/0"
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    return np.random.default_rng(1).bytes(SIZE)
+
+
+@pytest.fixture
+def data(tmp_path: Path, content: bytes) -> Path:
+    """A container with a file that is sent in parts, and frames whose chunks are swapped to another byte order."""
+    container = tmp_path / "files.n5"
+    (container / "s0" / "0").mkdir(parents=True)
+    (container / "attributes.json").write_bytes(DOCUMENT)
+    (container / "s0" / "0" / "0").write_bytes(content)
+    write_log(tmp_path / "cells", frames_at(places_of(("time",), {"time": 1}), (2048, 2048)), memory_bytes=2**25)
+    return tmp_path
+
+
+@contextmanager
+def client_that_does_not_read(site: Site, path: str) -> Iterator[socket.socket]:
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.settimeout(WAIT_S)
+        slow.connect(("127.0.0.1", site.port))
+        slow.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 200 ")  # it is sent from now on
+        yield slow
+
+
+def is_idle(site: Site) -> bool:
+    assert site.context is not None
+    return site.context.gate.requests == 0
+
+
+def test_nobody_waits_for_clients_that_do_not_read_a_file(data: Path) -> None:
+    """A file is larger than the bound on all answers, as a cube of WKW or a stack may be."""
+    with web_thread(data, limits=WebLimits(sending_bytes=20_000)) as site:
+        with client_that_does_not_read(site, FILE), client_that_does_not_read(site, FILE):
+            for path in ("/data/files.n5/attributes.json", "/api/datasets", "/data/cells/ome.zarr/zarr.json"):
+                assert site.ask(path).status == 200
+            assert site.ask(FILE, headers={"Range": "bytes=0-99"}).status == 206
+        until(lambda: is_idle(site), "the answers are given up")
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, SIZE), (5, SIZE), (3 * 2**20, 35 * 2**20 + 1), (SIZE - 1, SIZE)])
+def test_parts_of_a_file_make_up_the_answer_each_at_its_turn(
+    data: Path, content: bytes, first: int, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced: list[int] = []
+    with web_thread(data) as site:
+        assert site.context is not None
+        monkeypatch.setattr(site.context.gate, "_rate", lambda: paced.append(1))
+        reply = site.ask(FILE, headers={"Range": f"bytes={first}-{stop - 1}"})
+    assert reply.status == 206
+    assert reply.body == content[first:stop]
+    # the beginning goes out with the headers
+    assert len(paced) == 1 + -(-max(0, stop - first - answers.FIRST_BYTES) // (16 * 2**20))
+
+
+def test_a_large_file_waits_for_each_part_and_the_page_does_not(data: Path) -> None:
+    """The rate of a whole file would let its bytes out at once, and then nothing for minutes."""
+    with web_thread(data, limits=WebLimits(read_bytes_per_s=1000)) as site:
+        assert site.context is not None
+        turn = site.context.gate._turn
+        assert site.ask(FILE, headers={"Range": "bytes=0-99"}).status == 206
+        with client_that_does_not_read(site, FILE):
+            until(turn.locked, "the rest of the file waits for its turn")
+            assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
+            assert site.ask("/api/datasets").status == 200
+        until(lambda: is_idle(site) and not turn.locked(), "the client is gone, and its turn")
+
+
+@pytest.mark.parametrize("path", [FILE, CHUNK])
+def test_a_client_that_does_not_read_has_the_time_of_a_part(
+    data: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of all the answer, which would be hours for a file of some GB."""
+    monkeypatch.setattr(answers, "_PIECE_BYTES", 2**12)
+    monkeypatch.setattr(answers, "_SENT_BYTES", 2**12)
+    limits = WebLimits(patience_s=0.2, min_bytes_per_s=2**14)  # 0.45 s for a part; 512 s for the chunk
+    with web_thread(data, limits=limits) as site, client_that_does_not_read(site, path):
+        until(lambda: is_idle(site), "the answer is given up")
+        assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
+
+
+def test_a_viewer_that_leaves_is_no_error(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with web_thread(data) as site:
+        for path in (FILE, CHUNK):
+            with client_that_does_not_read(site, path) as slow:
+                slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets at the end
+            until(lambda: is_idle(site), "the answer is given up")
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
