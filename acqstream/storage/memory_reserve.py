@@ -11,9 +11,10 @@ import ctypes
 import mmap
 import threading
 import weakref
-from bisect import insort
+from bisect import bisect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,10 @@ class MemoryReserve:
     def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self.fresh_count = 0
         self._max_kept_bytes = max_kept_bytes
-        self._regions: list[_Region] = []
+        self._regions: set[_Region] = set()
+        # Those with free bytes, by the length of their longest span: mirrors of small chunks have thousands of regions.
+        self._free: dict[int, dict[_Region, None]] = {}
+        self._free_bytes = 0
         self._lock = threading.Lock()  # for all of the above
         self._returned: deque[tuple[_Region, int, int]] = deque()  # without the lock: garbage is collected anywhere
 
@@ -43,7 +47,7 @@ class MemoryReserve:
         """Bytes that could be lent."""
         with self._lock:
             self._collect()
-            return self._kept_bytes()
+            return self._free_bytes
 
     def prepare(self, length: int, is_ended: Callable[[], bool] = lambda: False) -> int:
         """Take memory ahead, page by page, and keep it for good. Returns the bytes taken before is_ended was true.
@@ -52,14 +56,14 @@ class MemoryReserve:
         """
         region = _Region(map_private(length), is_permanent=True)
         with self._lock:
-            self._regions.append(region)
+            self._regions.add(region)
         for start in range(0, length, STEP_BYTES):
             if is_ended():
                 return start
             end = min(start + STEP_BYTES, length)
             touch(region.view[start:end])
             with self._lock:
-                region.add(start, end)
+                self._add(region, start, end)
         return length
 
     def has(self, length: int) -> bool:
@@ -67,7 +71,7 @@ class MemoryReserve:
         with self._lock:
             self._collect()
             size = _page_bytes(length)
-            return any(one.fit(size) for one in self._regions)
+            return any(longest >= size for longest in self._free)
 
     def take(self, length: int) -> NDArray[np.uint8]:
         """Lend zeros, shape (length,), on a page boundary and touched. They come back with their last view.
@@ -78,16 +82,18 @@ class MemoryReserve:
         size = _page_bytes(length)
         with self._lock:
             self._collect()
-            region = min((one for one in self._regions if one.fit(size)), key=lambda one: one.fit(size), default=None)
+            longest = min((one for one in self._free if one >= size), default=None)
+            region = None if longest is None else next(reversed(self._free[longest]))
             if region is not None:
-                start, used_bytes = region.lend(size)
+                with self._changing(region):
+                    start, used_bytes = region.lend(size)
             else:
                 self._drop(size)
                 self.fresh_count += 1
         if region is None:
             region, start, used_bytes = _Region(PageMemory(size).view, used_bytes=size), 0, 0
             with self._lock:
-                self._regions.append(region)
+                self._regions.add(region)
         piece = (ctypes.c_ubyte * size).from_buffer(region.view, start)
         weakref.finalize(piece, self._returned.append, (region, start, start + size)).atexit = False
         found = np.frombuffer(memoryview(piece), np.uint8, length)
@@ -101,20 +107,40 @@ class MemoryReserve:
 
     def _collect(self) -> None:
         while self._returned:
-            region, start, end = self._returned.popleft()
-            region.add(start, end)
-        self._drop(self._kept_bytes() - self._max_kept_bytes)
+            self._add(*self._returned.popleft())
+        self._drop(self._free_bytes - self._max_kept_bytes)
 
-    def _kept_bytes(self) -> int:
-        return sum(one.kept_bytes for one in self._regions)
+    def _add(self, region: _Region, start: int, end: int) -> None:
+        with self._changing(region):
+            region.add(start, end)
+
+    @contextmanager
+    def _changing(self, region: _Region) -> Iterator[None]:
+        """Keep the two counts of free bytes while a region gets some, or lends them."""
+        self._forget(region)
+        yield
+        if region.longest:
+            self._free.setdefault(region.longest, {})[region] = None
+            self._free_bytes += region.kept_bytes
+
+    def _forget(self, region: _Region) -> None:
+        same = self._free.get(region.longest, {})
+        if region in same:
+            del same[region]
+            self._free_bytes -= region.kept_bytes
+            if not same:
+                del self._free[region.longest]
 
     def _drop(self, length: int) -> None:
         """Give at least this many free bytes back to the system, or all of them."""
-        for region in [one for one in self._regions if one.is_unused and not one.is_permanent]:
-            if length <= 0:
-                return
+        if length <= 0:
+            return
+        for region in [one for same in self._free.values() for one in same if one.is_unused and not one.is_permanent]:
+            self._forget(region)
             self._regions.remove(region)
             length -= len(region.view)
+            if length <= 0:
+                return
 
 
 def _page_bytes(length: int) -> int:
@@ -122,47 +148,51 @@ def _page_bytes(length: int) -> int:
 
 
 class _Region:
-    """A mapping of the system with its free spans, in order. Its first used_bytes may have other values than zero."""
+    """A mapping of the system with its free spans, in order. Its first used_bytes may have other values than zero.
+
+    longest: the length of the longest span; kept_bytes: of all spans.
+    """
 
     def __init__(self, view: memoryview, *, is_permanent: bool = False, used_bytes: int = 0) -> None:
         self.view = view
         self.is_permanent = is_permanent
+        self.longest = self.kept_bytes = 0
         self._used_bytes = used_bytes
         self._spans: list[tuple[int, int]] = []  # begin and end
 
     @property
-    def kept_bytes(self) -> int:
-        return sum(end - start for start, end in self._spans)
-
-    @property
     def is_unused(self) -> bool:
-        return self._spans == [(0, len(self.view))]
-
-    def fit(self, size: int) -> int:
-        """The length of the shortest span that holds so much; 0 if none does."""
-        return min((end - start for start, end in self._spans if end - start >= size), default=0)
+        return self.longest == len(self.view)
 
     def lend(self, size: int) -> tuple[int, int]:
-        """Take a piece of the span that `fit` found. Returns its begin, and how many of its bytes were used before."""
-        length = self.fit(size)
-        index = next(n for n, (start, end) in enumerate(self._spans) if end - start == length)
+        """Take a piece of the shortest span that holds it. Returns its begin, and how many bytes were used before."""
+        index = min(
+            (n for n, (start, end) in enumerate(self._spans) if end - start >= size),
+            key=lambda n: self._spans[n][1] - self._spans[n][0],
+        )
         start, end = self._spans.pop(index)
         if start + size < end:
             self._spans.insert(index, (start + size, end))
+        self.kept_bytes -= size
+        self._measure()
         used_bytes = max(0, min(self._used_bytes - start, size))
         self._used_bytes = max(self._used_bytes, start + size)
         return start, used_bytes
 
     def add(self, start: int, end: int) -> None:
         """Note that these bytes are free."""
-        insort(self._spans, (start, end))
-        joined: list[tuple[int, int]] = []
-        for span in self._spans:
-            if joined and joined[-1][1] == span[0]:
-                joined[-1] = joined[-1][0], span[1]
-            else:
-                joined.append(span)
-        self._spans = joined
+        self.kept_bytes += end - start
+        at = bisect(self._spans, (start, end))
+        if at < len(self._spans) and self._spans[at][0] == end:
+            end = self._spans.pop(at)[1]
+        if at and self._spans[at - 1][1] == start:
+            at -= 1
+            start = self._spans.pop(at)[0]
+        self._spans.insert(at, (start, end))
+        self._measure()
+
+    def _measure(self) -> None:
+        self.longest = max((end - start for start, end in self._spans), default=0)
 
 
 VIEW_MEMORY = MemoryReserve()

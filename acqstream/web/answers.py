@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.storage.read_file import ReadFile
 from acqstream.web.byte_range import RangeMissed, matches_tag, parse_range
 from acqstream.web.web_context import CONTEXT, WebContext
@@ -22,8 +23,9 @@ NO_CACHE = "no-cache"
 NO_STORE = "no-store"
 IMMUTABLE = "private, max-age=31536000, immutable"
 _PIECE_BYTES = 2**20
-_SENT_BYTES = 16 * 2**20  # of a file at a time
-FIRST_BYTES = 16 * 1024  # of a file, which go out with the headers
+_SENT_BYTES = 8 * 2**20  # of a file at a time
+FIRST_BYTES = 16 * 1024  # of a file, which are read before the headers go out
+BROKEN_OFF = web.RequestKey("broken_off", bool)  # of a request whose answer was not sent completely
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
 class _Transfer:
     """An answer on its way, part by part: each waits for its turn, and then the client has time for it. So neither a
     large file nor a client that does not read holds up others, or stays for long.
+
+    A client may be `patience_s` behind the slowest rate that is allowed, all parts together.
     """
 
     def __init__(self, context: WebContext, clock: asyncio.Timeout, *, is_paced: bool) -> None:
@@ -104,74 +108,112 @@ class _Transfer:
         self._clock = clock
         self._is_paced = is_paced
         self._loop = asyncio.get_running_loop()
+        self._deadline_s = self._loop.time() + self._limits.patience_s
 
     async def begin(self, count: int) -> None:
         """Wait for the bound on bytes per second. The page and its picture do not: they are not paced."""
         if self._is_paced:
+            begin_s = self._loop.time()
             self._clock.reschedule(None)
             await self._gate.pace(count)
+            self._deadline_s += self._loop.time() - begin_s
         self.give_time(count)
 
     def give_time(self, count: int) -> None:
-        """From now on, the client may take the time for so many bytes."""
-        limits = self._limits
-        self._clock.reschedule(self._loop.time() + limits.patience_s + count / limits.min_bytes_per_s)
+        """Give the client the time for so many bytes more."""
+        own_s = count / self._limits.min_bytes_per_s
+        latest_s = self._loop.time() + self._limits.patience_s + own_s
+        self._deadline_s = min(self._deadline_s + own_s, latest_s)
+        self._clock.reschedule(self._deadline_s)
 
 
 async def _send_range(request: web.Request, response: web.StreamResponse, body: Body, asked: tuple[int, int]) -> None:
-    context, (first, stop) = request.app[CONTEXT], asked
-    held = max(0, min(stop, sum(map(len, body.pieces))) - first)
-    with await context.gate.in_transit.take(held):  # bytes of files are not in memory
-        try:
-            async with asyncio.timeout(None) as clock:
+    context = request.app[CONTEXT]
+    pieces, part = _cut(body, *asked)
+    if part is not None and not pieces:  # before the headers: a disk that fails has an answer of its own
+        start = await context.run(_first_bytes, part)
+        pieces = [memoryview(start)]
+        part = FilePart(part.file, part.offset + len(start), part.count - len(start))
+    clock = asyncio.timeout(None)
+    try:
+        async with clock:
+            with await context.gate.in_transit.take(sum(map(len, pieces))):
                 transfer = _Transfer(context, clock, is_paced=body.content_type == BYTES)
-                await transfer.begin(held or min(stop - first, FIRST_BYTES))
+                await transfer.begin(sum(map(len, pieces)))
                 await response.prepare(request)
-                at = 0
-                for piece in body.pieces:
-                    await _write(response, transfer, memoryview(piece)[max(0, first - at) : max(0, stop - at)])
-                    at += len(piece)  # offset of the next piece in the complete body
-                if body.part is not None and stop > at:
-                    begin = max(first, at)
-                    part = FilePart(body.part.file, body.part.offset + begin - at, stop - begin)
-                    await _send_part(request, response, transfer, part, is_begun=held > 0)
-                await response.write_eof()
-        except (TimeoutError, ConnectionError) as error:  # viewers leave often: they need other chunks by now
-            logger.debug("a client has left, or was too slow: %r", error)
-            _abort(request)
+                for piece in pieces:
+                    await _write(response, transfer, piece)
+            if part is not None:  # its bytes are not in memory
+                await _send_part(request, response, transfer, part)
+            await response.write_eof()
+    except (OSError, AcqStreamError) as error:
+        # The headers are out: whatever else was sent would be taken for a part of the body.
+        is_client = clock.expired() or isinstance(error, ConnectionError)  # viewers leave often
+        logger.log(logging.DEBUG if is_client else logging.WARNING, "an answer breaks off: %r", error)
+        _abort(request)
+
+
+def _cut(body: Body, first: int, stop: int) -> tuple[list[memoryview], FilePart | None]:
+    """The bytes [first, stop) of a body: those in memory, which are not empty, and those in a file."""
+    at, pieces = 0, []
+    for piece in body.pieces:
+        found = memoryview(piece)[max(0, first - at) : max(0, stop - at)]
+        pieces += [found] if found else []
+        at += len(piece)  # offset of the next piece in the complete body
+    if body.part is None or stop <= at:
+        return pieces, None
+    begin = max(first, at)
+    return pieces, FilePart(body.part.file, body.part.offset + begin - at, stop - begin)
+
+
+def _first_bytes(part: FilePart) -> bytes:
+    """What goes out with the headers. Raises CorruptDataset if the file is shorter than it was, StorageError."""
+    count = min(part.count, FIRST_BYTES)
+    found = part.file.read(part.offset, count)
+    if len(found) < count:
+        raise CorruptDataset(f"the file became shorter than {part.offset + count} bytes", path=str(part.file.path))
+    return found
 
 
 async def _write(response: web.StreamResponse, transfer: _Transfer, data: memoryview) -> None:
     for first in range(0, len(data), _PIECE_BYTES):
-        transfer.give_time(_PIECE_BYTES)
-        await response.write(data[first : first + _PIECE_BYTES])
+        piece = data[first : first + _PIECE_BYTES]
+        transfer.give_time(len(piece))
+        await response.write(piece)
 
 
-async def _send_part(
-    request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart, *, is_begun: bool
-) -> None:
-    """Send a part of a file from the kernel. A part that ends early breaks the connection: it is never padded.
-
-    is_begun: the headers are sent; they go out with the first bytes.
-    """
+async def _send_part(request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart) -> None:
+    """Send a part of a file from the kernel. Raises StorageError if it ends early: it is never padded."""
     offset, end, loop = part.offset, part.offset + part.count, asyncio.get_running_loop()
-    if not is_begun:
-        start = await request.app[CONTEXT].run(part.file.read, offset, min(part.count, FIRST_BYTES))
-        await response.write(start)
-        offset += len(start)
     while offset < end:
         count = min(end - offset, _SENT_BYTES)
         await transfer.begin(count)
         transport = request.transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             raise ConnectionResetError
-        sent = await loop.sendfile(transport, part.file, offset, count, fallback=True)  # type: ignore[arg-type]
+        try:
+            sent = await loop.sendfile(transport, part.file, offset, count, fallback=False)  # type: ignore[arg-type]
+        except asyncio.SendfileNotAvailableError:  # also how a disk that fails, or a client that left, may look
+            sent = await _send_by_reading(request, response, FilePart(part.file, offset, count))
         if sent != count:
-            _abort(request)
-            return
+            raise CorruptDataset("the file became shorter while it was sent", path=str(part.file.path))
         offset += count
 
 
+async def _send_by_reading(request: web.Request, response: web.StreamResponse, part: FilePart) -> int:
+    """Send a part of a file that the kernel cannot send; the number of bytes that it has. Raises StorageError."""
+    sent = 0
+    while sent < part.count:
+        piece = await request.app[CONTEXT].run(part.file.read, part.offset + sent, min(part.count - sent, _PIECE_BYTES))
+        if not piece:
+            break
+        await response.write(piece)
+        sent += len(piece)
+    return sent
+
+
 def _abort(request: web.Request) -> None:
+    """Break the connection, and have the request counted as one that was given up."""
+    request[BROKEN_OFF] = True
     if request.transport is not None:
         request.transport.abort()

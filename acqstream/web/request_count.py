@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from acqstream.web.answers import BROKEN_OFF
 from acqstream.web.web_context import CONTEXT, plain_path
 
 _LAYOUTS = frozenset({"ome.zarr", "v2.ome.zarr", "n5", "precomputed", "xarray.zarr"})
@@ -16,11 +17,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count a request when it is answered, or was given up by its client."""
-    begin_s, code, sent = time.monotonic(), 499, 0  # 499: the client closed the connection
+    """Count a request when it is answered, or was given up by its client or since the disk failed."""
+    begin_s, code, sent = time.monotonic(), 499, 0  # 499: the answer was not sent completely
     try:
         response = await handler(request)
-        code, sent = response.status, response.content_length or 0
+        if not request.get(BROKEN_OFF):
+            code, sent = response.status, response.content_length or 0
         return response
     except web.HTTPException as error:
         code = error.status

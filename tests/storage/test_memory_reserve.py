@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import sys
 import threading
 
 import numpy as np
@@ -166,3 +167,33 @@ def test_threads_never_have_the_same_bytes(count: int) -> None:
         thread.join()
     assert not errors
     assert memory.kept_bytes == sum(len(one.view) for one in memory._regions)
+
+
+def test_the_work_of_a_piece_does_not_grow_with_the_number_of_pieces() -> None:
+    """Eight mirrors of small chunks have thousands: each took milliseconds, and a killed process took minutes."""
+    memory = MemoryReserve()
+
+    def steps() -> int:
+        """Python's calls for a new piece, for its end, and for one in its memory."""
+        count = 0
+
+        def note(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(note)
+        try:
+            memory.take(PAGE)
+            memory.has(2 * PAGE)
+            memory.take(PAGE)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    few = steps()
+    pieces = [memory.take(PAGE) for _ in range(2000)]
+    many_lent = steps()
+    del pieces
+    memory.collect()
+    many_free = steps()
+    assert max(many_lent, many_free) < few + 50

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import logging
+import os
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from acqstream.errors import StorageError
+from acqstream.storage.read_file import ReadFile
 from acqstream.web import answers
 from acqstream.web.web_settings import WebLimits
 from tests.log.make_frames import write_log
@@ -21,6 +27,7 @@ from tests.web.web_process import Site, web_thread
 
 SIZE = 40 * 2**20
 DOCUMENT = b'{"n5":"4.0.0"}'
+needs_sendfile = pytest.mark.skipif(not hasattr(os, "sendfile"), reason="another call sends files on Windows")
 FILE, CHUNK = "/data/files.n5/s0/0/0", "/data/cells@chunk=2048/ome.zarr/0/c/0/0/0"
 
 
@@ -64,6 +71,8 @@ def test_nobody_waits_for_clients_that_do_not_read_a_file(data: Path) -> None:
                 assert site.ask(path).status == 200
             assert site.ask(FILE, headers={"Range": "bytes=0-99"}).status == 206
         until(lambda: is_idle(site), "the answers are given up")
+        assert site.context is not None
+        assert site.context.gate.in_transit.peak_bytes >= answers.FIRST_BYTES
 
 
 @pytest.mark.parametrize(("first", "stop"), [(0, SIZE), (5, SIZE), (3 * 2**20, 35 * 2**20 + 1), (SIZE - 1, SIZE)])
@@ -78,7 +87,7 @@ def test_parts_of_a_file_make_up_the_answer_each_at_its_turn(
     assert reply.status == 206
     assert reply.body == content[first:stop]
     # the beginning goes out with the headers
-    assert len(paced) == 1 + -(-max(0, stop - first - answers.FIRST_BYTES) // (16 * 2**20))
+    assert len(paced) == 1 + -(-max(0, stop - first - answers.FIRST_BYTES) // (8 * 2**20))
 
 
 def test_a_large_file_waits_for_each_part_and_the_page_does_not(data: Path) -> None:
@@ -107,11 +116,130 @@ def test_a_client_that_does_not_read_has_the_time_of_a_part(
         assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
 
 
-def test_a_viewer_that_leaves_is_no_error(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_for_a_turn_takes_no_time_of_the_client(data: Path) -> None:
+    limits = WebLimits(read_bytes_per_s=10_000, patience_s=0.5, min_bytes_per_s=2**40)
+    with web_thread(data, limits=limits) as site:
+        for _ in range(2):  # the second one waits for a second
+            assert site.ask(FILE, headers={"Range": "bytes=0-9999"}).status == 206
+
+
+@pytest.mark.parametrize("path", [FILE, CHUNK])
+@needs_sendfile
+def test_a_viewer_that_leaves_is_no_error(
+    data: Path, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with web_thread(data) as site:
-        for path in (FILE, CHUNK):
-            with client_that_does_not_read(site, path) as slow:
-                slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets at the end
-            until(lambda: is_idle(site), "the answer is given up")
+        is_full = fullness(site, monkeypatch)
+        with client_that_does_not_read(site, path) as slow:
+            until(is_full, "the buffers are full")
+            # it resets the connection at the end
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        until(lambda: is_idle(site), "the answer is given up")
+        metrics = site.ask("/metrics").body.decode()
+    assert warnings_in(caplog) == []
+    codes = [line for line in metrics.splitlines() if "_requests_total{" in line and 'code="499"' in line]
+    assert [line.split()[-1] for line in codes] == ["1.0"]
+    sent = [float(line.split()[-1]) for line in metrics.splitlines() if "_sent_bytes_total{" in line]
+    assert sum(sent) < 2**20
+
+
+@needs_sendfile
+def test_a_file_that_the_kernel_cannot_send_is_read(
+    data: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EINVAL, "not on this file system")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    with web_thread(data) as site:
+        assert site.ask(FILE).body == content
+        assert site.ask(FILE, headers={"Range": "bytes=5-"}).body == content[5:]
+
+
+def test_a_disk_that_fails_before_the_headers_has_an_answer_of_its_own(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_reads(monkeypatch, after=0)
+    with web_thread(data) as site:
+        reply = site.ask(FILE, headers={"Range": "bytes=0-99"})
+    assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+
+
+@needs_sendfile
+def test_a_disk_that_fails_later_breaks_the_answer_off_and_the_log_says_why(
+    data: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "cannot read")
+
+    monkeypatch.setattr(os, "sendfile", fail)
+    fail_reads(monkeypatch, after=3)
+    with web_thread(data) as site, socket.create_connection(("127.0.0.1", site.port), timeout=WAIT_S) as client:
+        client.sendall(f"GET {FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        received = all_of(client)
+        assert b'code="499"' in site.ask("/metrics").body
+    body = received.partition(b"\r\n\r\n")[2]
+    assert body == content[: len(body)]
+    assert len(body) < SIZE
+    (told,) = warnings_in(caplog)
+    assert "Input/output error" in told
+
+
+@needs_sendfile
+def test_a_file_that_becomes_shorter_ends_with_the_connection(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with web_thread(data) as site:
+        is_full = fullness(site, monkeypatch)
+        with client_that_does_not_read(site, FILE) as client:
+            until(is_full, "the buffers are full")
+            os.truncate(data / "files.n5" / "s0" / "0" / "0", 20 * 2**20)
+            all_of(client)  # it ends
+        until(lambda: is_idle(site), "the answer is given up")
+    (told,) = warnings_in(caplog)
+    assert "became shorter" in told
+
+
+def fail_reads(monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
+    """Let the reads of files fail after some that go well."""
+    read, calls = ReadFile.read, itertools.count()
+
+    def failing(self: ReadFile, offset: int, count: int) -> bytes:
+        if self.path.name == "0" and next(calls) >= after:
+            raise StorageError.wrap(OSError(errno.EIO, os.strerror(errno.EIO)), str(self.path), "read")
+        return read(self, offset, count)
+
+    monkeypatch.setattr(ReadFile, "read", failing)
+
+
+def fullness(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """A function that tells whether the buffers before a client that does not read have become full."""
+    is_full, send = threading.Event(), os.sendfile
+
+    def note(out: int, file: int, offset: int, count: int) -> int:
+        sent = send(out, file, offset, count)
+        if sent < count:  # as much as there was room for
+            is_full.set()
+        return sent
+
+    def look() -> bool:
+        assert site.context is not None
+        transports = [one.transport for one in [*site.context.watch._connections.values()]]
+        return is_full.is_set() or any(one.get_write_buffer_size() for one in transports if one is not None)
+
+    monkeypatch.setattr(os, "sendfile", note)
+    return look
+
+
+def all_of(client: socket.socket) -> bytes:
+    received = b""
+    with suppress(ConnectionResetError):
+        while piece := client.recv(2**20):
+            received += piece
+    return received
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """But that no daemon answers."""
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert [one for one in told if "no daemon answers" not in one] == []
+    return [one for one in told if "no daemon answers" not in one]
