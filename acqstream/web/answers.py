@@ -75,7 +75,7 @@ async def send(request: web.Request, body: Body, more: Mapping[str, str] | None 
     if matches_tag(request.headers.get("If-None-Match"), body.tag):
         return web.Response(status=304, headers=headers)
     size = body.size
-    asked = request.headers.get("Range")
+    asked = request.headers.get("Range") if request.method == "GET" else None  # RFC 9110, 14.2
     if asked is not None and request.headers.get("If-Range", body.tag) != body.tag:
         asked = None
     try:

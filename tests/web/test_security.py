@@ -52,6 +52,7 @@ def test_ranges_heads_and_conditions(site):
     whole = site.ask(path)
     head = site.ask(path, "HEAD")
     assert (head.status, head.body, head.headers["content-length"]) == (200, b"", "200")
+    assert site.ask(path, "HEAD", {"Range": "bytes=10-19"}).headers["content-length"] == "200"
     part = site.ask(path, headers={"Range": "bytes=10-19"})
     assert (part.status, part.body, part.headers["content-range"]) == (206, bytes(range(10, 20)), "bytes 10-19/200")
     assert site.ask(path, headers={"Range": "bytes=-5"}).body == bytes(range(195, 200))
