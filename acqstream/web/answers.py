@@ -120,7 +120,7 @@ class _Transfer:
         self.give_time(count)
 
     def give_time(self, count: int) -> None:
-        """Give the client the time for so many bytes more."""
+        """Extend the deadline by the time of these bytes. What is left over counts up to `patience_s` only."""
         own_s = count / self._limits.min_bytes_per_s
         latest_s = self._loop.time() + self._limits.patience_s + own_s
         self._deadline_s = min(self._deadline_s + own_s, latest_s)
@@ -183,7 +183,7 @@ async def _write(response: web.StreamResponse, transfer: _Transfer, data: memory
 
 
 async def _send_part(request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart) -> None:
-    """Send a part of a file from the kernel. Raises StorageError if it ends early: it is never padded."""
+    """Send a part of a file from the kernel. Raises CorruptDataset if it ends early: it is never padded."""
     offset, end, loop = part.offset, part.offset + part.count, asyncio.get_running_loop()
     while offset < end:
         count = min(end - offset, _SENT_BYTES)

@@ -17,7 +17,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count a request when it is answered, or was given up by its client or since the disk failed."""
+    """Count a request when it is answered, or when its answer breaks off: the client left, or the disk failed."""
     begin_s, code, sent = time.monotonic(), 499, 0  # 499: the answer was not sent completely
     try:
         response = await handler(request)

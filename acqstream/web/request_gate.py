@@ -28,7 +28,7 @@ class BytePool:
     async def take(self, count: int) -> TakenBytes:
         """Reserve bytes for a `with` block; more than the budget waits until no other answer is active."""
         share = min(count, self._max_bytes)
-        if not share:  # nobody waits for memory that he does not need
+        if not share:  # it does not wait behind those that need memory
             return TakenBytes(self, 0)
         async with self._turn:
             while self._bytes_left < share:

@@ -24,7 +24,7 @@ class WebLimits:
     moment at which they are read or made.
     header_bytes: of one line or field of a request.
     first_request_s: for a complete request after connecting, or after its first byte. idle_s: between requests.
-    patience_s, min_bytes_per_s: of a client that reads a part of an answer: so many seconds, and more for each byte.
+    patience_s, min_bytes_per_s: a client that reads an answer may be so many seconds behind this rate.
     read_bytes_per_s: of all answers together; None: recording_bytes_per_s while the daemon records, else not bounded.
     threads: that read files. datasets: open at a time. level_bytes: of lower levels kept in memory.
     """

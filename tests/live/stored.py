@@ -25,7 +25,7 @@ def unstalled(warnings: Iterable[Any]) -> list[Any]:
 
 
 def harmful(warnings: Iterable[Any]) -> list[Any]:
-    """Those that tell of more than a disk that stood still or a camera without a pixel size."""
+    """Warnings, without those of a disk that stood still and of a camera without a pixel size."""
     return [one for one in unstalled(warnings) if "uncalibrated" not in str(one)]
 
 
