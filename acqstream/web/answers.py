@@ -13,6 +13,7 @@ from aiohttp import web
 from acqstream.errors import AcqStreamError, CorruptDataset
 from acqstream.storage.read_file import ReadFile
 from acqstream.web.byte_range import RangeMissed, matches_tag, parse_range
+from acqstream.web.kernel_sender import KernelSender
 from acqstream.web.web_context import CONTEXT, WebContext
 
 logger = logging.getLogger("acqstream.web")
@@ -184,32 +185,34 @@ async def _write(response: web.StreamResponse, transfer: _Transfer, data: memory
 
 async def _send_part(request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart) -> None:
     """Send a part of a file from the kernel. Raises CorruptDataset if it ends early: it is never padded."""
-    offset, end, loop = part.offset, part.offset + part.count, asyncio.get_running_loop()
-    while offset < end:
-        count = min(end - offset, _SENT_BYTES)
-        await transfer.begin(count)
-        transport = request.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError
-        try:
-            sent = await loop.sendfile(transport, part.file, offset, count, fallback=False)  # type: ignore[arg-type]
-        except asyncio.SendfileNotAvailableError:  # also how a disk that fails, or a client that left, may look
-            sent = await _send_by_reading(request, response, FilePart(part.file, offset, count))
-        if sent != count:
-            raise CorruptDataset("the file became shorter while it was sent", path=str(part.file.path))
-        offset += count
+    offset, end = part.offset, part.offset + part.count
+    with KernelSender(request.app[CONTEXT], _transport_of(request)) as sender:
+        while offset < end:
+            count = min(end - offset, _SENT_BYTES)
+            await transfer.begin(count)
+            sent = await sender.send(part.file, offset, count)
+            if sent != count:
+                await _send_by_reading(request, response, FilePart(part.file, offset + sent, count - sent))
+            offset += count
 
 
-async def _send_by_reading(request: web.Request, response: web.StreamResponse, part: FilePart) -> int:
-    """Send a part of a file that the kernel cannot send; the number of bytes that it has. Raises StorageError."""
+def _transport_of(request: web.Request) -> asyncio.Transport:
+    """Raises ConnectionResetError if the client left."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError
+    return transport
+
+
+async def _send_by_reading(request: web.Request, response: web.StreamResponse, part: FilePart) -> None:
+    """Send a part of a file that the kernel cannot send. Raises StorageError, and CorruptDataset if it ends early."""
     sent = 0
     while sent < part.count:
         piece = await request.app[CONTEXT].run(part.file.read, part.offset + sent, min(part.count - sent, _PIECE_BYTES))
         if not piece:
-            break
+            raise CorruptDataset("the file became shorter while it was sent", path=str(part.file.path))
         await response.write(piece)
         sent += len(piece)
-    return sent
 
 
 def _abort(request: web.Request) -> None:

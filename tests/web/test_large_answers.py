@@ -10,7 +10,8 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,47 @@ def test_a_file_that_becomes_shorter_ends_with_the_connection(
         until(lambda: is_idle(site), "the answer is given up")
     (told,) = warnings_in(caplog)
     assert "became shorter" in told
+
+
+@needs_sendfile
+def test_a_disk_that_stalls_while_a_file_is_sent_holds_up_no_other(
+    data: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, stalls, send = threading.Event(), threading.Event(), os.sendfile
+
+    def stall(*arguments: int) -> int:
+        stalls.set()
+        assert goes_on.wait(WAIT_S)
+        return send(*arguments)
+
+    monkeypatch.setattr(os, "sendfile", stall)
+    with web_thread(data) as site, ThreadPoolExecutor(1) as clients:
+        file = clients.submit(site.ask, FILE)
+        try:
+            assert stalls.wait(WAIT_S)
+            assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
+            assert site.ask("/api/datasets").status == 200
+        finally:
+            goes_on.set()
+        assert file.result().body == content
+
+
+@needs_sendfile
+def test_clients_that_do_not_read_hold_no_thread_and_no_descriptor(data: Path) -> None:
+    with web_thread(data, limits=WebLimits(threads=1)) as site:
+        assert site.ask(FILE, headers={"Range": "bytes=0-99999"}).status == 206
+        before = descriptors()
+        with ExitStack() as stack:
+            for _ in range(4):
+                stack.enter_context(client_that_does_not_read(site, FILE))
+            for _ in range(3):
+                assert site.ask(FILE, headers={"Range": "bytes=5000000-5099999"}).status == 206
+        until(lambda: is_idle(site), "the answers are given up")
+        until(lambda: descriptors() <= before, "their descriptors are closed")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def fail_reads(monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:

@@ -1,0 +1,127 @@
+"""Bytes of files that the kernel gives to a connection without a copy: in threads, for the loop waits for no disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+from typing import Self
+
+from acqstream.errors import CorruptDataset
+from acqstream.storage.platform.capabilities import are_sockets_files
+from acqstream.storage.read_file import ReadFile
+from acqstream.web.web_context import WebContext
+
+_WAIT_MS = 2  # how long a thread waits for a client; a slower one is waited for by the loop
+_FIRST_BYTES = 4096  # of a file, behind bytes that the transport still has
+
+
+class KernelSender:
+    """Sends parts of files over one connection, behind what its transport was given before. Used as a context.
+
+    It has a descriptor of its own, and so has each call in a thread: when an answer is given up, a thread may be
+    sending still, and the number of a descriptor that was closed may belong to another connection by then.
+    """
+
+    def __init__(self, context: WebContext, transport: asyncio.WriteTransport) -> None:
+        self._context = context
+        self._transport = transport
+        self._descriptor = -1
+        if are_sockets_files():  # on Windows the loop sends files, without waiting for the disk
+            self._descriptor = os.dup(transport.get_extra_info("socket").fileno())
+
+        self._lock = threading.Lock()  # held while the descriptor is copied or closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    async def send(self, file: ReadFile, offset: int, count: int) -> int:
+        """Send the bytes [offset, offset + count); return how many, fewer if the kernel cannot send the rest.
+
+        Raises CorruptDataset if the file ends before, ConnectionError if the client left.
+        """
+        if self._descriptor < 0:
+            return await self._send_by_loop(file, offset, count)
+        at, end = offset, offset + count
+        if self._transport.get_write_buffer_size():  # bytes before ours, which the loop sends
+            at += await self._send_by_loop(file, offset, min(count, _FIRST_BYTES))
+            if at == offset:
+                return 0
+        while at < end:
+            if self._transport.is_closing():
+                raise ConnectionResetError
+            at, is_full = await self._context.run(self._give, file, at, end)
+            if not is_full and at < end:
+                break
+            if is_full and not self._transport.is_closing():
+                await self._wait_for_room()
+        return at - offset
+
+    async def _send_by_loop(self, file: ReadFile, offset: int, count: int) -> int:
+        try:
+            loop = asyncio.get_running_loop()
+            sent = await loop.sendfile(self._transport, file, offset, count, fallback=False)  # type: ignore[arg-type]
+        except asyncio.SendfileNotAvailableError:  # also how a disk that fails, or a client that left, may look
+            return 0
+        if sent != count:
+            raise _ends_early(file)
+        return sent
+
+    def _give(self, file: ReadFile, at: int, end: int) -> tuple[int, bool]:
+        with self._lock:
+            if self._descriptor < 0:  # given up before the thread came to it
+                raise ConnectionResetError
+            descriptor = os.dup(self._descriptor)
+        try:
+            return self._give_to(descriptor, file, at, end)
+        finally:
+            os.close(descriptor)
+
+    def _give_to(self, descriptor: int, file: ReadFile, at: int, end: int) -> tuple[int, bool]:
+        """Give bytes to the kernel; the offset behind them, and whether it has no room for more.
+
+        Without either it cannot send: the reason comes to light where the bytes are read.
+        """
+        room = select.poll()
+        room.register(descriptor, select.POLLOUT)
+        while at < end:
+            try:
+                sent = os.sendfile(descriptor, file.fileno(), at, end - at)
+            except BlockingIOError:
+                if self._transport.is_closing() or not room.poll(_WAIT_MS):
+                    return at, True
+                continue
+            except ConnectionError:
+                raise
+            except OSError:
+                return at, False
+            if not sent:
+                raise _ends_early(file)
+            at += sent
+        return at, False
+
+    async def _wait_for_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+
+        def note() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_writer(self._descriptor, note)
+        try:
+            await ready
+        finally:
+            loop.remove_writer(self._descriptor)
+
+
+def _ends_early(file: ReadFile) -> CorruptDataset:
+    """A file is never padded."""
+    return CorruptDataset("the file became shorter while it was sent", path=str(file.path))
