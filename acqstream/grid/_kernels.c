@@ -633,16 +633,20 @@ static void mean_pairs(const Plan *plan, const View *planes, int plane_count, co
     const Axis *inner = &plan->axes[MAX_AXES - 1];
     Py_ssize_t size = planes->buffer.itemsize;
     int is_swapped = planes->is_swapped;
-    for (const Run *run = plan->from_runs; run < plan->from_runs + plan->from_run_count; run++) {
+    const Run *end = plan->from_runs + plan->from_run_count;
+    for (const Run *run = plan->from_runs; run < end; run++) {
         for (Py_ssize_t row = 0; row < rows; row++) {
             const char *from[MAX_ROWS];
             char *line = lines + (row * inner->to_size + run->first / 2) * size;
             int row_count = plane_count * (int)sources[row].count;
+            /* Behind the last rows of a run come the first ones of the next run, which lies in another block. */
+            const Run *next = row + ROWS_AHEAD < rows ? run : run + 1 < end ? run + 1 : NULL;
+            const Source *ahead = &sources[(row + ROWS_AHEAD) % rows];
             for (int each = 0; each < row_count; each++) {
-                const char *plane = (const char *)planes[each % plane_count].buffer.buf + inner->from[run->first];
-                from[each] = plane + sources[row].offsets[each / plane_count];
-                if (row + ROWS_AHEAD < rows && each / plane_count < sources[row + ROWS_AHEAD].count)
-                    prefetch(plane + sources[row + ROWS_AHEAD].offsets[each / plane_count], run->count * size);
+                const char *plane = (const char *)planes[each % plane_count].buffer.buf;
+                from[each] = plane + inner->from[run->first] + sources[row].offsets[each / plane_count];
+                if (next && each / plane_count < ahead->count)
+                    prefetch(plane + inner->from[next->first] + ahead->offsets[each / plane_count], next->count * size);
             }
             if (row_count == 2)
                 mean_of_rows(line, from, 2, run->count, size, is_swapped, is_half_up);

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from aiohttp import web
 
@@ -17,6 +19,9 @@ from acqstream.web.kernel_sender import KernelSender
 from acqstream.web.web_context import CONTEXT, WebContext
 
 logger = logging.getLogger("acqstream.web")
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
@@ -105,6 +110,7 @@ class _Transfer:
     """
 
     def __init__(self, context: WebContext, clock: asyncio.Timeout, *, is_paced: bool) -> None:
+        self._context = context
         self._gate, self._limits = context.gate, context.settings.limits
         self._clock = clock
         self._is_paced = is_paced
@@ -114,11 +120,14 @@ class _Transfer:
     async def begin(self, count: int) -> None:
         """Wait for the bound on bytes per second. The page and its picture do not: they are not paced."""
         if self._is_paced:
-            begin_s = self._loop.time()
-            self._clock.reschedule(None)
-            await self._gate.pace(count)
-            self._deadline_s += self._loop.time() - begin_s
+            with self._stopped_clock():
+                await self._gate.pace(count)
         self.give_time(count)
+
+    async def run(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        """As `WebContext.run`. The client is not blamed for a disk that takes its time."""
+        with self._stopped_clock():
+            return await self._context.run(function, *arguments, **keywords)
 
     def give_time(self, count: int) -> None:
         """Extend the deadline by the time of these bytes. What is left over counts up to `patience_s` only."""
@@ -126,6 +135,16 @@ class _Transfer:
         latest_s = self._loop.time() + self._limits.patience_s + own_s
         self._deadline_s = min(self._deadline_s + own_s, latest_s)
         self._clock.reschedule(self._deadline_s)
+
+    @contextmanager
+    def _stopped_clock(self) -> Iterator[None]:
+        begin_s = self._loop.time()
+        self._clock.reschedule(None)
+        try:
+            yield
+        finally:
+            self._deadline_s += self._loop.time() - begin_s
+            self._clock.reschedule(self._deadline_s)
 
 
 async def _send_range(request: web.Request, response: web.StreamResponse, body: Body, asked: tuple[int, int]) -> None:
@@ -139,7 +158,7 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
     try:
         async with clock:
             with await context.gate.in_transit.take(sum(map(len, pieces))):
-                transfer = _Transfer(context, clock, is_paced=body.content_type == BYTES)
+                transfer = _Transfer(context, clock, is_paced=_is_data(body))
                 await transfer.begin(sum(map(len, pieces)))
                 await response.prepare(request)
                 for piece in pieces:
@@ -152,6 +171,11 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
         is_client = clock.expired() or isinstance(error, ConnectionError)  # viewers leave often
         logger.log(logging.DEBUG if is_client else logging.WARNING, "an answer breaks off: %r", error)
         _abort(request)
+
+
+def _is_data(body: Body) -> bool:
+    """Whether an answer keeps the rate: pixels, and any large file. The page, lists and documents do not wait."""
+    return body.content_type == BYTES or (body.part is not None and body.part.count > _PIECE_BYTES)
 
 
 def _cut(body: Body, first: int, stop: int) -> tuple[list[memoryview], FilePart | None]:
@@ -186,13 +210,13 @@ async def _write(response: web.StreamResponse, transfer: _Transfer, data: memory
 async def _send_part(request: web.Request, response: web.StreamResponse, transfer: _Transfer, part: FilePart) -> None:
     """Send a part of a file from the kernel. Raises CorruptDataset if it ends early: it is never padded."""
     offset, end = part.offset, part.offset + part.count
-    with KernelSender(request.app[CONTEXT], _transport_of(request)) as sender:
+    with KernelSender(transfer.run, _transport_of(request)) as sender:
         while offset < end:
             count = min(end - offset, _SENT_BYTES)
             await transfer.begin(count)
             sent = await sender.send(part.file, offset, count)
             if sent != count:
-                await _send_by_reading(request, response, FilePart(part.file, offset + sent, count - sent))
+                await _send_by_reading(response, transfer, FilePart(part.file, offset + sent, count - sent))
             offset += count
 
 
@@ -204,11 +228,11 @@ def _transport_of(request: web.Request) -> asyncio.Transport:
     return transport
 
 
-async def _send_by_reading(request: web.Request, response: web.StreamResponse, part: FilePart) -> None:
+async def _send_by_reading(response: web.StreamResponse, transfer: _Transfer, part: FilePart) -> None:
     """Send a part of a file that the kernel cannot send. Raises StorageError, and CorruptDataset if it ends early."""
     sent = 0
     while sent < part.count:
-        piece = await request.app[CONTEXT].run(part.file.read, part.offset + sent, min(part.count - sent, _PIECE_BYTES))
+        piece = await transfer.run(part.file.read, part.offset + sent, min(part.count - sent, _PIECE_BYTES))
         if not piece:
             raise CorruptDataset("the file became shorter while it was sent", path=str(part.file.path))
         await response.write(piece)

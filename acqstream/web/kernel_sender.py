@@ -6,26 +6,36 @@ import asyncio
 import os
 import select
 import threading
-from typing import Self
+from collections.abc import Callable
+from typing import Protocol, Self
 
 from acqstream.errors import CorruptDataset
 from acqstream.storage.platform.capabilities import are_sockets_files
 from acqstream.storage.read_file import ReadFile
-from acqstream.web.web_context import WebContext
 
 _WAIT_MS = 2  # how long a thread waits for a client; a slower one is waited for by the loop
 _FIRST_BYTES = 4096  # of a file, behind bytes that the transport still has
 
 
+class Runner(Protocol):
+    """Calls a function in a thread, and waits for what it returns."""
+
+    async def __call__(
+        self, function: Callable[[ReadFile, int, int], tuple[int, bool]], file: ReadFile, at: int, end: int, /
+    ) -> tuple[int, bool]: ...
+
+
 class KernelSender:
     """Sends parts of files over one connection, behind what its transport was given before. Used as a context.
+
+    run: calls a function in a thread.
 
     It has a descriptor of its own, and so has each call in a thread: when an answer is given up, a thread may be
     sending still, and the number of a descriptor that was closed may belong to another connection by then.
     """
 
-    def __init__(self, context: WebContext, transport: asyncio.WriteTransport) -> None:
-        self._context = context
+    def __init__(self, run: Runner, transport: asyncio.WriteTransport) -> None:
+        self._run = run
         self._transport = transport
         self._descriptor = -1
         if are_sockets_files():  # on Windows the loop sends files, without waiting for the disk
@@ -57,7 +67,7 @@ class KernelSender:
         while at < end:
             if self._transport.is_closing():
                 raise ConnectionResetError
-            at, is_full = await self._context.run(self._give, file, at, end)
+            at, is_full = await self._run(self._give, file, at, end)
             if not is_full and at < end:
                 break
             if is_full and not self._transport.is_closing():

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,7 @@ class Site:
         async def run(function: Any, *arguments: Any) -> Any:
             return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
 
-        context: Any = SimpleNamespace(run=run)
-        return KernelSender(context, transport)
+        return KernelSender(run, transport)
 
     def read(self, count: int) -> bytes:
         received = bytearray()

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -102,6 +103,17 @@ def test_a_large_file_waits_for_each_part_and_the_page_does_not(data: Path) -> N
             assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
             assert site.ask("/api/datasets").status == 200
         until(lambda: is_idle(site) and not turn.locked(), "the client is gone, and its turn")
+
+
+def test_a_large_document_keeps_the_rate_as_well(data: Path) -> None:
+    """It is a file as any other: a list of a million chunks may have some 100 MB."""
+    (data / "files.n5" / "s0" / "attributes.json").write_bytes(b" " * 3 * 2**20)
+    with web_thread(data, limits=WebLimits(read_bytes_per_s=1000)) as site:
+        assert site.context is not None
+        assert site.ask(FILE, headers={"Range": "bytes=0-99"}).status == 206  # its time is that of all that follow
+        with client_that_does_not_read(site, "/data/files.n5/s0/attributes.json"):
+            until(site.context.gate._turn.locked, "the rest of it waits for its turn")
+            assert site.ask("/data/files.n5/attributes.json").body == DOCUMENT
 
 
 @pytest.mark.parametrize("path", [FILE, CHUNK])
@@ -222,6 +234,31 @@ def test_a_disk_that_stalls_while_a_file_is_sent_holds_up_no_other(
         finally:
             goes_on.set()
         assert file.result().body == content
+
+
+@needs_sendfile
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "read"])
+def test_a_slow_disk_takes_no_time_of_the_client(
+    data: Path, content: bytes, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, read, patience_s = os.sendfile, ReadFile.read, 5.0
+    slow = itertools.chain([patience_s + 1], itertools.repeat(0))  # the first call
+
+    def send_slowly(*arguments: int) -> int:
+        if not is_sent:
+            raise OSError(errno.EINVAL, "not on this file system")
+        time.sleep(next(slow))
+        return send(*arguments)
+
+    def read_slowly(self: ReadFile, offset: int, count: int) -> bytes:
+        if offset and not is_sent:
+            time.sleep(next(slow))
+        return read(self, offset, count)
+
+    monkeypatch.setattr(os, "sendfile", send_slowly)
+    monkeypatch.setattr(ReadFile, "read", read_slowly)
+    with web_thread(data, limits=WebLimits(patience_s=patience_s, min_bytes_per_s=2**40)) as site:
+        assert site.ask(FILE, headers={"Range": "bytes=0-7999999"}).body == content[:8_000_000]
 
 
 @needs_sendfile
