@@ -158,7 +158,7 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
     try:
         async with clock:
             with await context.gate.in_transit.take(sum(map(len, pieces))):
-                transfer = _Transfer(context, clock, is_paced=_is_data(body))
+                transfer = _Transfer(context, clock, is_paced=_is_data(body.content_type, asked[1] - asked[0]))
                 await transfer.begin(sum(map(len, pieces)))
                 await response.prepare(request)
                 for piece in pieces:
@@ -173,9 +173,9 @@ async def _send_range(request: web.Request, response: web.StreamResponse, body: 
         _abort(request)
 
 
-def _is_data(body: Body) -> bool:
-    """Whether an answer keeps the rate: pixels, and any large file. The page, lists and documents do not wait."""
-    return body.content_type == BYTES or (body.part is not None and body.part.count > _PIECE_BYTES)
+def _is_data(content_type: str, count: int) -> bool:
+    """Whether an answer keeps the rate: pixels, and large documents. The page and its lists do not wait."""
+    return content_type == BYTES or (content_type == JSON and count > _PIECE_BYTES)
 
 
 def _cut(body: Body, first: int, stop: int) -> tuple[list[memoryview], FilePart | None]:
@@ -214,10 +214,21 @@ async def _send_part(request: web.Request, response: web.StreamResponse, transfe
         while offset < end:
             count = min(end - offset, _SENT_BYTES)
             await transfer.begin(count)
+            await _flush(request)
             sent = await sender.send(part.file, offset, count)
             if sent != count:
                 await _send_by_reading(response, transfer, FilePart(part.file, offset + sent, count - sent))
             offset += count
+
+
+async def _flush(request: web.Request) -> None:
+    """Wait until the transport has sent what it was given: the kernel is given the bytes behind it directly."""
+    transport = _transport_of(request)
+    transport.set_write_buffer_limits(0)
+    try:
+        await request.writer.drain()
+    finally:
+        transport.set_write_buffer_limits()
 
 
 def _transport_of(request: web.Request) -> asyncio.Transport:

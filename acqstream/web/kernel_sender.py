@@ -14,7 +14,6 @@ from acqstream.storage.platform.capabilities import are_sockets_files
 from acqstream.storage.read_file import ReadFile
 
 _WAIT_MS = 2  # how long a thread waits for a client; a slower one is waited for by the loop
-_FIRST_BYTES = 4096  # of a file, behind bytes that the transport still has
 
 
 class Runner(Protocol):
@@ -26,9 +25,9 @@ class Runner(Protocol):
 
 
 class KernelSender:
-    """Sends parts of files over one connection, behind what its transport was given before. Used as a context.
+    """Sends parts of files over one connection. Used as a context. run: calls a function in a thread.
 
-    run: calls a function in a thread.
+    On Windows it sends nothing, and all is read: files and sockets are no descriptors there.
 
     It has a descriptor of its own, and so has each call in a thread: when an answer is given up, a thread may be
     sending still, and the number of a descriptor that was closed may belong to another connection by then.
@@ -38,9 +37,8 @@ class KernelSender:
         self._run = run
         self._transport = transport
         self._descriptor = -1
-        if are_sockets_files():  # on Windows the loop sends files, without waiting for the disk
+        if are_sockets_files():
             self._descriptor = os.dup(transport.get_extra_info("socket").fileno())
-
         self._lock = threading.Lock()  # held while the descriptor is copied or closed
 
     def __enter__(self) -> Self:
@@ -55,16 +53,11 @@ class KernelSender:
     async def send(self, file: ReadFile, offset: int, count: int) -> int:
         """Send the bytes [offset, offset + count); return how many, fewer if the kernel cannot send the rest.
 
-        Raises CorruptDataset if the file ends before, ConnectionError if the client left.
+        The transport must have sent what it was given. Raises CorruptDataset if the file ends before, ConnectionError
+        if the client left.
         """
-        if self._descriptor < 0:
-            return await self._send_by_loop(file, offset, count)
         at, end = offset, offset + count
-        if self._transport.get_write_buffer_size():  # bytes before ours, which the loop sends
-            at += await self._send_by_loop(file, offset, min(count, _FIRST_BYTES))
-            if at == offset:
-                return 0
-        while at < end:
+        while at < end and self._descriptor >= 0:
             if self._transport.is_closing():
                 raise ConnectionResetError
             at, is_full = await self._run(self._give, file, at, end)
@@ -73,16 +66,6 @@ class KernelSender:
             if is_full and not self._transport.is_closing():
                 await self._wait_for_room()
         return at - offset
-
-    async def _send_by_loop(self, file: ReadFile, offset: int, count: int) -> int:
-        try:
-            loop = asyncio.get_running_loop()
-            sent = await loop.sendfile(self._transport, file, offset, count, fallback=False)  # type: ignore[arg-type]
-        except asyncio.SendfileNotAvailableError:  # also how a disk that fails, or a client that left, may look
-            return 0
-        if sent != count:
-            raise _ends_early(file)
-        return sent
 
     def _give(self, file: ReadFile, at: int, end: int) -> tuple[int, bool]:
         with self._lock:
@@ -99,22 +82,25 @@ class KernelSender:
 
         Without either it cannot send: the reason comes to light where the bytes are read.
         """
-        room = select.poll()
+        room, has_room = select.poll(), False
         room.register(descriptor, select.POLLOUT)
         while at < end:
             try:
                 sent = os.sendfile(descriptor, file.fileno(), at, end - at)
             except BlockingIOError:
+                if has_room:  # then it is the file that has no bytes yet, on a tape for example
+                    return at, False
                 if self._transport.is_closing() or not room.poll(_WAIT_MS):
                     return at, True
+                has_room = True
                 continue
             except ConnectionError:
                 raise
             except OSError:
                 return at, False
-            if not sent:
-                raise _ends_early(file)
-            at += sent
+            if not sent:  # a file is never padded
+                raise CorruptDataset("the file became shorter while it was sent", path=str(file.path))
+            at, has_room = at + sent, False
         return at, False
 
     async def _wait_for_room(self) -> None:
@@ -130,8 +116,3 @@ class KernelSender:
             await ready
         finally:
             loop.remove_writer(self._descriptor)
-
-
-def _ends_early(file: ReadFile) -> CorruptDataset:
-    """A file is never padded."""
-    return CorruptDataset("the file became shorter while it was sent", path=str(file.path))

@@ -6,6 +6,7 @@ import errno
 import itertools
 import logging
 import os
+import re
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -237,6 +239,73 @@ def test_a_disk_that_stalls_while_a_file_is_sent_holds_up_no_other(
 
 
 @needs_sendfile
+def test_a_file_comes_behind_what_was_written_before_and_the_loop_reads_no_disk(
+    data: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may ask for many answers before it reads the first, so that the transport has bytes of them."""
+    threads, send, n = set(), os.sendfile, 260
+
+    def note(*arguments: int) -> int:
+        threads.add(threading.current_thread().name.rstrip("_0123456789"))
+        return send(*arguments)
+
+    monkeypatch.setattr(os, "sendfile", note)
+    with web_thread(data) as site, socket.socket() as client:
+        ask_for_many(client, site, n)
+        until(lambda: has_bytes_to_write(site), "the transport has bytes")
+        received = bytearray()
+        while not threads:  # more slowly than the server answers, so that it has some still when it comes to the file
+            received += client.recv(4096)
+            time.sleep(0.001)
+        with client.makefile("rb") as rest:
+            answers_sent = bodies_of(bytes(received), rest, n + 1)
+    assert answers_sent == [content[:16384]] * n + [content]
+    assert threads == {"web-read"}
+
+
+@needs_sendfile
+def test_a_client_that_half_leaves_while_the_file_waits_for_its_turn_is_no_error(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with web_thread(data, limits=WebLimits(read_bytes_per_s=1_000_000)) as site, socket.socket() as client:
+        ask_for_many(client, site, 260)
+        until(lambda: has_bytes_to_write(site), "the transport has bytes")
+        client.shutdown(socket.SHUT_WR)
+        all_of(client)
+        until(lambda: is_idle(site), "the answers are over")
+    assert warnings_in(caplog) == []
+
+
+def ask_for_many(client: socket.socket, site: Site, count: int) -> None:
+    """Ask for the beginning of a file, many times, and then for all of it, and read nothing."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(WAIT_S)
+    client.connect(("127.0.0.1", site.port))
+    head = f"GET {FILE} HTTP/1.1\r\nHost: localhost\r\n"
+    client.sendall((f"{head}Range: bytes=0-16383\r\n\r\n" * count + f"{head}\r\n").encode())
+
+
+def has_bytes_to_write(site: Site) -> bool:
+    assert site.context is not None
+    transports = [one.transport for one in [*site.context.watch._connections.values()]]
+    return any(one.get_write_buffer_size() for one in transports if one is not None)
+
+
+def bodies_of(received: bytes, rest: BinaryIO, count: int) -> list[bytes]:
+    """The bodies of answers, of which these bytes have come already."""
+    bodies = []
+    for _ in range(count):
+        while b"\r\n\r\n" not in received:
+            received += rest.read(1)
+        head, _, received = received.partition(b"\r\n\r\n")
+        length = int(re.findall(rb"(?i)content-length: (\d+)", head)[0])
+        received += rest.read(max(0, length - len(received)))
+        bodies.append(received[:length])
+        received = received[length:]
+    return bodies
+
+
+@needs_sendfile
 @pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "read"])
 def test_a_slow_disk_takes_no_time_of_the_client(
     data: Path, content: bytes, is_sent: bool, monkeypatch: pytest.MonkeyPatch
@@ -302,9 +371,7 @@ def fullness(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
         return sent
 
     def look() -> bool:
-        assert site.context is not None
-        transports = [one.transport for one in [*site.context.watch._connections.values()]]
-        return is_full.is_set() or any(one.get_write_buffer_size() for one in transports if one is not None)
+        return is_full.is_set() or has_bytes_to_write(site)
 
     monkeypatch.setattr(os, "sendfile", note)
     return look
