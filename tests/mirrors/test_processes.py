@@ -170,7 +170,8 @@ def test_an_interrupt_saves_and_ends_all_of_them(many_cells: Path) -> None:
         os.killpg(first.pid, signal.SIGINT)
         held.unlink()
         until(lambda: first.poll() is not None, "the first one has ended")
-    assert first.returncode != 0, output.read_text()
+    told = output.read_text()  # on a busy machine the others may have made the last part before they heard of it
+    assert first.returncode != 0 or f"complete, {len(MANY_FRAMES)} frames" in told, told
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     again = subprocess.run(mirror_command(cells), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
