@@ -30,12 +30,14 @@ HALVED = ((2, 2, 2),)
 FRAMES = frames_at(places_of(("time", "z"), {"time": 8, "z": 8}), (192, 160))
 MANY_FRAMES = frames_at(places_of(("time", "z"), {"time": 20, "z": 8}), (192, 160))  # some seconds of work
 PRELUDE = """
-import os, sys, time
+import os, signal, sys, time
 from acqstream.cli.main import main
 from acqstream.mirrors import dask_cluster
 from acqstream.mirrors import mirror_tasks
 from acqstream.views import view, view_folder
 if __name__ == "__main__":
+    # A shell ignores interrupts for what it runs in the background, and so would this program.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     mirror_tasks.MIN_TASK_BYTES = 1
     dask_cluster.TIMEOUT_S = 3
     view.CHECKPOINT_INTERVAL_S = 0.0  # each part that is done is noted at once
@@ -170,8 +172,7 @@ def test_an_interrupt_saves_and_ends_all_of_them(many_cells: Path) -> None:
         os.killpg(first.pid, signal.SIGINT)
         held.unlink()
         until(lambda: first.poll() is not None, "the first one has ended")
-    told = output.read_text()  # on a busy machine the others may have made the last part before they heard of it
-    assert first.returncode != 0 or f"complete, {len(MANY_FRAMES)} frames" in told, told
+    assert first.returncode != 0, output.read_text()
     until(lambda: not any(map(is_alive, helpers)), "the others have ended")
     again = subprocess.run(mirror_command(cells), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.formats.chunk_layout import Encoded
 from acqstream.formats.registry import chunk_format
-from acqstream.mirrors import slab_buffers
 from acqstream.mirrors.assembly import Assembly
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.slab_grid import slab_grids
@@ -134,12 +133,9 @@ def test_a_mirror_that_is_behind_takes_no_more_memory() -> None:
         check(sink)
 
 
-@pytest.mark.parametrize(("is_ready", "is_much"), [(False, True), (True, True), (False, False)])
-def test_much_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
-    is_ready: bool, is_much: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has to be cleared first. What was taken ahead costs nothing, and little memory next to nothing."""
-    monkeypatch.setattr(slab_buffers, "MUCH_BYTES", 1 if is_much else 2**20)
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(*, is_ready: bool) -> None:
+    """It has to be cleared first. What was taken ahead costs nothing."""
     memory, go = MemoryReserve(), threading.Event()
     if is_ready:
         memory.prepare(10 * mmap.PAGESIZE)
@@ -156,8 +152,8 @@ def test_much_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
     try:
         assert put(assembly, 0, (16, 8))  # four chunks for two threads
         until(lambda: workers.is_busy)
-        assert put(assembly, 1, (16, 8)) == (is_ready or not is_much)
-        assert memory.fresh_count == (0 if is_ready else 1 if is_much else 2)
+        assert put(assembly, 1, (16, 8)) == is_ready
+        assert memory.fresh_count == (not is_ready)
         go.set()
         until(partial(put, assembly, 2, (16, 8)))
     finally:
