@@ -1,4 +1,4 @@
-"""Bytes of files that the kernel gives to a connection without a copy: in threads, for the loop waits for no disk."""
+"""Has the kernel send bytes of files over a connection, without a copy. Threads do it: the loop waits for no disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acqstream.errors import CorruptDataset
 from acqstream.storage.platform.capabilities import are_sockets_files
 from acqstream.storage.read_file import ReadFile
 
-_WAIT_MS = 2  # how long a thread waits for a client; a slower one is waited for by the loop
+_WAIT_MS = 2  # a thread waits so long for a client; the loop waits for a slower one
 
 
 class Runner(Protocol):
