@@ -2,6 +2,7 @@
 
 A container is created or resumed, takes chunks, grows, and is finished. A document is put after the chunks and the
 documents that it speaks of: first those of a member, then its chunks, then documents of the container, then listings.
+Only a new container begins with its own ones: without our note its members would be complete arrays of another writer.
 Every step may be repeated with the same result, so a restarted process repeats the steps that it is not sure of.
 """
 
@@ -68,10 +69,15 @@ class Publisher:
         self._is_unsure = bool(self._members)
         if self._is_settled:
             return  # it stays so until something is stored
+        if found is None:
+            self._put_documents(self._layout.documents(complete=False))
         self._ensure_member((0,) * len(plan.member_axes))  # so that readers can open it
         with self._lock:
             self._layout = self._layout.with_members(self._members)
-            self._put_documents(self._layout.documents(complete=False))
+            documents = self._layout.documents(complete=False)
+            if documents != self._announced:
+                self._put_documents(documents)
+            self._put_due_listings()
         self._sums.announce(self._layout, is_new=found is None)
 
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded:
@@ -210,6 +216,7 @@ class Publisher:
         documents = self._layout.documents(complete=complete)
         if is_unsure or documents != self._announced:
             self._put_documents(documents)
+            self._put_due_listings()
         self._is_unsure = False
 
     def _put_member(self, member: Position) -> None:
@@ -225,6 +232,8 @@ class Publisher:
         for key, content in documents.items():
             self._store.ensure(key, content)
         self._announced = documents
+
+    def _put_due_listings(self) -> None:
         self._put_listings(max_behind=self._layout.plan.full.shape[0] // _LISTING_DELAY)
 
     def _put_listings(self, max_behind: int) -> bool:

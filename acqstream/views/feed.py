@@ -207,7 +207,10 @@ class FrameFeed:
             self.is_reading = True
             return []
         beside, self._beside = self._beside, None
-        return [Lease(row, _fixed(pixels)) for row, pixels in beside.result()]
+        read = [Lease(row, _fixed(pixels)) for row, pixels in beside.result() if row >= cursor]
+        # Memory may have had frames after all while they were read: the rest goes on at this row, or is read again.
+        self.is_reading = not read or read[0].row != cursor
+        return [] if self.is_reading else read
 
     def _read(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
         with self._allowance.using():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 
 import acqstream
 from acqstream.arrays.array_spec import ArraySpec, Position
-from acqstream.errors import CorruptDataset, DatasetExists
+from acqstream.errors import CorruptDataset, DatasetError, DatasetExists
 from acqstream.formats import registry
 from acqstream.formats.check_report import CheckReport
 from acqstream.formats.chunk_format import ChunkFormat, ChunkWriter
 from acqstream.formats.chunk_layout import Plan
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.mirrors.local_container import open_publisher
+from acqstream.storage.local_store import LocalStore
 from acqstream.storage.read_place import place_of
 from tests.checksum_files import is_list
 from tests.formats.blocks import in_blocks
@@ -32,7 +34,7 @@ from tests.storage.unforced_disk import UnforcedDisk
 class Case:
     """An array that a format can hold, and options for small chunks: several along each axis, and edges.
 
-    growing is the axis along which it gets longer; "" for a format that needs to know the shape beforehand. rows: a
+    growing is the axis along which it gets longer; "" for one that is as long as was declared. rows: a
     chunk is seen when all chunks of its planes are there.
     """
 
@@ -51,6 +53,10 @@ CASES = {
     "npy": Case({"depth": 4}),
     "ome-zarr": Case({"chunks": [4, 16, 16], "levels": 2, "compression": "gzip"}),
     "precomputed": Case({"chunks": [4, 16, 16], "levels": 2}),
+    "precomputed volume": Case({"chunks": [4, 16, 16], "levels": 2}, ("z", "y", "x"), (10, 40, 50), ""),
+    "ome-zarr fields": Case(
+        {"chunks": [4, 16, 16], "levels": 1}, ("position", "z", "y", "x"), (2, 10, 40, 50), "position"
+    ),
     "precomputed shards": Case({"chunks": [4, 16, 16], "levels": 2, "shards": {"data_encoding": "gzip"}}),
     "wkw": Case({"cube": 32, "levels": 2}, ("channel", "z", "y", "x"), (2, 70, 40, 50), "z", rows=True),
 }
@@ -128,6 +134,9 @@ def made(request, tmp_path) -> Made:
 
 def test_every_format_has_a_case() -> None:
     assert {name.partition(" ")[0] for name in CASES} == {*CHUNK_FORMATS, NPY.name}
+    for name in CHUNK_FORMATS:
+        growing = [case.growing for case_name, case in CASES.items() if case_name.partition(" ")[0] == name]
+        assert chunk_format(name).grows == any(growing)
 
 
 def test_levels_cover_the_array(made: Made) -> None:
@@ -154,6 +163,84 @@ def test_what_is_stored_is_read(made: Made) -> None:
     report = CheckReport()
     made.format.check(place_of(made.folder), report)
     assert not report.problems
+
+
+def test_readers_at_every_step_see_no_end_before_the_last_one(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens a container meanwhile sees that it grows, or an error; never an array of another writer."""
+    made.folder = tmp_path / f"looked-at{made.format.suffix}"
+    seen: list[str] = []
+
+    def look() -> None:
+        try:
+            with acqstream.open(made.folder) as ds:
+                seen.append("complete" if ds.complete else "growing")
+                assert all(level.axes == made.levels[0].axes for level in ds.levels)
+        except DatasetError:
+            seen.append("error")
+
+    def then_look(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            found = own(*given, **more)
+            look()
+            return found
+
+        return call
+
+    for name in ("put", "ensure", "append", "write", "rename", "delete"):
+        monkeypatch.setattr(LocalStore, name, then_look(getattr(LocalStore, name)))
+    made.again()
+    made.store_all()
+    for number, level in enumerate(made.levels):
+        made.writer.grow(number, level.shape)
+    made.writer.sync()
+    assert seen[-1] == "growing"
+    assert "complete" not in seen
+    made.writer.finish(made.levels)
+    first = seen.index("complete")
+    assert set(seen[first:]) == {"complete"}
+    made.again()
+    made.writer.finish(made.levels)
+    assert set(seen[first:]) == {"complete"}
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+def test_a_process_killed_at_any_step_of_the_beginning_is_caught_up_with(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_killed_at(step: int) -> bool:
+        """Return whether the process was killed before its document of this number."""
+        steps, ensure = itertools.count(), LocalStore.ensure
+
+        def put_or_end(store: LocalStore, key: str, content: bytes) -> None:
+            if next(steps) == step:
+                raise Killed
+            ensure(store, key, content)
+
+        with monkeypatch.context() as planted:
+            planted.setattr(LocalStore, "ensure", put_or_end)
+            try:
+                made.again()
+            except Killed:
+                return True
+        return False
+
+    for step in itertools.count():
+        made.folder = tmp_path / str(step) / f"cells{made.format.suffix}"
+        made.folder.parent.mkdir()
+        if not is_killed_at(step):
+            break
+        made.again()
+        made.store_all()
+        made.writer.finish(made.levels)
+        with acqstream.open(made.folder) as ds:
+            assert ds.complete
+            assert np.array_equal(ds.levels[0].read(), made.part(0))
+    assert step
 
 
 def test_encoding_takes_either_byte_order_and_changes_nothing(made: Made) -> None:
@@ -202,9 +289,8 @@ def test_a_missing_chunk_is_zeros_until_it_is_there(made: Made) -> None:
 
 def test_an_array_that_grows_is_read_as_far_as_it_was_announced(made: Made, tmp_path: Path) -> None:
     case = made.case
-    assert made.format.grows == bool(case.growing)
     if not case.growing:
-        pytest.skip("the format needs to know the shape beforehand")
+        pytest.skip("as long as was declared")
     at = made.levels[0].axes.index(case.growing)
     made.folder = tmp_path / f"growing{made.format.suffix}"
     short = [replace(level, shape=_with(level.shape, at, 1)) for level in made.levels]

@@ -17,7 +17,6 @@ from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.container import NOTE_NAME, read_note
 from acqstream.mirrors.saved_mirror import SavedMirror
 from acqstream.model.acquisition_spec import AcquisitionSpec
-from acqstream.storage.local_store import LocalStore
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from acqstream.views.view import ViewRun
 from acqstream.views.view_progress import ViewState
@@ -121,34 +120,6 @@ def check_restarted(cells: Path, content: Mapping[str, Any] | None) -> ViewRun:
     assert run.progress().from_stack == len(FRAMES)
     check_plain(cells, FRAMES, HALVED)
     return run
-
-
-@pytest.mark.parametrize("layout", ["array", "bdv"])
-def test_a_process_killed_before_the_note_of_the_container_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
-    cells, settings = tmp_path / "cells", {**BLOCKS, "layout": layout}
-    write_log(cells, FRAMES)
-
-    class Killed(BaseException):
-        pass
-
-    ensure = LocalStore.ensure
-
-    def put_until_killed(store: LocalStore, key: str, content: bytes) -> None:
-        if key == "attributes.json":
-            raise Killed
-        ensure(store, key, content)
-
-    with monkeypatch.context() as planted:
-        planted.setattr(LocalStore, "ensure", put_until_killed)
-        run = run_of(cells, settings)
-        with pytest.raises(Killed):
-            finish(run)
-    assert any(cells.with_name("cells.n5").rglob("attributes.json"))
-    run = finish(run_of(cells, settings))
-    assert (run.reason, run.progress().state) == ("", ViewState.COMPLETE)
-    assert compare(cells, run.folder, len(FRAMES)).text == "all equal"
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,18 @@ class Source:
     feeds: list[FrameFeed] = field(default_factory=list)
     lent: PageMemory | None = None
     _adopted_bytes: int = 0
+    _held: list[tuple[int, memoryview]] | None = None  # memory that the reader does not have yet
 
     def adopt(self, frames: Sequence[Frame]) -> list[memoryview]:
         """Hand frames over in memory of a producer's; their places there, which are used once."""
         if self.lent is None:
             self.lent = PageMemory(64 * MIB, shared=True)
             assert self.lent.descriptor is not None
-            self.recent.lend(address_of(self.lent.view), map_memory(self.lent.descriptor))
+            lent = address_of(self.lent.view), map_memory(self.lent.descriptor)
+            if self._held is None:
+                self.recent.lend(*lent)
+            else:
+                self._held.append(lent)
         places = []
         for frame in frames:
             place = self.lent.view[self._adopted_bytes : self._adopted_bytes + frame.image.nbytes]
@@ -47,6 +52,11 @@ class Source:
             self.log.adopt(frame.header, place)
             places.append(place)
         return places
+
+    def hold_lent(self) -> Callable[[], None]:
+        """The reader gets the memory of `adopt` when the returned function is called, and not before."""
+        held = self._held = []
+        return lambda: self.recent.lend(*held.pop())
 
     def put(self, frames: Sequence[Frame]) -> None:
         for frame in frames:

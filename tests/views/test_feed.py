@@ -18,6 +18,7 @@ from acqstream.errors import CorruptDataset, UnsupportedFeature
 from acqstream.formats.ndtiff import read_ahead
 from acqstream.formats.ndtiff.reader import NDTiffReader, open_readers
 from acqstream.log.log import Log
+from acqstream.log.recent_groups import GroupTable
 from acqstream.storage import block_file
 from acqstream.storage.block_file import BlockFile
 from acqstream.storage.memory import PageMemory
@@ -359,6 +360,39 @@ def test_a_little_is_read_while_the_log_has_a_backlog(tmp_path: Path, monkeypatc
         assert np.array_equal(lease.pixels, frames[0].image)
         assert feed.take(1, 1) == []
         assert feed.is_held
+        feed.close()
+
+
+@pytest.mark.parametrize("n_passed", [1, 3])
+def test_frames_that_were_read_beside_and_came_from_memory_do_not_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_passed: int
+) -> None:
+    """The producer's memory reaches this process late, and the log has not released it yet: they are being read."""
+    frames, go, read = frames_of(6, (600, 500)), threading.Event(), NDTiffReader.read_frames
+
+    def read_when_told(reader: NDTiffReader, *arguments: Any) -> Any:
+        assert go.wait(20)
+        return read(reader, *arguments)
+
+    monkeypatch.setattr(NDTiffReader, "read_frames", read_when_told)
+    monkeypatch.setattr(GroupTable, "release", lambda *_: None)
+    with source_of(tmp_path / "cells") as source:
+        lend = source.hold_lent()
+        source.adopt(frames)
+        assert source.log.wait_for_published(6)
+        reader = source.feed().reader
+        feed = FrameFeed(reader, source.recent, allowance=DiskAllowance(lambda: True, burst_s=1e9))
+        assert feed.take(0, 2 * frames[0].image.nbytes) == []  # two of them are read
+        assert feed.is_reading
+        lend()
+        images = [feed.take(row, 1)[0].pixels.copy() for row in range(n_passed)]
+        source.table.end()
+        go.set()
+        while len(images) < 6:
+            leases = until(lambda: feed.take(len(images), 1), "the next frame is read")
+            assert leases[0].row == len(images)
+            images.append(leases[0].pixels.copy())
+        check(images, frames)
         feed.close()
 
 
