@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import xxhash
 
@@ -12,8 +12,8 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import StorageError
 from acqstream.formats.checksum_list import DOCUMENT, Entry, page_bytes
 from acqstream.formats.checksum_note import FOLDER, NOTE_KEY, ChecksumNote, list_key, list_number
-from acqstream.formats.chunk_layout import ChunkLayout, Encoded
-from acqstream.storage.store import Store
+from acqstream.formats.chunk_layout import ChunkLayout, Encoded, InPlace
+from acqstream.storage.store import Run, Store
 
 _PAGE_ENTRIES = 4096  # waiting in memory at most; a page takes fewer than 16 MiB of keys with so many
 
@@ -52,15 +52,24 @@ class ChecksumWriter:
 
     def add(self, level: int, position: Position, place: tuple[str, int], content: Encoded) -> None:
         """Note bytes of a chunk that were stored; place is the object's key and the offset in it."""
-        digest = xxhash.xxh3_64()
-        for part in content:
-            digest.update(part)
-        key, offset = place
-        entry = Entry(level, tuple(position), key, offset, sum(map(len, content)), digest.intdigest())
-        with self._lock:
-            self._entries.append(entry)
-            if len(self._entries) >= _PAGE_ENTRIES:
-                self._write()
+        self._add([_entry(level, position, place, content)])
+
+    def write(self, level: int, key: str, chunks: Sequence[tuple[Position, InPlace]]) -> None:
+        """Write chunks inside an object of the store, and note them.
+
+        Each run is summed right before it is written: memory is read once for both.
+        """
+        entries: list[Entry] = []
+
+        def summed() -> Iterator[Run]:
+            for position, part in chunks:
+                for offset, content in part.runs:
+                    entries.append(_entry(level, position, (key, offset), content))
+                    yield offset, content
+
+        _, head, length, tail = chunks[0][1]
+        self._store.write(key, summed(), head=head, length=length, tail=tail)
+        self._add(entries)
 
     def add_documents(self, documents: Mapping[str, bytes]) -> None:
         """Note documents as they were stored."""
@@ -75,6 +84,12 @@ class ChecksumWriter:
         with self._lock:
             if self._key and (self._entries or is_closed):
                 self._write(is_closed=is_closed)
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            self._entries += entries
+            if len(self._entries) >= _PAGE_ENTRIES:
+                self._write()
 
     def _write(self, *, is_closed: bool = False) -> None:
         while self._entries or is_closed:
@@ -92,6 +107,14 @@ class ChecksumWriter:
                 self._key = _key_after(self._key)
                 raise
             self._entries, is_closed = rest, is_closed and not is_last
+
+
+def _entry(level: int, position: Position, place: tuple[str, int], content: Encoded) -> Entry:
+    digest = xxhash.xxh3_64()
+    for part in content:
+        digest.update(part)
+    key, offset = place
+    return Entry(level, tuple(position), key, offset, sum(map(len, content)), digest.intdigest())
 
 
 def _key_after(key: str) -> str:

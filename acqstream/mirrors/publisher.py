@@ -117,12 +117,8 @@ class Publisher:
                 stored.append((position, offset, encoded))
                 offset += sum(map(len, encoded))
         elif layout.needs == "in_place":
-            parts = [layout.in_place(level, position, encoded) for position, encoded in chunks]
-            _, head, length, tail = parts[0]
-            for (position, _), part in zip(chunks, parts, strict=True):
-                stored += [(position, offset, content) for offset, content in part.runs]
-            runs = [(offset, content) for _, offset, content in stored]
-            self._store.write(key, runs, head=head, length=length, tail=tail)
+            parts = [(position, layout.in_place(level, position, encoded)) for position, encoded in chunks]
+            self._sums.write(level, key, parts)
         else:
             for position, encoded in chunks:
                 self._store.put(key, encoded)

@@ -77,15 +77,11 @@ class WatermarkPublisher:
         self._ensure_part(layout, level, place.member, place.part)
         self._marks.begin(level, place)
         self._sums.begin(layout)
-        stored = [(0, encoded)]
         if layout.needs == "in_place":
-            runs, head, length, tail = layout.in_place(level, position, encoded)
-            stored = list(runs)
-            self._store.write(key, stored, head=head, length=length, tail=tail)
+            self._sums.write(level, key, [(position, layout.in_place(level, position, encoded))])
         else:
             self._store.put(key, encoded)
-        for offset, content in stored:
-            self._sums.add(level, position, (key, offset), content)
+            self._sums.add(level, position, (key, 0), encoded)
         self._marks.end(level, place)
 
     def grow(self, level: int, shape: Sequence[int]) -> None:
