@@ -57,6 +57,7 @@ class FrameBuffer:
     def close(self) -> None:
         """Refuse further frames and release the memory."""
         self._memory = None
+        self._outbox.claims.close()
 
     def put(
         self,
@@ -76,6 +77,7 @@ class FrameBuffer:
                     raise no_image(self._outbox.next, error) from error
                 size = metadata_bytes(self._outbox.next, metadata) if metadata else 0
                 start, memory = self._wait_for_space(kind.frame_bytes, size)
+                self._outbox.claim(start, kind.frame_bytes)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
                 fields = (tuple(axes.values()), checksum, metadata, time_ns)
                 return self._add(kind, fields, start, size)
@@ -111,6 +113,7 @@ class FrameBuffer:
                         raise no_image(number, error) from error
                     size = metadata_bytes(number, metadata) if metadata else 0
                     start, memory = self._wait_for_space(kind.frame_bytes, size)
+                    self._outbox.claim(start, kind.frame_bytes)
                     self._keep_place(holder)
                 finally:
                     self._active_thread = None

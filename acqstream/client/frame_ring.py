@@ -12,14 +12,21 @@ class FrameRing:
     """Hands out byte ranges of a buffer of `capacity` bytes. None crosses the end of the buffer.
 
     Small frames lie back to back with those of the same size before them, so that they can share a message; others
-    begin on a cache line.
+    begin on a cache line. goes_round: large frames use all of the buffer in turn, so that what they leave lasts long;
+    else an empty ring begins at its start, where the memory is in the processor's cache.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.goes_round = False
         self._head = 0  # the offset after the youngest frame
         self._tail: int | None = None  # offset of the oldest frame; None for an empty ring
         self._last_size = 0
+
+    @property
+    def head(self) -> int:
+        """The offset after the youngest frame."""
+        return self._head
 
     @property
     def used_bytes(self) -> int:
@@ -36,6 +43,10 @@ class FrameRing:
         """
         tail = self._tail
         if tail is None:
+            if self.goes_round and size >= LARGE_FRAME_BYTES:
+                start = _round_up(self._head, PAGE_BYTES)
+                if start + size <= self.capacity:
+                    return start
             return 0 if size <= self.capacity else None
         start = self._head
         if size >= LARGE_FRAME_BYTES:

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from acqstream.errors import ProtocolError
+from acqstream.model.memory_claims import CLAIM_BYTES, WORD_BYTES
 from acqstream.protocol import shared_memory as wire
-from acqstream.storage.handover import close_handle, make_sealed_memory
+from acqstream.storage.handover import PAGE_BYTES, close_handle, make_sealed_memory
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.path_trust import distrust
 from acqstream.storage.platform import memory_listener
@@ -22,17 +23,22 @@ from acqstream.storage.platform import memory_listener
 class LocalMemory:
     """The pixel memory of a run. shared: memory that a daemon can map, if the system supports it.
 
-    private_why is the reason why it cannot be handed over; empty if it can.
+    private_why is the reason why it cannot be handed over; empty if it can. claim_words lie behind the pixels, for
+    FrameClaims; None in private memory.
     """
 
     def __init__(self, size: int, *, shared: bool, why_not: str = "the endpoint may be on another machine") -> None:
         self._handle = -1
         self._finalizer: weakref.finalize[[int], LocalMemory] | None = None  # also of a run that failed to start
         self.pages: memoryview | None
+        self.claim_words: memoryview | None = None
+        self._claims_at = -(-size // WORD_BYTES) * WORD_BYTES
         self.private_why = why_not
         if shared:
             try:
-                self.pages, self._handle = make_sealed_memory(size)
+                pages, self._handle = make_sealed_memory(-(-(self._claims_at + CLAIM_BYTES) // PAGE_BYTES) * PAGE_BYTES)
+                self.pages = pages[:size]
+                self.claim_words = pages[self._claims_at :][:CLAIM_BYTES].cast("q")
                 self._finalizer = weakref.finalize(self, close_handle, self._handle)
                 self.private_why = ""
                 return
@@ -42,7 +48,7 @@ class LocalMemory:
 
     def close(self) -> None:
         """End handing over. The pages are freed with their last user."""
-        self.pages = None
+        self.pages = self.claim_words = None
         self._handle = -1
         if self._finalizer is not None:
             self._finalizer()
@@ -56,7 +62,7 @@ class LocalMemory:
         connection: socket.socket | None = None
         try:
             connection = memory_listener.connect_to(address, timeout_s)
-            message = wire.encode_handover(token, memory_listener.named_handle(self._handle))
+            message = wire.encode_handover(token, memory_listener.named_handle(self._handle), self._claims_at)
             memory_listener.send_memory(connection, message, self._handle)
             answer = memory_listener.receive_answer(connection, wire.MAX_HANDOVER_BYTES)
             if not answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from acqstream.client.frame_claims import FrameClaims
 from acqstream.client.frame_ring import FrameRing
 from acqstream.errors import ProtocolError
 from acqstream.model.cursors import Limit
@@ -82,11 +83,12 @@ class OutboxMessage:
 class Outbox:
     """Messages from the first that is not safe yet, in order of their numbers; the last ones are unsent.
 
-    message_bytes limits the payload of frames that share a message.
+    message_bytes limits the payload of frames that share a message. claims: told of frames that are forgotten.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, claims: FrameClaims | None = None) -> None:
         self.ring = FrameRing(capacity)
+        self.claims = claims or FrameClaims()
         self.next = 0
         self.payload_bytes = 0
         self.unsafe_payload_bytes = 0
@@ -116,6 +118,11 @@ class Outbox:
         if self._messages and self._overhead_bytes + header_bytes > MAX_KEPT_HEADER_BYTES:
             return None
         return self.ring.place(payload_bytes)
+
+    def claim(self, start: int, size: int) -> None:
+        """Tell readers of the memory, before pixels are written to the place that `place` returned."""
+        if self.claims.released:
+            self.claims.claim(start, start + size, self.ring.head)
 
     def add_frame(self, kind: FrameKind, frame: FrameFields, start: int, metadata_bytes: int = 0) -> int:
         """Append frame number `next`, which is returned; its pixels lie at `start`, as `place` returned it."""
@@ -196,6 +203,7 @@ class Outbox:
         self.unsafe_payload_bytes -= freed_bytes
         self._overhead_bytes -= message.overhead_bytes * count // message.numbers
         if message.kind is not None:
+            self.claims.release(message.number + count, message.start, message.frame_bytes, count)
             self.ring.free(message.start + freed_bytes)
         if count == message.numbers:
             self._messages.popleft()

@@ -31,6 +31,7 @@ from acqstream.client.daemon_contact import RunWarning
 from acqstream.client.default_endpoint import DEFAULT_ENDPOINT, find_endpoint
 from acqstream.client.directory_daemon import DirectoryDaemon
 from acqstream.client.frame_axes import MicroManagerAxes
+from acqstream.client.frame_claims import FrameClaims
 from acqstream.client.keys import curve_keys
 from acqstream.client.local_memory import LocalMemory
 from acqstream.client.machine import is_local
@@ -152,7 +153,8 @@ def create(  # noqa: PLR0913 - the names of the public interface, all but one by
         log_advice=directory.log_advice if directory is not None else str,
     )
     memory = LocalMemory(capacity, shared=transport in SHARING and is_local(found))
-    connection = Connection(settings, RunState(Outbox(capacity), time.monotonic()), memory)
+    outbox = Outbox(capacity, FrameClaims(memory.claim_words))
+    connection = Connection(settings, RunState(outbox, time.monotonic()), memory)
     run = Run(connection, memory, integer_axes)
     run.start()
     if replaced:

@@ -144,6 +144,7 @@ class RunState:
                 self.stored_before = min(self.stored_before, opened.stored)  # a killed daemon may have lost the last
             self._rewind(opened)
             self.patches.rewind(opened.next)
+        self.outbox.ring.goes_round = opened.views
         self.release_when_durable = not same_machine
         self.limit = opened.limit
         self.ending_sent = False

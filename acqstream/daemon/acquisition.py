@@ -185,6 +185,7 @@ class ActiveAcquisition:
             memory=self.memory.generation if self.memory is not None else None,
             memory_why=self.memory_why,
             stored=log.received_frames,
+            views=self.views.table is not None,
         )
 
     def ack(self, now_s: float, *, force: bool = False) -> Ack | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from acqstream.daemon import socket_names
 from acqstream.errors import ConfigError, ProtocolError
+from acqstream.model.memory_claims import CLAIM_BYTES
 from acqstream.protocol import shared_memory as wire
 from acqstream.storage.handover import close_handle, duplicate_handle, map_sealed_memory
 from acqstream.storage.platform import memory_listener
@@ -30,18 +31,24 @@ VISIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ProducerMemory:
-    """A producer's memory, mapped read-only. generation is its number here; handle is for the view process."""
+    """A producer's memory, mapped read-only. generation is its number here; handle is for the view process.
+
+    claims: see MemoryMessage.
+    """
 
     generation: int
     view: memoryview
     handle: int
+    claims: int | None = None
 
     @staticmethod
-    def map(generation: int, handle: int) -> ProducerMemory:
+    def map(generation: int, handle: int, claims: int | None = None) -> ProducerMemory:
         """Map memory; the caller keeps its handle. Raises OSError or ValueError if it is not safe to use."""
         view = map_sealed_memory(handle)
+        if claims is not None and claims + CLAIM_BYTES > len(view):
+            raise ValueError(f"'claims' names byte {claims} of a memory of {len(view)}")
         duplicate = duplicate_handle(handle)
-        memory = ProducerMemory(generation, view, duplicate)
+        memory = ProducerMemory(generation, view, duplicate, claims)
         # The system closes it when the process exits.
         weakref.finalize(memory, close_handle, duplicate).atexit = False
         return memory
@@ -170,10 +177,10 @@ class SharedMemoryServer:
     def _take_in(self, message: bytes, visitor: _Visitor) -> tuple[str, ProducerMemory]:
         if visitor.refusal:  # after the message was read: closing a connection with unread messages drops the answer
             raise ProtocolError(visitor.refusal)
-        token, named = wire.parse_handover(message)
-        handle = visitor.peer.take_memory(named)
+        asked = wire.parse_handover(message)
+        handle = visitor.peer.take_memory(asked.handle)
         try:
-            return token, ProducerMemory.map(next(self._numbers), handle)
+            return asked.token, ProducerMemory.map(next(self._numbers), handle, asked.claims)
         finally:
             close_handle(handle)  # the memory keeps its own duplicate
 

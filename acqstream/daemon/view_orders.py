@@ -75,8 +75,9 @@ class ViewOrders:
     def lend(self, worker: WorkerProcess, job: ViewJob) -> None:
         """Send the producer's memory, if the job has one."""
         if job.lent is not None and self._is_sharing:
-            order = {"t": "lend", "id": job.number, "address": address_of(job.lent.view)}
-            _send_memory(worker, order, job.lent.handle)
+            lent = job.lent
+            order = {"t": "lend", "id": job.number, "address": address_of(lent.view), "claims": lent.claims}
+            _send_memory(worker, order, lent.handle)
 
 
 def _send_memory(worker: WorkerProcess, order: dict[str, Any], *descriptors: int) -> bool:

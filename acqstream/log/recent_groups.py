@@ -13,6 +13,7 @@ up a lock.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acqstream.log.group import Group
+from acqstream.model.memory_claims import CLAIM_BYTES
 from acqstream.storage.memory import PageMemory
 
 CAPACITY = 4096  # groups
@@ -27,6 +29,7 @@ _CLAIMED, _COUNT, _RELEASED, _IS_MOVED, _CAPACITY = 0, 1, 2, 3, 4  # words of th
 _HEADER_WORDS = 8  # a cache line
 _RECORD_WORDS = 4  # see _Record
 _NEVER = 2**62  # claimed after the end of the acquisition, so that no reader takes anything
+_MAX_SERIALS = 2**16  # of memories; more than two are never there at a time
 _MAX_LENT = 2  # memories of producers: the one before may still have frames that are not published
 
 
@@ -108,6 +111,15 @@ class _Record(NamedTuple):
     number: int
 
 
+class _Lent(NamedTuple):
+    """A producer's memory, at an address in the daemon. claims are the words with the numbers that it takes back."""
+
+    serial: int
+    address: int
+    memory: memoryview
+    claims: memoryview | None
+
+
 class RecentGroups:
     """A reader's side: where the bytes of a stack file are in memory. Used by one thread, `lend` by any.
 
@@ -120,11 +132,14 @@ class RecentGroups:
         self._capacity = self._words[_CAPACITY]  # the mapping may be longer
         self._seen = 0
         self._records: list[_Record] = []  # in order of their keys
-        self._lent: list[tuple[int, memoryview]] = []
+        self._lent: list[_Lent] = []
+        self._serials = itertools.count()
 
-    def lend(self, address: int, memory: memoryview) -> None:
-        """A producer's memory, which the daemon has at this address."""
-        self._lent = [*self._lent[1 - _MAX_LENT :], (address, memory)]
+    def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
+        """A producer's memory, which the daemon has at this address; claims: where it has `memory_claims`."""
+        words = None if claims is None else memory[claims : claims + CLAIM_BYTES].cast("q")
+        lent = _Lent(next(self._serials) % _MAX_SERIALS, address, memory, words)
+        self._lent = [*self._lent[1 - _MAX_LENT :], lent]
 
     @property
     def has_news(self) -> bool:
@@ -166,7 +181,8 @@ class RecentGroups:
         if self._words[_IS_MOVED]:
             return False
         if token < 0:
-            return bool(self._words[_RELEASED] <= ~token)
+            number, serial = divmod(~token, _MAX_SERIALS)
+            return any(lent.serial == serial and self._is_kept(lent, number) for lent in self._lent)
         return bool(self._words[_CLAIMED] <= token + len(self._ring))
 
     def _bytes(self, record: _Record, start: int, length: int) -> tuple[memoryview, int] | None:
@@ -181,14 +197,18 @@ class RecentGroups:
     def _lent_bytes(self, record: _Record, start: int, length: int) -> tuple[memoryview, int] | None:
         if self._words[_CLAIMED] == _NEVER:
             self._lent = []  # the log has ended: a producer's memory is freed when no process maps it
-        token = ~record.number
-        if not self.is_intact(token):
-            return None
-        for address, memory in self._lent:
-            offset = start - record.place - address
-            if offset >= 0 and offset + length <= len(memory):
-                return memory[offset : offset + length], token
+        for lent in self._lent:
+            offset = start - record.place - lent.address
+            token = ~(record.number * _MAX_SERIALS + lent.serial)
+            if offset >= 0 and offset + length <= len(lent.memory) and self.is_intact(token):
+                return lent.memory[offset : offset + length], token
         return None
+
+    def _is_kept(self, lent: _Lent, number: int) -> bool:
+        """Return whether a frame of a producer's memory lies there still."""
+        if lent.claims is None:
+            return bool(self._words[_RELEASED] <= number)
+        return max(lent.claims) <= number
 
     def _refresh(self) -> None:
         count = self._words[_COUNT]

@@ -10,7 +10,8 @@ has "handles" instead, a list of handles of this process:
      "live", "options", "deaths"}             the table of the acquisition's groups, and "start", "length" of its memory
                                               in bytes; "options" are for the view's constructor, "deaths" those of this
                                               process since the view's last progress
-    {"t": "lend", "id", "fds": 1, "address"}  memory of that acquisition's producer, and its address in the daemon
+    {"t": "lend", "id", "fds": 1, "address",  memory of that acquisition's producer, its address in the daemon, and
+     "claims"}                                where the producer states which frames it overwrites, or null
     {"t": "drop", "id"}                       forget this view
     end of file                               save all views and end
 
@@ -144,7 +145,7 @@ class ViewWorker:
             elif (known := self._jobs.get(order["id"])) is None:
                 return  # the view has ended meanwhile
             elif order["t"] == "lend":
-                known.run.lend(order["address"], maps[0])
+                known.run.lend(order["address"], maps[0], order["claims"])
             else:
                 known.is_dropped = True
 

@@ -72,7 +72,8 @@ class Opened:
     received_bytes are the payload bytes of all frames below next: from which limit counts. epoch numbers the
     connections to the acquisition; the ones before are fenced off. memory is the number of the producer's memory that
     frames may lie in, None where they must come as message parts; memory_why is then the reason. stored is the number
-    of frames below next that have pixels, whose axes `stored` requests; None from a daemon without that request.
+    of frames below next that have pixels, whose axes `stored` requests; None from a daemon without that request. views:
+    views read frames in shared memory after their publication, too, as long as they lie there.
     """
 
     dataset_id: str
@@ -88,6 +89,7 @@ class Opened:
     memory: int | None = None
     memory_why: str = ""
     stored: int | None = None
+    views: bool = False
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -106,6 +108,7 @@ class Opened:
             "memory": self.memory,
             "memory_why": self.memory_why,
             "stored": self.stored,
+            "views": self.views,
         }
 
 
@@ -291,6 +294,7 @@ def _parse_opened(fields: Fields) -> Opened:
         fields.optional_integer("memory"),
         fields.text("memory_why", ""),
         fields.optional_integer("stored"),
+        fields.flag("views", False),
     )
 
 

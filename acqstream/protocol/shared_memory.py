@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from acqstream.errors import FieldError, FrameRefused, ProtocolError
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
+from acqstream.model.memory_claims import WORD_BYTES
 from acqstream.protocol.encoding import Encoding, decode_header, encode_header
 from acqstream.protocol.texts import take_text
 
@@ -31,10 +32,14 @@ class MemoryPlace(NamedTuple):
 
 
 class MemoryMessage(NamedTuple):
-    """The producer's message: the token, and on Windows the handle of the memory in the producer's process."""
+    """The producer's message: the token, and on Windows the handle of the memory in the producer's process.
+
+    claims is where `model.memory_claims` lie in the memory. None: every frame may be overwritten once it is published.
+    """
 
     token: str
-    handle: int | None
+    handle: int | None = None
+    claims: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,11 @@ def parse_offer(fields: Mapping[str, Any]) -> MemoryOffer:
     return MemoryOffer(token, take_text(offer, "why", "", max_length=MAX_WHY))
 
 
-def encode_handover(token: str, handle: int | None = None) -> bytes:
-    """The message that hands memory over. token: 32 random hex digits; handle as in MemoryMessage."""
+def encode_handover(token: str, handle: int | None = None, claims: int | None = None) -> bytes:
+    """The message that hands memory over. token: 32 random hex digits; handle and claims as in MemoryMessage."""
     named = {} if handle is None else {"handle": handle}
+    if claims is not None:
+        named["claims"] = claims
     return encode_header({"t": "memory", "v": 1, "token": token, **named}, Encoding.JSON)
 
 
@@ -80,7 +87,10 @@ def parse_handover(message: bytes) -> MemoryMessage:
     if fields.get("t") != "memory" or check_integer(fields.get("v"), "v") != 1:
         raise ProtocolError("expected a message of type 'memory', version 1")
     handle = check_optional_integer(fields.get("handle"), "handle", 1, _MAX_HANDLE)
-    return MemoryMessage(_check_token(take_text(fields, "token")), handle)
+    claims = check_optional_integer(fields.get("claims"), "claims")
+    if claims is not None and claims % WORD_BYTES:
+        raise ProtocolError(f"field 'claims' must be a multiple of {WORD_BYTES}, not {claims}")
+    return MemoryMessage(_check_token(take_text(fields, "token")), handle, claims)
 
 
 def encode_taken(generation: int, size: int) -> bytes:

@@ -126,10 +126,10 @@ class ViewRun:
         self._clock = _CheckpointClock(deaths)
         self._state = ViewState.STARTING
 
-    def lend(self, address: int, memory: memoryview) -> None:
-        """Read frames from memory of the log's producer; address is its place in the daemon. From any thread."""
+    def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
+        """Read frames from memory of the log's producer. From any thread; see `RecentGroups.lend`."""
         if self._recent is not None:
-            self._recent.lend(address, memory)
+            self._recent.lend(address, memory, claims)
 
     @property
     def frames_ahead(self) -> int:

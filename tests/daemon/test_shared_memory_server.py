@@ -93,6 +93,31 @@ def test_parts_of_the_memory(server: SharedMemoryServer) -> None:
 
 
 @needs_local_sockets
+def test_places_of_claims(server: SharedMemoryServer) -> None:
+    """They lie in the memory, on a word."""
+    for claims, is_taken in (
+        (0, True),
+        (PAGE_BYTES - 16, True),
+        (PAGE_BYTES - 8, False),
+        (PAGE_BYTES, False),
+        (4, False),
+    ):
+        pages, descriptor = make_sealed_memory(PAGE_BYTES)
+        token = secrets.token_hex(16)
+        with visit(server) as connection:
+            socket.send_fds(connection, [wire.encode_handover(token, claims=claims)], [descriptor])
+            server.serve(NOW_S)
+            server.serve(NOW_S)
+            answer = connection.recv(4096)
+            assert (b'"taken"' in answer) == is_taken, answer
+            assert is_taken or b"claims" in answer
+            if is_taken:
+                assert server.take(token).claims == claims
+        os.close(descriptor)
+        del pages
+
+
+@needs_local_sockets
 def test_what_nobody_names_goes_after_a_while(server: SharedMemoryServer) -> None:
     with hand_over(server, "0" * 32) as connection:
         server.serve(NOW_S + VISIT_S - 0.1)

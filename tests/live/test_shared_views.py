@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,57 +94,50 @@ def test_a_mirror_and_a_pyramid_take_frames_from_memory_while_both_record(shared
     check_levels(shared.data / "scan", tiles, 3, OVERLAP)
 
 
-# Frames lie in the memory of their producer until they are published. On a busy machine that is shorter than the time
-# for which the views' process waits for a processor, so this memory is given back when the test allows it.
-KEEPS_MEMORY = """
-import time
-from pathlib import Path
-from acqstream.log.intake import Intake
-
-release, trigger = Intake.release, Path({trigger!r})
-
-def release_when_allowed(*arguments):
-    while trigger.exists():
-        time.sleep(0.005)
-    release(*arguments)
-
-Intake.release = release_when_allowed
-"""
-
-
 @pytest.mark.timeout_s(180)
-def test_a_view_takes_large_frames_from_the_memory_of_their_producer(tmp_path: Path) -> None:
-    """It may get to know of that memory after the first frames, which it then reads from the stack."""
-    trigger = tmp_path / "keep"
-    prelude = KEEPS_MEMORY.format(trigger=str(trigger))
-    numbers = itertools.count()
-    with DaemonProcess(tmp_path / "data", prelude=prelude) as daemon:
-        with acqstream.create(
-            "large", endpoint=daemon.endpoint, transport="shm", mirrors=["null"], buffer_mb=16
-        ) as run:
+def test_a_view_takes_large_frames_from_the_memory_of_their_producer(shared: DaemonProcess) -> None:
+    """Also after their publication, for as long as the producer leaves them there."""
+    with acqstream.create("large", endpoint=shared.endpoint, transport="shm", mirrors=["null"], buffer_mb=16) as run:
 
-            def taken() -> int:
-                view = view_of(daemon, "large")
-                return 0 if view is None else view.from_memory + view.from_stack
+        def taken() -> tuple[int, int]:
+            view = view_of(shared, "large")
+            return (0, 0) if view is None else (view.from_memory, view.from_stack)
 
-            def put_more() -> bool:
-                before = taken()
-                trigger.touch()
-                for number in itertools.islice(numbers, BURST):
-                    run.put(image_of(number, LARGE), time=number)
-                until(lambda: taken() > before, "the view has taken frames whose memory is kept")
-                trigger.unlink()
-                until(lambda: taken() == number + 1, "the view has caught up")
-                view = view_of(daemon, "large")
-                return view is not None and view.from_memory > 0
+        run.put(image_of(0, LARGE), time=0)  # it may come before the view knows of that memory
+        first = until(lambda: sum(taken()) == 1 and taken(), "the view has taken the first frame")
+        for number in range(1, FRAMES):
+            run.put(image_of(number, LARGE), time=number)
+            while run.progress.published <= number:
+                time.sleep(0.001)
+        until(lambda: sum(taken()) == FRAMES, "the view has taken all frames")
+        assert taken() == (first[0] + FRAMES - 1, first[1])
+    wait_until_complete(shared, "large")
+    assert check_frames(run.path, lambda _: LARGE, oracle=False) == FRAMES
+    check_sums(run, FRAMES)
 
-            until(put_more, "the view has taken frames from memory")
-        count = next(numbers)
-        wait_until_complete(daemon, "large")
-    assert check_frames(run.path, lambda _: LARGE, oracle=False) == count
+
+def check_sums(run: Run, count: int) -> None:
+    """What the view has seen of the frames."""
     saved = read_checkpoint(view_folder(Path(run.path), "null"))
     assert saved is not None
     assert saved.state == sums_of(image_of(number, LARGE) for number in range(count))
+
+
+@pytest.mark.timeout_s(180)
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_a_frame_that_is_overwritten_while_it_is_read_is_read_again(shared: DaemonProcess, is_reserved: bool) -> None:
+    """The buffer holds six frames, and two hundred go through it as fast as they can."""
+    count, name = 200, f"hasty{is_reserved:d}"
+    with acqstream.create(name, endpoint=shared.endpoint, transport="shm", mirrors=["null"], buffer_mb=2) as run:
+        for number in range(count):
+            image = image_of(number, LARGE)
+            if is_reserved:
+                with run.reserve(LARGE, "uint16", time=number) as place:
+                    place[...] = image
+            else:
+                run.put(image, time=number)
+    wait_until_complete(shared, name)
+    check_sums(run, count)
 
 
 KILLED = """

@@ -19,6 +19,7 @@ from acqstream.log.recent_groups import GroupTable, RecentGroups, address_of
 from acqstream.log.ring import Ring, Span
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
+from acqstream.model.memory_claims import CLAIM_BYTES
 from acqstream.model.pixel_type import PixelType
 from acqstream.storage.handover import map_memory
 from acqstream.storage.memory import PageMemory
@@ -318,12 +319,14 @@ class Producer:
     """Memory that the daemon and a reader have mapped, and slots in it."""
 
     def __init__(self, slots: int = 8) -> None:
-        self.memory = PageMemory(slots * BLOCK, shared=True)
+        self.memory = PageMemory((slots + 1) * BLOCK, shared=True)
         self.address = address_of(self.memory.view)
+        self.claims_at = slots * BLOCK
+        self.claims = self.memory.view[self.claims_at :][:CLAIM_BYTES].cast("q")
 
-    def lend_to(self, reader: RecentGroups) -> None:
+    def lend_to(self, reader: RecentGroups, *, has_claims: bool = False) -> None:
         assert self.memory.descriptor is not None
-        reader.lend(self.address, map_memory(self.memory.descriptor))
+        reader.lend(self.address, map_memory(self.memory.descriptor), self.claims_at if has_claims else None)
 
     def frame(self, number: int, slot: int, offset: int, content: int) -> Written:
         """A frame of a block, its place in the stack file being a block behind that of its group."""
@@ -355,6 +358,40 @@ def test_frames_in_memory_of_the_producers_are_there_until_they_are_released(par
     assert reader.find(0, 5 * BLOCK, BLOCK) is not None
     table.end()
     assert reader.find(0, 5 * BLOCK, BLOCK) is None
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_a_producer_that_claims_its_memory_back_leaves_frames_there_until_then(parts: Parts, word: int) -> None:
+    _, table, _, reader = parts
+    producer, other = Producer(), Producer()
+    for number in range(3):
+        add(table, producer.frame(number, number, 2 * number * BLOCK, number + 1))
+    producer.lend_to(reader, has_claims=True)
+    other.lend_to(reader, has_claims=True)
+    other.claims[word] = 100  # another memory's
+    table.release(3)
+    found = [reader.find(0, (2 * number + 1) * BLOCK, BLOCK) for number in range(3)]
+    assert [bytes(one[0][:1]) for one in found if one is not None] == [b"\1", b"\2", b"\3"]
+    producer.claims[word] = 2
+    assert [one is not None and reader.is_intact(one[1]) for one in found] == [False, False, True]
+    assert [reader.find(0, (2 * number + 1) * BLOCK, BLOCK) is None for number in range(3)] == [True, True, False]
+    table.move()
+    assert found[2] is not None
+    assert not reader.is_intact(found[2][1])
+    assert reader.find(0, 5 * BLOCK, BLOCK) is None
+
+
+def test_a_memory_that_gave_way_to_others_is_not_asked_any_more(parts: Parts) -> None:
+    _, table, _, reader = parts
+    producers = Producer(), Producer(), Producer()
+    add(table, producers[0].frame(0, 5, 0, 1))
+    producers[0].lend_to(reader, has_claims=True)
+    found = reader.find(0, BLOCK, BLOCK)
+    assert found is not None
+    assert reader.is_intact(found[1])
+    for later in producers[1:]:
+        later.lend_to(reader, has_claims=True)
+    assert not reader.is_intact(found[1])
 
 
 def test_two_memories_of_the_producers_are_told_apart(parts: Parts) -> None:

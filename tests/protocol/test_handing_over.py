@@ -56,8 +56,8 @@ def test_what_is_no_offer(memory: object) -> None:
 
 
 def test_the_handing_over_there_and_back() -> None:
-    assert wire.parse_handover(wire.encode_handover("0a" * 16)) == ("0a" * 16, None)
-    assert wire.parse_handover(wire.encode_handover("0a" * 16, 396)) == ("0a" * 16, 396)
+    for message in (("0a" * 16, None, None), ("0a" * 16, 396, None), ("0a" * 16, None, 4096), ("0a" * 16, 396, 0)):
+        assert wire.parse_handover(wire.encode_handover(*message)) == wire.MemoryMessage(*message)
     assert wire.parse_handover_answer(wire.encode_taken(7, 4096)) == 7
     with pytest.raises(ProtocolError, match="not take it: too small"):
         wire.parse_handover_answer(wire.encode_not_taken("too small"))
