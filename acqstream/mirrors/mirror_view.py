@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from acqstream.views.feed import Lease
 MEMORY_MB = 1024
 GROW_INTERVAL_S = 0.25
 SHOW_INTERVAL_S = 1.0
+UNSAVED_S = 1.5  # since a checkpoint: no frame comes, and stored chunks are forced and shown without one
 IDLE_S = 2.0  # without a frame: incomplete chunks are stored
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
 
@@ -68,7 +70,7 @@ class MirrorView(RangeView):
         self._saved_tasks: SavedTasks | None = None
         self._mirror: OpenMirror | None = None
         self._warners: tuple[MirrorSpace, SpaceBound] | None = None  # stay after `close`, for their warnings
-        self._grown_s = self._shown_s = self._idle_since_s = 0.0
+        self._grown_s = self._shown_s = self._synced_s = self._idle_since_s = 0.0
         self._summary: dict[str, Any] = {}
         self.need: MemoryNeed | None = None
 
@@ -166,7 +168,9 @@ class MirrorView(RangeView):
         if now_s - self._shown_s >= SHOW_INTERVAL_S and self._source.may_use_disk():
             self._shown_s = now_s
             mirror.renew_space()
-            mirror.sync_new_chunks()
+            if now_s - self._synced_s >= UNSAVED_S:
+                self._synced_s = now_s
+                mirror.sync_new_chunks()
         if now_s - self._grown_s >= GROW_INTERVAL_S:
             self._grown_s = now_s
             mirror.grow()
@@ -180,13 +184,20 @@ class MirrorView(RangeView):
         return self._mirror.finish()
 
     def save(self) -> dict[str, Any]:
+        state, force = self.begin_save()
+        force()
+        return state
+
+    def begin_save(self) -> tuple[dict[str, Any], Callable[[], None]]:
         state: dict[str, Any] = {"open": []}
-        if self._mirror is not None:
-            state["open"] = self._mirror.assembly.unstored()
-            if self._tasks is not None:
-                state["parts"] = self._tasks.state()
-            self._mirror.sync()
-        return {**state, "summary": self.summary()}
+        mirror = self._mirror
+        if mirror is None:
+            return {**state, "summary": self.summary()}, lambda: None
+        state["open"] = mirror.assembly.unstored()
+        if self._tasks is not None:
+            state["parts"] = self._tasks.state()
+        self._synced_s = time.monotonic()
+        return {**state, "summary": self.summary()}, mirror.begin_sync()
 
     def summary(self) -> dict[str, Any]:
         if self._mirror is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,8 +137,12 @@ class OpenMirror:
 
     def sync(self) -> None:
         """Have everything that was stored survive a power cut."""
+        self.begin_sync()()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """As `sync`, once the returned function is called, in any thread. Raises StorageError there."""
         self._synced_chunks = self.assembly.stored_chunks
-        self._writer.sync()
+        return self._writer.sync
 
     def sync_new_chunks(self) -> None:
         """As `sync`, if chunks were stored since: while no frame comes no checkpoint does it."""

@@ -130,6 +130,10 @@ class View(ABC):
     def save(self) -> dict[str, Any]:
         """Return the state for `restore`, as JSON values, with all that it names forced to the disk."""
 
+    def begin_save(self) -> tuple[dict[str, Any], Callable[[], None]]:
+        """As `save`, but the returned function forces it: it is called in another thread, while frames are taken."""
+        return self.save(), lambda: None
+
     @abstractmethod
     def summary(self) -> dict[str, Any]:
         """Return the contents of the result, for people."""

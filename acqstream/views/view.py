@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync
 from acqstream.formats.ndtiff.folders import container_of
@@ -21,7 +21,8 @@ from acqstream.log.recent_groups import RecentGroups
 from acqstream.model.mirror_result import MirrorResult, MirrorState
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
-from acqstream.views.checkpoint import view_folder
+from acqstream.views.checkpoint import Checkpoint, view_folder
+from acqstream.views.checkpoint_thread import CheckpointThread
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 from acqstream.views.frame_taker import FrameTaker
@@ -124,6 +125,7 @@ class ViewRun:
         self._count = 0
         self._saved: _SavedPoint | None = None
         self._clock = _CheckpointClock(deaths)
+        self._saver: CheckpointThread[_SavedPoint] = CheckpointThread()
         self._state = ViewState.STARTING
 
     def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
@@ -181,6 +183,7 @@ class ViewRun:
 
     def _return_to_checkpoint(self) -> None:
         """Let the view open as saved last (a second sync could succeed without the lost bytes), or restart."""
+        self._note_saved(waits=True)
         if self._feed is not None and not isinstance(self._full_disk, DiskFullAtSync):
             self._save(self._feed)  # with the reason of the restart, for a later process
         self._full_disk = None
@@ -204,6 +207,10 @@ class ViewRun:
 
     def _fail(self, error: Exception) -> None:
         self._state = ViewState.FAILED
+        try:
+            self._note_saved(waits=True)  # else it could replace the checkpoint that tells of the failure
+        except (AcqStreamError, OSError) as other:
+            error.add_note(f"and its checkpoint could not be written: {other}")
         self._files.record_failure(error, self._result("failed", self.failure_text(error)))
 
     def _step(self, feed: FrameFeed) -> float | None:
@@ -244,8 +251,13 @@ class ViewRun:
 
     def _continue(self, now_s: float) -> None:
         self._state = ViewState.RUNNING
-        if self._clock.is_due(now_s) and self._may_read():
+        self._note_saved()
+        if not self._clock.is_due(now_s) or self._saver.is_busy or not self._may_read():
+            return
+        if self._recent is None:  # no frame passes by in memory
             self.save()
+        else:
+            self._begin_save()
 
     def settle(self) -> None:
         """Write all frames taken so far, for a caller that waits for no more. Raises as `step`."""
@@ -255,6 +267,7 @@ class ViewRun:
 
     def save(self) -> None:
         """Save cursor and state if they have changed; pieces written meanwhile count. Raises StorageError."""
+        self._note_saved(waits=True)
         self._clock.saved_at_s = time.monotonic()
         if self._feed is not None and self._saved != self._current:
             self._save(self._feed)
@@ -267,8 +280,30 @@ class ViewRun:
     def _save(self, feed: FrameFeed) -> None:
         state = self.view.save()
         current = self._current
-        self._files.save(feed.reader, current.cursor, state, is_complete=current.is_complete)
+        self._files.write(self._checkpoint(feed, current, state))
         self._saved = current
+
+    def _begin_save(self) -> None:
+        """As `save`, in another thread; `_note_saved` raises its error."""
+        self._clock.saved_at_s = time.monotonic()
+        if self._feed is None or self._saved == self._current:
+            return
+        state, force = self.view.begin_save()
+        current = self._current
+        checkpoint = self._checkpoint(self._feed, current, state)
+
+        def write() -> None:
+            force()
+            self._files.write(checkpoint)
+
+        self._saver.begin(write, current)
+
+    def _checkpoint(self, feed: FrameFeed, point: _SavedPoint, state: Mapping[str, Any]) -> Checkpoint:
+        return self._files.checkpoint(feed.reader, point.cursor, state, is_complete=point.is_complete)
+
+    def _note_saved(self, *, waits: bool = False) -> None:
+        """Note a checkpoint that another thread has written. Raises its StorageError."""
+        self._saved = self._saver.take_done(waits=waits) or self._saved
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -278,6 +313,8 @@ class ViewRun:
             if self._feed is not None:
                 files.callback(self._feed.close)
             files.callback(self.view.close)
+            files.callback(self._saver.close)
+            self._saver = CheckpointThread()
             self._feed = None
 
     def _open(self) -> FrameFeed:

@@ -108,12 +108,17 @@ class ViewFolder:
             dataset_id=self._dataset_id,
         )
 
-    def save(self, reader: NDTiffReader, cursor: int, state: Mapping[str, Any], *, is_complete: bool) -> None:
-        """Replace the checkpoint. Raises StorageError."""
+    def checkpoint(
+        self, reader: NDTiffReader, cursor: int, state: Mapping[str, Any], *, is_complete: bool
+    ) -> Checkpoint:
+        """Return a checkpoint for `write`."""
         last = place(reader, cursor - 1)
         if self.restarted:
             state = {**state, "restarted": self.restarted}
-        checkpoint = Checkpoint(self._name, self._dataset_id, cursor, last, is_complete, state)
+        return Checkpoint(self._name, self._dataset_id, cursor, last, is_complete, state)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint; from any thread. Raises StorageError."""
         write_checkpoint(self._disk, self.path, checkpoint)
         self._is_ours = True
 
