@@ -218,6 +218,7 @@ class ViewRun:
         early_s = self._polling.early_s(now_s)
         if early_s is not None and not feed.has_news:
             return early_s
+        self._note_saved()
         taker = self._taker
         was_busy = taker.take(self.view, feed, STEP_BYTES)
         if self._may_read():
@@ -235,6 +236,8 @@ class ViewRun:
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._state = ViewState.WAITING
+            if self._recent is not None:
+                self._save_if_due(now_s)
             return self._polling.wait_s(now_s)
         if not self.view.finish():
             self._continue(now_s)
@@ -251,7 +254,9 @@ class ViewRun:
 
     def _continue(self, now_s: float) -> None:
         self._state = ViewState.RUNNING
-        self._note_saved()
+        self._save_if_due(now_s)
+
+    def _save_if_due(self, now_s: float) -> None:
         if not self._clock.is_due(now_s) or self._saver.is_busy or not self._may_read():
             return
         if self._recent is None:  # no frame passes by in memory
