@@ -59,7 +59,7 @@ class ChecksumWriter:
 
         Each run is summed right before it is written: memory is read once for both.
         """
-        entries: list[Entry] = []
+        entries: list[Entry] = []  # noted once all is written
 
         def summed() -> Iterator[Run]:
             for position, part in chunks:

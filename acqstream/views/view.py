@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from acqstream.errors import AcqStreamError, CannotResume, DatasetLocked, DiskFull, DiskFullAtSync
 from acqstream.formats.ndtiff.folders import container_of
@@ -21,8 +20,8 @@ from acqstream.log.recent_groups import RecentGroups
 from acqstream.model.mirror_result import MirrorResult, MirrorState
 from acqstream.storage.disk import Disk, LocalDisk
 from acqstream.views.base import RangeView, View
-from acqstream.views.checkpoint import Checkpoint, view_folder
-from acqstream.views.checkpoint_thread import CheckpointThread
+from acqstream.views.checkpoint import view_folder
+from acqstream.views.checkpoints import Checkpoints, SavedPoint
 from acqstream.views.disk_allowance import DiskAllowance
 from acqstream.views.feed import FrameFeed
 from acqstream.views.frame_taker import FrameTaker
@@ -78,15 +77,6 @@ class _CheckpointClock:
         return now_s - self.saved_at_s >= CHECKPOINT_INTERVAL_S / self._sooner
 
 
-class _SavedPoint(NamedTuple):
-    """What view.json has. waiting: pieces that were not written then; a later process writes them."""
-
-    cursor: int
-    frames_ahead: int
-    is_complete: bool
-    waiting: int
-
-
 class ViewRun:
     """One view of one dataset while it is made. Used by one thread at a time.
 
@@ -123,9 +113,8 @@ class ViewRun:
         self._polling = _Polling(is_live=recent is not None)
         self._full_disk: DiskFull | None = None  # while it waits for space
         self._count = 0
-        self._saved: _SavedPoint | None = None
+        self._checkpoints = Checkpoints(self._files)
         self._clock = _CheckpointClock(deaths)
-        self._saver: CheckpointThread[_SavedPoint] = CheckpointThread()
         self._state = ViewState.STARTING
 
     def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
@@ -141,7 +130,7 @@ class ViewRun:
     def progress(self) -> ViewProgress:
         if self._feed is not None:
             self._count = len(self._feed.reader)
-        taker = self._taker
+        taker, saved = self._taker, self._checkpoints.last
         return ViewProgress(
             self._state,
             taker.cursor,
@@ -154,7 +143,7 @@ class ViewRun:
             self.view.space_warning,
             self.view.restart_reason,
             self.view.bytes_per_frame,
-            *((self._saved.cursor, self._saved.waiting) if self._saved is not None else ()),
+            *((saved.cursor, saved.waiting) if saved is not None else ()),
         )
 
     def step(self) -> float | None:
@@ -183,14 +172,14 @@ class ViewRun:
 
     def _return_to_checkpoint(self) -> None:
         """Let the view open as saved last (a second sync could succeed without the lost bytes), or restart."""
-        self._note_saved(waits=True)
         if self._feed is not None and not isinstance(self._full_disk, DiskFullAtSync):
-            self._save(self._feed)  # with the reason of the restart, for a later process
+            # With the reason of the restart, for a later process.
+            self._checkpoints.write(self._feed.reader, self.view, self._point)
         self._full_disk = None
         self.close()
         self.view = self._make()
         self._taker.cursor = 0
-        self._saved = None
+        self._checkpoints.last = None
 
     def _await_end(self, feed: FrameFeed, reason: str) -> float:
         """The view takes no frame until the log is no longer written. Returns the seconds until the next step."""
@@ -207,10 +196,7 @@ class ViewRun:
 
     def _fail(self, error: Exception) -> None:
         self._state = ViewState.FAILED
-        try:
-            self._note_saved(waits=True)  # else it could replace the checkpoint that tells of the failure
-        except (AcqStreamError, OSError) as other:
-            error.add_note(f"and its checkpoint could not be written: {other}")
+        self._checkpoints.settle(error)
         self._files.record_failure(error, self._result("failed", self.failure_text(error)))
 
     def _step(self, feed: FrameFeed) -> float | None:
@@ -218,7 +204,7 @@ class ViewRun:
         early_s = self._polling.early_s(now_s)
         if early_s is not None and not feed.has_news:
             return early_s
-        self._note_saved()
+        self._checkpoints.note()
         taker = self._taker
         was_busy = taker.take(self.view, feed, STEP_BYTES)
         if self._may_read():
@@ -236,8 +222,7 @@ class ViewRun:
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._state = ViewState.WAITING
-            if self._recent is not None:
-                self._save_if_due(now_s)
+            self._save_if_due(now_s)
             return self._polling.wait_s(now_s)
         if not self.view.finish():
             self._continue(now_s)
@@ -257,12 +242,10 @@ class ViewRun:
         self._save_if_due(now_s)
 
     def _save_if_due(self, now_s: float) -> None:
-        if not self._clock.is_due(now_s) or self._saver.is_busy or not self._may_read():
-            return
-        if self._recent is None:  # no frame passes by in memory
-            self.save()
-        else:
-            self._begin_save()
+        if self._clock.is_due(now_s) and self._may_read() and self._feed is not None:
+            self._clock.saved_at_s = now_s
+            save = self._checkpoints.save if self._recent is None else self._checkpoints.begin  # frames may pass by
+            save(self._feed.reader, self.view, self._point)
 
     def settle(self) -> None:
         """Write all frames taken so far, for a caller that waits for no more. Raises as `step`."""
@@ -272,43 +255,12 @@ class ViewRun:
 
     def save(self) -> None:
         """Save cursor and state if they have changed; pieces written meanwhile count. Raises StorageError."""
-        self._note_saved(waits=True)
         self._clock.saved_at_s = time.monotonic()
-        if self._feed is not None and self._saved != self._current:
-            self._save(self._feed)
+        if self._feed is not None:
+            self._checkpoints.save(self._feed.reader, self.view, self._point)
 
-    @property
-    def _current(self) -> _SavedPoint:
-        is_complete = self._state is ViewState.COMPLETE
-        return _SavedPoint(self._taker.cursor, self.frames_ahead, is_complete, self.view.waiting)
-
-    def _save(self, feed: FrameFeed) -> None:
-        state = self.view.save()
-        current = self._current
-        self._files.write(self._checkpoint(feed, current, state))
-        self._saved = current
-
-    def _begin_save(self) -> None:
-        """As `save`, in another thread; `_note_saved` raises its error."""
-        self._clock.saved_at_s = time.monotonic()
-        if self._feed is None or self._saved == self._current:
-            return
-        state, force = self.view.begin_save()
-        current = self._current
-        checkpoint = self._checkpoint(self._feed, current, state)
-
-        def write() -> None:
-            force()
-            self._files.write(checkpoint)
-
-        self._saver.begin(write, current)
-
-    def _checkpoint(self, feed: FrameFeed, point: _SavedPoint, state: Mapping[str, Any]) -> Checkpoint:
-        return self._files.checkpoint(feed.reader, point.cursor, state, is_complete=point.is_complete)
-
-    def _note_saved(self, *, waits: bool = False) -> None:
-        """Note a checkpoint that another thread has written. Raises its StorageError."""
-        self._saved = self._saver.take_done(waits=waits) or self._saved
+    def _point(self) -> SavedPoint:
+        return SavedPoint(self._taker.cursor, self.frames_ahead, self._state is ViewState.COMPLETE, self.view.waiting)
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
@@ -318,8 +270,7 @@ class ViewRun:
             if self._feed is not None:
                 files.callback(self._feed.close)
             files.callback(self.view.close)
-            files.callback(self._saver.close)
-            self._saver = CheckpointThread()
+            files.callback(self._checkpoints.close)
             self._feed = None
 
     def _open(self) -> FrameFeed:
@@ -345,9 +296,9 @@ class ViewRun:
         feed = FrameFeed(reader, self._recent, allowance=self._allowance)
         try:
             had_failed = self._resume(reader)
-            if had_failed or (self.view.marks_first and self._saved is None):
-                self._save(feed)
-            if self._saved is None or not self._saved.is_complete:
+            if had_failed or (self.view.marks_first and self._checkpoints.last is None):
+                self._checkpoints.write(reader, self.view, self._point)
+            if self._checkpoints.last is None or not self._checkpoints.last.is_complete:
                 self._files.reopen_record(self._result("running"))
         except BaseException:
             reader.close()
@@ -365,7 +316,7 @@ class ViewRun:
             try:
                 self.view.restore(saved.state, saved.cursor)
                 self._taker.cursor = saved.cursor
-                self._saved = _SavedPoint(saved.cursor, 0, saved.is_complete, self.view.waiting)
+                self._checkpoints.last = SavedPoint(saved.cursor, 0, saved.is_complete, self.view.waiting)
             except CannotResume as error:
                 fault = str(error)
                 self.view.close()

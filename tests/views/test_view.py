@@ -322,7 +322,7 @@ def test_no_checkpoint_is_written_while_the_log_has_a_backlog(cells: Path, monke
     run.step()
     (cells.with_name("cells.null") / CHECKPOINT_NAME).unlink()
     is_free = False
-    run._saved = None
+    run._checkpoints.last = None
     assert run.step() is not None
     assert not (cells.with_name("cells.null") / CHECKPOINT_NAME).exists()
     is_free = True
