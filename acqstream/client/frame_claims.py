@@ -1,8 +1,8 @@
-"""Tells readers which frames still lie in shared memory after the daemon has let them go. Pure, but for these words.
+"""Tells readers which published frames still lie in shared memory. Pure, except for two integers in that memory.
 
-The daemon's views read frames where their producer has put them. A frame that is published may be overwritten, but it
-stays until the ring comes round to its place. Before a place is used again, its frames are taken back here, and readers
-drop what they have read of them after that.
+The daemon's views read frames where their producer has put them. A published frame stays there until the ring comes
+round to its place. Before a place is used again, its frames are taken back here; readers look, and drop what they have
+read of such a frame.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _Released(NamedTuple):
 class FrameClaims:
     """The large frames that were released and not overwritten, oldest first.
 
-    words: see `model.memory_claims`; None where nobody else maps the memory. `claim` is called by the thread that puts
-    a frame, `release` by the one that hears of the daemon.
+    words: see `model.memory_claims`; None in memory that is not shared. `claim` is called by the thread that puts a
+    frame, `release` by the one that receives the daemon's messages.
     """
 
     def __init__(self, words: memoryview | None = None) -> None:
@@ -33,9 +33,8 @@ class FrameClaims:
         self.released: deque[_Released] = deque()
 
     def close(self) -> None:
-        """Drop the memory of the words; nothing is put any more."""
+        """Let the memory go: the run has ended, and no frame is put after this."""
         self._words = None
-        self.released.clear()
 
     def release(self, number_end: int, start: int, frame_bytes: int, count: int) -> None:
         """Note frames up to number_end - 1, which lie back to back, before the ring may give out their place."""
@@ -45,7 +44,7 @@ class FrameClaims:
         if frame_bytes >= LARGE_FRAME_BYTES:
             self.released.append(_Released(number_end, start, start + count * frame_bytes))
         else:
-            words[1] = number_end  # the daemon copies these: nobody reads them here
+            words[1] = number_end  # the daemon has copied these, and views read the copy
 
     def claim(self, start: int, end: int, head: int) -> None:
         """Take back what lies at start .. end - 1, before it is overwritten. head: the end of the youngest frame."""

@@ -293,10 +293,9 @@ class Assembly:
 def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers, level: int) -> bool:
     """Whether a buffer of a level will be free before new memory could keep any thread busier. slabs: of this level.
 
-    Memory that the system has to clear first costs more than the wait for one slab that is leaving; those of lower
-    levels leave fast.
+    Memory that the system has to clear first costs more than the wait for one slab that is leaving.
     """
     leaving = sum(slab.is_leaving for slab in slabs)
     if workers.is_behind or leaving > workers.thread_count:
         return True
-    return leaving > 0 and (workers.is_busy or level > 0) and buffers.needs_fresh(level)
+    return leaving > 0 and workers.is_busy and buffers.needs_fresh(level)

@@ -1,7 +1,7 @@
 """Writes the checkpoint of a live view in a thread of its own.
 
-What the view has written is forced to the disk for that, which takes as long as the disk is busy. Frames in memory pass
-by meanwhile: they are taken on.
+For that, files of the view are forced to the disk, which takes a while on a busy one. The view goes on taking frames
+meanwhile, as they stay in memory for a short time only.
 """
 
 from __future__ import annotations

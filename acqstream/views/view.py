@@ -215,17 +215,17 @@ class ViewRun:
             return self._await_end(feed, self.view.restart_reason)
         if was_busy or taker.is_waiting:
             self._polling.note_news(now_s)
-            self._continue(now_s)
+            self._go_on(ViewState.RUNNING, now_s)
             return 0.0 if was_busy else HELD_POLL_S
         if taker.is_held:
             self._state = ViewState.HELD
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
-            self._state = ViewState.WAITING
-            self._save_if_due(now_s)
+            self._go_on(ViewState.WAITING, now_s)
             return self._polling.wait_s(now_s)
+        self._checkpoints.note(waits=True)  # else its error could come after the end was announced
         if not self.view.finish():
-            self._continue(now_s)
+            self._go_on(ViewState.RUNNING, now_s)
             return HELD_POLL_S
         is_complete = feed.reader.complete
         self._state = ViewState.COMPLETE if is_complete else ViewState.INTERRUPTED
@@ -237,11 +237,9 @@ class ViewRun:
         cursor, count = self._taker.cursor, self.progress().count
         return MirrorResult(name=self.name, state=state, frames=cursor, published=count, reason=reason)
 
-    def _continue(self, now_s: float) -> None:
-        self._state = ViewState.RUNNING
-        self._save_if_due(now_s)
-
-    def _save_if_due(self, now_s: float) -> None:
+    def _go_on(self, state: ViewState, now_s: float) -> None:
+        """Be in this state until the next step, and save what is due."""
+        self._state = state
         if self._clock.is_due(now_s) and self._may_read() and self._feed is not None:
             self._clock.saved_at_s = now_s
             save = self._checkpoints.save if self._recent is None else self._checkpoints.begin  # frames may pass by

@@ -168,7 +168,7 @@ def test_what_is_stored_is_read(made: Made) -> None:
 def test_readers_at_every_step_see_no_end_before_the_last_one(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens a container meanwhile sees that it grows, or an error; never an array of another writer."""
+    """A reader that opens a container meanwhile gets a growing array or an error, and no array of another writer."""
     made.folder = tmp_path / f"looked-at{made.format.suffix}"
     seen: list[str] = []
 

@@ -133,6 +133,23 @@ def test_a_full_disk_delays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert saved_cursor(cells) == 40
 
 
+def test_the_end_of_the_run_is_not_announced_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed checkpoint has lost may look forced to the calls that come after it."""
+    finished: list[bool] = []
+    with live_run(tmp_path / "cells", monkeypatch) as (source, run, view):
+
+        def finish(own: Slow) -> bool:
+            finished.append(own.go.is_set())
+            return True
+
+        monkeypatch.setattr(Slow, "finish", finish)
+        source.log.close()
+        threading.Timer(0.2, view.go.set).start()
+        until(lambda: run.step() is None, "the view is complete")
+        assert finished == [True]
+        assert run.progress().state is ViewState.COMPLETE
+
+
 def test_the_end_waits_for_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live_run(tmp_path / "cells", monkeypatch) as (_, run, view):
         threading.Timer(0.2, view.go.set).start()
@@ -147,7 +164,7 @@ def test_closing_waits_for_a_running_one_and_drops_its_outcome() -> None:
     def write() -> None:
         go.wait(30)
         ended.set()
-        raise ValueError("nobody hears of it")
+        raise ValueError("lost")
 
     thread.begin(write, 3)
     assert thread.is_busy
