@@ -7,7 +7,7 @@ are written once for all formats, in `acqstream.mirrors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -60,6 +60,7 @@ class ChunkWriter(SpaceWriter, Protocol):
 
     @property
     def joins_chunks(self) -> bool: ...
+    def stored_with(self, level: int, position: Position) -> Hashable: ...
     def encode(self, level: int, position: Position, chunk: NDArray[np.generic]) -> Encoded: ...
     def store(self, level: int, position: Position, encoded: Encoded) -> None: ...
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...

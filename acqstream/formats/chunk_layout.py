@@ -81,6 +81,11 @@ class ChunkLayout(ABC):
         return "whole"
 
     @property
+    def joined_layers(self) -> int:
+        """How many chunks along z make longer runs of a file together, as their bytes alternate in it."""
+        return 1
+
+    @property
     def temporary_folder(self) -> str:
         """The folder of the container for files that a store has not completed; "" for the folder of each file."""
         return ""

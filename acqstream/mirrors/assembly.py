@@ -99,7 +99,7 @@ class Assembly:
         found = []
         for piece in self.grids[0].pieces_of(place):
             slab = self._slabs[0].get(piece.key)
-            if slab is None or slab.is_leaving:
+            if slab is None or slab.is_leaving or not slab.buffer.has(piece.plane):
                 return None
             found.append((slab, piece))
         return found
@@ -110,7 +110,8 @@ class Assembly:
         for piece in pieces:
             if piece.key in self._slabs[0]:
                 self._slabs[0][piece.key].last_use = next(self._uses)  # none leaves to make room for another one
-        ready = [self._prepare(0, piece.key) for piece in pieces]  # each is begun, also behind one that must wait
+        # each is begun, also behind one that must wait
+        ready = [self._prepare(0, piece.key, piece.plane) for piece in pieces]
         return all(ready)
 
     def mark(self, slab: Slab, piece: Piece, *, is_filled: bool) -> None:
@@ -204,21 +205,22 @@ class Assembly:
     def _is_complete(self, slab: Slab) -> bool:
         return not slab.is_leaving and not slab.arriving and self.extents.is_complete(slab)
 
-    def _prepare(self, level: int, key: Position) -> bool:
+    def _prepare(self, level: int, key: Position, plane: int | None = None) -> bool:
+        """Have a slab in memory, with memory for this plane, or for all planes."""
         slab = self._slabs[level].get(key)
         if slab is not None:
             slab.last_use = next(self._uses)
             self.pending.discard((level, key))
-            return not slab.is_leaving
+            return not slab.is_leaving and self._complete(slab, plane)
         self._collect()
         if len(self._slabs[level]) >= self._max_slabs:
             self._free_memory(self._slabs[level].values())
             return False
-        slabs, buffers = self._slabs[level].values(), self._buffers
-        if not buffers.has_free(level) and _will_free_one(slabs, self._workers, buffers, level):
+        if self._must_wait(level):
             return False
-        slab = Slab(level, key, self._buffers.take(level), last_use=next(self._uses))
+        slab = Slab(level, key, self._buffers.take(level, plane), last_use=next(self._uses))
         if key in self.seen[level]:
+            self._buffers.complete(level, slab.buffer)
             self._rebuild(slab)
         self.seen[level].add(key)
         self.pending.discard((level, key))
@@ -227,6 +229,22 @@ class Assembly:
         # Level 0 and those below count together: memory_need allows slabs of every level at once.
         self.peak_slabs = max(self.peak_slabs, sum(map(len, self._slabs)))
         return True
+
+    def _complete(self, slab: Slab, plane: int | None) -> bool:
+        """Have memory for a plane of a slab, or for all planes; False if it has to wait for that."""
+        if not slab.buffer.missing(plane):
+            return True
+        self._collect()
+        if self._must_wait(slab.level):
+            return False
+        self._buffers.complete(slab.level, slab.buffer, plane)
+        return True
+
+    def _must_wait(self, level: int) -> bool:
+        buffers = self._buffers
+        return not buffers.has_free(level) and _will_free_one(
+            self._slabs[level].values(), self._workers, buffers, level
+        )
 
     def _free_memory(self, slabs: Iterable[Slab]) -> None:
         """Have the slab of a level stored that was not used for longest, unless another one is leaving already."""
@@ -246,6 +264,7 @@ class Assembly:
                 return False
             target = self._slabs[slab.level + 1][key]
         slab.is_leaving = True
+        self._buffers.complete(slab.level, slab.buffer)  # a run that has ended may fill no plane of a layer
         slab.clear_unfilled()
         self._tasks.submit(slab, parts, target, self.extents.picture.ends(slab.level))
         if target is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import xxhash
 
@@ -55,17 +58,20 @@ class ChecksumWriter:
         self._add([_entry(level, position, place, content)])
 
     def write(self, level: int, key: str, chunks: Sequence[tuple[Position, InPlace]]) -> None:
-        """Write chunks inside an object of the store, and note them.
+        """Write chunks inside an object of the store, each of which has its runs in their order, and note them.
 
         Each run is summed right before it is written: memory is read once for both.
         """
         entries: list[Entry] = []  # noted once all is written
 
+        def runs_of(position: Position, part: InPlace) -> Iterator[tuple[int, Encoded, Position]]:
+            return ((offset, content, position) for offset, content in part.runs)
+
         def summed() -> Iterator[Run]:
-            for position, part in chunks:
-                for offset, content in part.runs:
-                    entries.append(_entry(level, position, (key, offset), content))
-                    yield offset, content
+            runs = heapq.merge(*itertools.starmap(runs_of, chunks), key=itemgetter(0))  # in the order of the file
+            for offset, content, position in runs:
+                entries.append(_entry(level, position, (key, offset), content))
+                yield offset, content
 
         _, head, length, tail = chunks[0][1]
         self._store.write(key, summed(), head=head, length=length, tail=tail)

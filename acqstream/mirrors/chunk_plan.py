@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,10 +15,10 @@ from acqstream.arrays.axis_order import declared_names
 from acqstream.errors import ConfigError, DatasetError
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.formats.chunk_layout import Plan
-from acqstream.mirrors.memory_need import MIB, MemoryNeed, memory_need
+from acqstream.mirrors.memory_need import MIB, MemoryNeed, keeps_up, memory_need
 from acqstream.mirrors.open_picture import plan_picture
 from acqstream.mirrors.open_shards import OPEN_SHARDS_BYTES
-from acqstream.mirrors.slab_grid import SlabGrid, slab_grids
+from acqstream.mirrors.slab_grid import PICTURE, SlabGrid, slab_grids
 
 TILES, STITCHED, SEPARATE = "tiles", "stitched", "separate"
 _OF_EVERY_FORMAT = ("format", "name", TILES)
@@ -42,13 +43,14 @@ class Budget:
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
     """plan has the levels of the array; grids are those of their slabs; need is the memory. fills_shards: one process
-    stores all chunks.
+    stores all chunks. layers: chunks along z that slabs join, see `slab_grids`.
     """
 
     plan: Plan
     grids: tuple[SlabGrid, ...]
     need: MemoryNeed
     fills_shards: bool
+    layers: int
 
 
 def options_of(found: ChunkFormat[Any], settings: Mapping[str, Any]) -> Any:
@@ -66,9 +68,14 @@ def has_separate_tiles(settings: Mapping[str, Any]) -> bool:
 
 
 def plan_chunks(
-    found: ChunkFormat[Any], options: Any, plan: ArrayPlan, summary: Mapping[str, Any], budget: Budget
+    found: ChunkFormat[Any],
+    options: Any,
+    plan: ArrayPlan,
+    summary: Mapping[str, Any],
+    budget: Budget,
+    layers: int | None = None,
 ) -> ChunkPlan:
-    """Cut an array into chunks of a format. summary is the dataset's.
+    """Cut an array into chunks of a format. summary is the dataset's; layers is as in `plan_spec_chunks`.
 
     Raises ConfigError with the numbers if the memory does not suffice, DatasetError if an axis must not grow in this
     format.
@@ -80,27 +87,56 @@ def plan_chunks(
             "make the mirror afterwards"
         )
     tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
-    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile)
+    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile, layers)
 
 
 def plan_spec_chunks(
-    found: ChunkFormat[Any], options: Any, spec: ArraySpec, budget: Budget, tile: Sequence[int] = ()
+    found: ChunkFormat[Any],
+    options: Any,
+    spec: ArraySpec,
+    budget: Budget,
+    tile: Sequence[int] = (),
+    layers: int | None = None,
 ) -> ChunkPlan:
     """Cut an array that has no chunks yet. tile: (y, x) in items, of the tiles that make up its picture.
 
-    Raises ConfigError with the numbers if the memory does not suffice.
+    layers: chunks along z that slabs join; None joins those of the format where that is worth its memory. Raises
+    ConfigError with the numbers if the memory does not suffice.
     """
     chunked = plan_picture(found, options, spec, tile)
-    grids = slab_grids(chunked.levels, tile)
-    fills_shards = found.layout(chunked, options).needs == "append"
-    need = memory_need(
-        grids,
-        lambda spec: found.max_encode_memory(spec, options),
-        threads=budget.threads,
-        budget_bytes=budget.memory_bytes,
-        shard_bytes=OPEN_SHARDS_BYTES if fills_shards else 0,
-    )
-    return ChunkPlan(chunked, grids, need, fills_shards)
+    layout = found.layout(chunked, options)
+    fills_shards = layout.needs == "append"
+
+    def cut(layers: int) -> ChunkPlan:
+        grids = slab_grids(chunked.levels, tile, joined_layers=layers)
+        need = memory_need(
+            grids,
+            lambda spec: found.max_encode_memory(spec, options),
+            threads=budget.threads,
+            budget_bytes=budget.memory_bytes,
+            shard_bytes=OPEN_SHARDS_BYTES if fills_shards else 0,
+        )
+        return ChunkPlan(chunked, grids, need, fills_shards, layers)
+
+    if layers is not None:
+        return cut(layers)
+    if _has_layers_to_join(chunked.full, layout.joined_layers):
+        with suppress(ConfigError):  # too little memory
+            joined = cut(layout.joined_layers)
+            if keeps_up(joined.need, joined.grids[0]):
+                return joined
+    return cut(1)
+
+
+def _has_layers_to_join(full: ArraySpec, count: int) -> bool:
+    """Whether slabs of so many layers along z have few layers beyond the end of a stack, or none."""
+    if count == 1 or "z" not in full.axes:
+        return False
+    z = full.axes.index("z")
+    if not full.shape[z]:  # one stack of unknown length; those of a series may be short
+        return all(full.shape[axis] == 1 for axis, name in enumerate(full.axes) if name not in (*PICTURE, "z"))
+    layers = -(-full.shape[z] // full.chunk_shape[z])
+    return layers % count == 0 or layers >= 4 * count
 
 
 def plan_request(

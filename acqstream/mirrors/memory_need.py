@@ -35,6 +35,16 @@ class MemoryNeed:
         return self.slabs * self.slab_bytes + self.spare_bytes + self.worker_bytes + self.shard_bytes
 
 
+def keeps_up(need: MemoryNeed, full: SlabGrid) -> bool:
+    """Whether the slabs that frames come to in turn, for each index but z and time, fill while those before leave.
+
+    Fewer would leave incomplete, and be rebuilt from the frames. full: of level 0.
+    """
+    others = [full.spec.shape[axis] for axis in full.outer if full.spec.axes[axis] not in ("z", "time")]
+    in_turn = 2 * full.slabs_of_frame * math.prod(others)
+    return 0 not in others and need.slabs >= min(in_turn, _slab_count(full) or in_turn)
+
+
 def memory_need(
     grids: Sequence[SlabGrid],
     max_encode_memory: Callable[[ArraySpec], int],
@@ -54,8 +64,7 @@ def memory_need(
         *(max_encode_memory(grid.spec) for grid in grids), *(reduction_bytes(grid) for grid in grids[:-1]), 0
     )
     slabs = (budget_bytes - spare_bytes - worker_bytes - shard_bytes) // slab_bytes
-    slab_count = math.prod(-(-full.spec.shape[axis] // step) for axis, step in zip(full.outer, full.step, strict=True))
-    slab_count *= math.prod(cut.slabs for cut in full.cuts)
+    slab_count = _slab_count(full)
     max_slabs = min(slabs, slab_count) if slab_count else slabs  # 0: an axis grows
     min_slabs = full.slabs_of_frame
     need = MemoryNeed(max(min_slabs, max_slabs), slab_bytes, spare_bytes, worker_bytes, shard_bytes)
@@ -71,6 +80,12 @@ def memory_need(
             code="no_memory",
         )
     return need
+
+
+def _slab_count(grid: SlabGrid) -> int:
+    """All slabs of a level; 0 while an axis grows."""
+    count = math.prod(-(-grid.spec.shape[axis] // step) for axis, step in zip(grid.outer, grid.step, strict=True))
+    return count * math.prod(cut.slabs for cut in grid.cuts)
 
 
 def reduction_bytes(grid: SlabGrid) -> int:

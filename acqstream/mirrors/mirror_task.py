@@ -40,7 +40,7 @@ class MirrorJob:
 
     plan is the one in mirror.json; known is the same with all values so far. kinds are the sets of axes that frames
     have. shown_axes and axis_values are as in ArraySpec. extents are those of level 0 along its outer axes. Rows before
-    `rows` count.
+    `rows` count. layers is that of the ChunkPlan.
     """
 
     dataset: str
@@ -54,6 +54,7 @@ class MirrorJob:
     extents: tuple[int, ...]
     rows: int
     budget: Budget
+    layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def open_dataset(path: str) -> NDTiffReader:
 
 def _make(part: MirrorTask, found: ChunkFormat[Any], reader: NDTiffReader) -> TaskResult:
     job, options = part.job, options_of(found, part.job.settings)
-    chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget)
+    chunk_plan = plan_chunks(found, options, job.plan, reader.summary_metadata, job.budget, job.layers)
     frames = LogFrames(reader, job.known, chunk_plan.plan.full, job.kinds)
     frames.taken = job.rows
     spaced = MirrorSpace(reader, frames.places).look(chunk_plan.plan.levels)

@@ -121,5 +121,6 @@ def begin_tasks(
         extents=tuple(assembly.extents.frame_extent),
         rows=rows.stop,
         budget=budget,
+        layers=mirror.layers,
     )
     return MirrorTasks(runner, job, units, new_frames, slab_bytes=grids[0].slab_bytes, saved=saved)

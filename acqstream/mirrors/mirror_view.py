@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acqstream.arrays.array_plan import ArrayPlan
-from acqstream.errors import CannotResume, CorruptDataset
+from acqstream.errors import CannotResume, ConfigError, CorruptDataset
 from acqstream.formats.chunk_format import ChunkFormat
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, has_separate_tiles, options_of, plan_chunks
 from acqstream.mirrors.memory_need import MemoryNeed
@@ -17,7 +17,7 @@ from acqstream.mirrors.mirror_tasks import MirrorTasks, begin_tasks
 from acqstream.mirrors.open_mirror import OpenMirror
 from acqstream.mirrors.own_container import OwnContainer
 from acqstream.mirrors.run_plan import plan_run
-from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks
+from acqstream.mirrors.saved_mirror import SavedMirror, SavedTasks, layers_of_slabs
 from acqstream.mirrors.slab import Slab
 from acqstream.mirrors.slab_grid import Piece
 from acqstream.mirrors.task_runner import TaskRunner
@@ -83,7 +83,7 @@ class MirrorView(RangeView):
         if plan is None:
             return
         try:
-            mirror = self._begin(plan, self._plan_chunks(plan), cursor)
+            mirror = self._begin(plan, self._plan_again(plan, layers_of_slabs(state)), cursor)
         except CorruptDataset as error:
             raise CannotResume(f"its files were changed: {error}") from error
         saved = SavedMirror.parse(state, len(mirror.levels))
@@ -193,7 +193,7 @@ class MirrorView(RangeView):
         mirror = self._mirror
         if mirror is None:
             return {**state, "summary": self.summary()}, lambda: None
-        state["open"] = mirror.assembly.unstored()
+        state["open"], state["layers"] = mirror.assembly.unstored(), mirror.layers
         if self._tasks is not None:
             state["parts"] = self._tasks.state()
         self._synced_s = time.monotonic()
@@ -246,9 +246,18 @@ class MirrorView(RangeView):
         self._own.begin(plan)
         return self._begin(plan, chunk_plan, row + 1)
 
-    def _plan_chunks(self, plan: ArrayPlan) -> ChunkPlan:
-        """Raises ConfigError if the memory is too small, DatasetError."""
-        return plan_chunks(self._format, self._options, plan, self._source.reader.summary_metadata, self._budget)
+    def _plan_chunks(self, plan: ArrayPlan, layers: int | None = None) -> ChunkPlan:
+        """Raises ConfigError if the memory is too small, DatasetError. layers: see `plan_chunks`."""
+        summary = self._source.reader.summary_metadata
+        return plan_chunks(self._format, self._options, plan, summary, self._budget, layers)
+
+    def _plan_again(self, plan: ArrayPlan, layers: int) -> ChunkPlan:
+        """As `_plan_chunks`. Raises CannotResume if only the slabs of before need too much memory."""
+        try:
+            return self._plan_chunks(plan, layers)
+        except ConfigError as error:
+            self._plan_chunks(plan)
+            raise CannotResume(f"it has less memory than before: {error}") from error
 
     def _begin(self, plan: ArrayPlan, chunk_plan: ChunkPlan, count: int) -> OpenMirror:
         """Create or resume the container, with the places of the first `count` frames."""

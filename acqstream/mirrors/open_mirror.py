@@ -53,7 +53,7 @@ class OpenMirror:
         self.restart_reason = ""  # a tile lies before the picture: no frame is taken any more
         self._is_at_rest = False  # all that was taken before it is stored
         self._reader = source.reader
-        self.fills_shards = chunk_plan.fills_shards
+        self.fills_shards, self.layers = chunk_plan.fills_shards, chunk_plan.layers
         self._max_bytes = chunk_plan.need.max_bytes
         self._container = container
         warned_name = container.name if chunk_format.needs_distances(options) else ""

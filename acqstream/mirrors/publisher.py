@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -96,6 +96,11 @@ class Publisher:
     def joins_chunks(self) -> bool:
         """True if chunks share an object: `store_together` costs less than `store` of each."""
         return self._layout.needs != "whole"
+
+    def stored_with(self, level: int, position: Position) -> Hashable:
+        """Equal for chunks that one `store_together` should store, as their bytes alternate in a file: none here."""
+        del level
+        return position
 
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
         """As `store`; those that lie one after the other in a file become one write."""

@@ -10,6 +10,8 @@ from acqstream.arrays.array_spec import Position
 from acqstream.errors import CannotResume
 from acqstream.views.saved_state import field, integers, items, of_kind
 
+MAX_LAYERS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class SavedTasks:
@@ -41,6 +43,16 @@ class SavedMirror:
             _cut_slabs(cut, levels),
             None if state.get("parts") is None else _tasks(field(state, "parts", dict), levels),
         )
+
+
+def layers_of_slabs(state: Mapping[str, Any]) -> int:
+    """The layers of the slabs that the state names, see `ChunkPlan`. Raises CannotResume for other values."""
+    if "layers" not in state:
+        return 1  # before slabs joined layers
+    layers: int = field(state, "layers", int)
+    if not 1 <= layers <= MAX_LAYERS:
+        raise CannotResume(f"the state names slabs of {layers} layers, expected 1 to {MAX_LAYERS}")
+    return layers
 
 
 def _tasks(values: Mapping[str, Any], levels: int) -> SavedTasks:

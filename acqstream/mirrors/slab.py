@@ -35,27 +35,55 @@ class _Part(NamedTuple):
 class SlabBuffer:
     """Memory for a slab of one level, zeroed and touched once. Items beyond the edges of the array stay zeros.
 
-    memory: `grid.slab_bytes` zeros; None takes new memory.
+    It is in layers, see SlabGrid. is_empty: `add` brings the memory; otherwise all of it is taken here. Methods need
+    that of the planes and chunks they name.
     """
 
-    def __init__(self, grid: SlabGrid, byte_order: ByteOrder, memory: NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, grid: SlabGrid, byte_order: ByteOrder, *, is_empty: bool = False) -> None:
         self.grid = grid
         spec = grid.spec
         self._block_shape = spec.block_shape or spec.chunk_shape
-        blocks = tuple(size // block for size, block in zip(spec.chunk_shape, self._block_shape, strict=True))
-        if memory is None:
-            memory = np.frombuffer(PageMemory(max(1, grid.slab_bytes)).view, np.uint8)[: grid.slab_bytes]
-        items = memory.view(spec.dtype.newbyteorder(byte_order))
-        # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
-        self._items: NDArray[Any] = items.reshape((*grid.counts, *blocks, *self._block_shape))
-        self.is_past_cache = grid.slab_bytes >= kernels.PAST_CACHE_BYTES
+        self._byte_order = byte_order
+        self._layer_of = [grid.layer_of(plane) for plane in range(grid.planes)]
+        self._memory: list[NDArray[np.uint8] | None] = [None] * grid.layers
+        self._items: list[NDArray[Any]] = [np.empty(0, spec.dtype)] * grid.layers
+        self.is_past_cache = grid.layer_bytes >= kernels.PAST_CACHE_BYTES
         self._whole = [
             list(self._parts(axis, 0, size)) for axis, size in zip(grid.picture, grid.plane_shape, strict=True)
         ]
+        for layer in () if is_empty else range(grid.layers):
+            self.add(layer, np.frombuffer(PageMemory(max(1, grid.layer_bytes)).view, np.uint8)[: grid.layer_bytes])
+
+    @property
+    def memory(self) -> list[NDArray[np.uint8]]:
+        """The memory of all layers that have it."""
+        return [memory for memory in self._memory if memory is not None]
+
+    def has(self, plane: int) -> bool:
+        """Return whether the layer of a plane has memory."""
+        return self._memory[self._layer_of[plane]] is not None
+
+    def missing(self, plane: int | None = None) -> list[int]:
+        """The layers without memory: of all, or of this plane alone."""
+        layers = range(len(self._memory)) if plane is None else [self._layer_of[plane]]
+        return [layer for layer in layers if self._memory[layer] is None]
+
+    def add(self, layer: int, memory: NDArray[np.uint8]) -> None:
+        """Give a layer its memory, `grid.layer_bytes` long: zeros, or pixels of another slab (see `clear`)."""
+        spec = self.grid.spec
+        counts = [1 if axis in self.grid.outer else count for axis, count in enumerate(self.grid.counts)]
+        blocks = [size // block for size, block in zip(spec.chunk_shape, self._block_shape, strict=True)]
+        items = memory.view(spec.dtype.newbyteorder(self._byte_order))
+        # the counts of chunks along each axis, those of blocks in a chunk, and the shape of a block
+        self._items[layer] = items.reshape((*counts, *blocks, *self._block_shape))
+        self._memory[layer] = memory
 
     def chunk(self, local: Position) -> NDArray[Any]:
         """Return a chunk by its position in the slab, of shape `memory_shape`, without a copy."""
-        found: NDArray[Any] = self._items[local].reshape(self.grid.spec.memory_shape)
+        outer = self.grid.outer
+        layer = self.grid.chunk_layer([local[axis] for axis in outer])
+        within = tuple(0 if axis in outer else at for axis, at in enumerate(local))
+        found: NDArray[Any] = self._items[layer][within].reshape(self.grid.spec.memory_shape)
         return found
 
     def put(self, plane: int, pixels: NDArray[Any], begin: Sequence[int] = ()) -> None:
@@ -112,9 +140,9 @@ class SlabBuffer:
         index: list[list[int | slice]] = [[slice(None)] * len(grid.counts) for _ in range(3)]
         chunks, blocks, inside = index
         for axis, at in zip(grid.outer, grid.local(plane), strict=True):
-            chunks[axis], rest = divmod(at, grid.spec.chunk_shape[axis])
+            chunks[axis], rest = 0, at % grid.spec.chunk_shape[axis]
             blocks[axis], inside[axis] = divmod(rest, self._block_shape[axis])
-        found: NDArray[Any] = self._items[(*chunks, *blocks, *inside)]
+        found: NDArray[Any] = self._items[self._layer_of[plane]][(*chunks, *blocks, *inside)]
         return found
 
     def _regions(

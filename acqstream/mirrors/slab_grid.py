@@ -1,7 +1,8 @@
 """Cuts a level into slabs: the chunks that share their frames. Pure geometry.
 
 A slab has all of y, x and c, and is as deep along the other axes as a chunk; deeper if the next level averages more
-positions than a chunk has. So it can be reduced by itself. A plane is the part of a slab that one frame fills.
+positions than a chunk has, so that it can be reduced by itself, or if chunks make longer runs together. A plane is the
+part of a slab that one frame fills.
 
 The picture of a mosaic is cut along y and x too (`mirrors.cut`). There several tiles fill the pieces of one plane, and
 a tile fills pieces of several slabs. A key then ends with the slab's place along y and x, and a place with the row and
@@ -71,6 +72,27 @@ class SlabGrid:
     @property
     def slab_bytes(self) -> int:
         return math.prod(self.counts) * self.spec.chunk_bytes
+
+    @property
+    def layers(self) -> int:
+        """Number of chunks of a slab along all outer axes; planes of a layer share these chunks."""
+        return math.prod(self.counts[axis] for axis in self.outer)
+
+    @property
+    def layer_bytes(self) -> int:
+        return self.slab_bytes // self.layers
+
+    def layer_of(self, plane: int) -> int:
+        """The layer of a plane."""
+        places = zip(self.outer, self.local(plane), strict=True)
+        return self.chunk_layer([at // self.spec.chunk_shape[axis] for axis, at in places])
+
+    def chunk_layer(self, outer: Sequence[int]) -> int:
+        """The layer of a chunk, by its position in the slab along the outer axes."""
+        number = 0
+        for axis, at in zip(self.outer, outer, strict=True):
+            number = number * self.counts[axis] + at
+        return number
 
     @property
     def planes(self) -> int:
@@ -209,20 +231,29 @@ class SlabGrid:
         return number
 
 
-def slab_grids(levels: Sequence[ArraySpec], tile: Sequence[int] = ()) -> tuple[SlabGrid, ...]:
-    """Cut all levels of an array, level 0 first. tile: (y, x) in items, of the tiles that make up its picture."""
+def slab_grids(
+    levels: Sequence[ArraySpec], tile: Sequence[int] = (), *, joined_layers: int = 1
+) -> tuple[SlabGrid, ...]:
+    """Cut all levels of an array, level 0 first.
+
+    tile: (y, x) in items, of the tiles that make up its picture. joined_layers: chunks along z of a slab of level 0, at
+    least; lower levels have what one such slab becomes.
+    """
     axes = levels[0].axes
     outer = tuple(n for n, name in enumerate(axes) if name not in PICTURE)
     picture = tuple(n for n, name in enumerate(axes) if name in PICTURE)
     grids: list[SlabGrid] = []
+    layers_of_slab = tuple(joined_layers if axes[axis] == "z" else 1 for axis in outer)
     before: tuple[int, ...] = (1,) * len(outer)  # what the slabs of the level above become here
     for number, level in enumerate(levels):
         ratios = (1,) * len(axes)
         if number + 1 < len(levels):
             ratios = tuple(below // here for below, here in zip(levels[number + 1].factors, level.factors, strict=True))
         step = tuple(
-            math.lcm(level.chunk_shape[axis], ratios[axis], depth) for axis, depth in zip(outer, before, strict=True)
+            math.lcm(level.chunk_shape[axis] * layers, ratios[axis], depth)
+            for axis, layers, depth in zip(outer, layers_of_slab, before, strict=True)
         )
+        layers_of_slab = (1,) * len(outer)
         above = grids[-1] if grids else None
         cuts = _cuts(level, ratios, tile, above) if tile else ()
         # a slab is made of complete slabs of the level above, so each is reduced once and into one place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ class ChunkSink(Protocol):
     @property
     def joins_chunks(self) -> bool:
         """True if `store_together` costs less than storing each."""
+
+    def stored_with(self, level: int, position: Position) -> Hashable:
+        """Equal for chunks of a slab that one call should store: their bytes alternate in a file."""
 
     def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded: ...
     def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None: ...
@@ -75,11 +78,14 @@ class SlabTasks:
             with self._lock:  # tasks of other slabs may be decreasing it
                 target.arriving += len(parts)
             tasks += [self._reducing(slab, target, part) for part in parts]
+        together: dict[Hashable, list[_Chunk]] = {}
+        for chunk in due:
+            together.setdefault(self._writer.stored_with(slab.level, chunk.position), []).append(chunk)
         slab.waiting = len(due) + len(tasks)  # before the first task can end
         with self._lock:
             if not slab.waiting:
                 self._idle.append(slab)
-            count = sum(self._begins_run(chunk) for chunk in due)
+            count = sum(self._begins_run(chunks) for chunks in together.values())
         for task in [*[self._store_next] * count, *tasks]:
             self._workers.submit(task)
 
@@ -90,13 +96,14 @@ class SlabTasks:
             fed, self._fed = self._fed, set()
         return idle, fed
 
-    def _begins_run(self, chunk: _Chunk) -> bool:
-        """Add a chunk to the run that waits last in its level; True if it needs a run, and a task, of its own."""
-        level, run = chunk.slab.level, self._open.get(chunk.slab.level)
-        if run is not None and (len(run) + 1) * chunk.slab.buffer.grid.spec.chunk_bytes <= MAX_RUN_BYTES:
-            run.append(chunk)
+    def _begins_run(self, chunks: list[_Chunk]) -> bool:
+        """Add chunks to the run that waits last in its level; True if they need a run, and a task, of their own."""
+        slab = chunks[0].slab
+        level, run = slab.level, self._open.get(slab.level)
+        if run is not None and (len(run) + len(chunks)) * slab.buffer.grid.spec.chunk_bytes <= MAX_RUN_BYTES:
+            run += chunks
             return False
-        self._runs.append([chunk])
+        self._runs.append(chunks)
         if self._writer.joins_chunks:
             self._open[level] = self._runs[-1]
         return True

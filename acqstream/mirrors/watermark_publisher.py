@@ -7,8 +7,9 @@ of other software, the progress document that of our readers.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -65,24 +66,32 @@ class WatermarkPublisher:
         """See Publisher."""
         return False
 
-    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
-        """See Publisher."""
-        for position, encoded in chunks:
-            self.store(level, position, encoded)
+    def stored_with(self, level: int, position: Position) -> Hashable:
+        """See Publisher: the cube file, if chunks are written in place."""
+        return self._layout.key(level, position) if self._layout.needs == "in_place" else position
 
     def store(self, level: int, position: Position, encoded: Encoded) -> None:
         """See Publisher. A chunk written in place is readable with its row, after the next `sync`."""
+        self.store_together(level, [(position, encoded)])
+
+    def store_together(self, level: int, chunks: Sequence[tuple[Position, Encoded]]) -> None:
+        """See Publisher."""
         layout = self._layout
-        place, key = layout.place(position), layout.key(level, position)
-        self._ensure_part(layout, level, place.member, place.part)
-        self._marks.begin(level, place)
+        places = [layout.place(position) for position, _ in chunks]
+        for place in places:
+            self._ensure_part(layout, level, place.member, place.part)
+            self._marks.begin(level, place)
         self._sums.begin(layout)
-        if layout.needs == "in_place":
-            self._sums.write(level, key, [(position, layout.in_place(level, position, encoded))])
-        else:
-            self._store.put(key, encoded)
-            self._sums.add(level, position, (key, 0), encoded)
-        self._marks.end(level, place)
+        for key, group in itertools.groupby(chunks, lambda chunk: layout.key(level, chunk[0])):
+            if layout.needs == "in_place":
+                parts = [(position, layout.in_place(level, position, encoded)) for position, encoded in group]
+                self._sums.write(level, key, parts)
+                continue
+            for position, encoded in group:
+                self._store.put(key, encoded)
+                self._sums.add(level, position, (key, 0), encoded)
+        for place in places:
+            self._marks.end(level, place)
 
     def grow(self, level: int, shape: Sequence[int]) -> None:
         """See Publisher."""

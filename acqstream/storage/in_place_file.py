@@ -1,4 +1,4 @@
-"""Writes runs of bytes inside existing files: large aligned ones past the page cache where the system can.
+"""Writes runs of bytes inside existing files: blocks of large ones past the page cache where the system can.
 
 The page cache copies each byte, and writes it when the file is forced: half the rate on a busy disk.
 """
@@ -12,7 +12,9 @@ from contextlib import ExitStack
 import numpy as np
 
 from acqstream.storage.block_file import BLOCK_BYTES
+from acqstream.storage.block_run import SpareBlocks, cut_at_blocks
 from acqstream.storage.disk import Disk, write_all
+from acqstream.storage.platform.capabilities import gathers_writes
 from acqstream.storage.store import Content, Run
 
 MIN_DIRECT_BYTES = 2**20  # below, a request of its own costs more than the copy
@@ -38,16 +40,20 @@ class InPlaceFiles:
                     files.callback(self._disk.close, opened[direct])
                 return opened[direct]
 
-            for offset, content in _joined(runs):
-                if not self._write_direct(descriptor, offset, content):
-                    write_all(self._disk, descriptor(direct=False), content, offset)
-                written += sum(map(len, content))
+            spare = SpareBlocks() if gathers_writes() else None
+            for run in _joined(runs):
+                rest = [run]
+                if self._can_direct and (cut := cut_at_blocks(*run, MIN_DIRECT_BYTES, spare)) is not None:
+                    rest = [cut.head, cut.tail] if self._write_direct(descriptor, cut.middle) else rest
+                for offset, content in rest:
+                    if content:
+                        write_all(self._disk, descriptor(direct=False), content, offset)
+                written += sum(map(len, run[1]))
         return written
 
-    def _write_direct(self, descriptor: Callable[..., int], offset: int, content: Content) -> bool:
-        """Write a run past the page cache; False if it must go through it."""
-        if not (self._can_direct and is_aligned(offset, content)):
-            return False
+    def _write_direct(self, descriptor: Callable[..., int], run: Run) -> bool:
+        """Write blocks past the page cache; False if they must go through it."""
+        offset, content = run
         try:
             write_all(self._disk, descriptor(direct=True), content, offset, step=BLOCK_BYTES)
         except OSError as error:

@@ -32,6 +32,9 @@ class HeldWriter:
 
     joins_chunks = False
 
+    def stored_with(self, level: int, position: Position) -> Position:
+        return position
+
     def __init__(self) -> None:
         self.go = threading.Event()
         self.chunks: dict[tuple[int, Position], NDArray[Any]] = {}

@@ -28,13 +28,21 @@ CHUNK_BYTES = 32
 
 
 class NotingSink:
-    """Notes which chunks came together. refuses: the first run finds no space, once this is set."""
+    """Notes which chunks came together. refuses: the first run finds no space, once this is set.
 
-    def __init__(self, *, joins_chunks: bool, refuses: threading.Event | None = None) -> None:
+    Chunks of `sharing` neighbours along z are stored by one call.
+    """
+
+    def __init__(self, *, joins_chunks: bool, refuses: threading.Event | None = None, sharing: int = 1) -> None:
         self.joins_chunks = joins_chunks
         self.refuses = refuses
+        self.sharing = sharing
         self.runs: list[list[int]] = []
         self.chunks: dict[int, int] = {}
+
+    def stored_with(self, level: int, position: Position) -> int:
+        del level
+        return position[0] // self.sharing
 
     def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
         del level, position
@@ -99,6 +107,28 @@ def test_chunks_that_wait_are_stored_together_up_to_a_size(
     sink = NotingSink(joins_chunks=joins_chunks)
     assert store(sink, 1, threading.Event()) == (set(range(9)), [])
     assert sink.runs == runs
+    assert sink.chunks == {z: z for z in range(9)}
+
+
+@pytest.mark.parametrize(("most", "runs"), [(3, [3, 3, 3]), (7, [6, 3]), (1, [3, 3, 3])])
+def test_chunks_of_a_slab_that_alternate_in_a_file_are_stored_by_one_call(
+    monkeypatch: pytest.MonkeyPatch, most: int, runs: list[int]
+) -> None:
+    """Also beyond the length of a run."""
+    monkeypatch.setattr(slab_tasks, "MAX_RUN_BYTES", most * CHUNK_BYTES)
+    (deep,) = slab_grids([GRIDS[0].spec], joined_layers=9)
+    sink, workers = NotingSink(joins_chunks=True, sharing=3), Workers(1, "test", lambda: True)
+    gate = threading.Event()
+    workers.submit(lambda: assert_set(gate))
+    tasks = SlabTasks(sink, workers, LevelReduction(LevelExtents([deep])))
+    slab = Slab(0, (0,), SlabBuffer(deep, "<"), filled=(1 << 9) - 1)
+    for z in range(9):
+        slab.buffer.put(z, np.full((4, 4), z, np.uint16))
+    tasks.submit(slab, [], None)
+    gate.set()
+    until(lambda: tasks.stored_chunks == 9, "all are stored")
+    workers.close()
+    assert [len(run) for run in sink.runs] == runs
     assert sink.chunks == {z: z for z in range(9)}
 
 

@@ -78,13 +78,33 @@ def test_aligned_runs_go_past_the_page_cache_where_that_is_possible(path: Path, 
 
 @pytest.mark.parametrize(
     ("offset", "length", "shift"),
-    [(1, MIN_DIRECT_BYTES, 0), (0, 4096, 0), (0, MIN_DIRECT_BYTES + 1, 0), (0, MIN_DIRECT_BYTES, 1)],
+    [(1, MIN_DIRECT_BYTES, 0), (0, 4096, 0), (0, MIN_DIRECT_BYTES - 1, 0), (0, MIN_DIRECT_BYTES, 1)],
 )
 def test_other_runs_go_through_the_page_cache(path: Path, offset: int, length: int, shift: int) -> None:
     disk, data = OpeningDisk(), aligned(length + shift)[shift:]
     InPlaceFiles(disk).write(str(path), [(offset, [data])])
     assert disk.opened == [False]
     assert path.read_bytes()[offset : offset + length] == bytes(data)
+
+
+@pytest.mark.parametrize("refuses", ["", "open", "write"])
+def test_blocks_inside_a_run_go_past_the_page_cache(path: Path, refuses: str) -> None:
+    """The run begins 16 bytes behind a boundary, in the file and in memory, and is in pieces that end anywhere."""
+    disk, data = OpeningDisk(refuses), aligned(MIN_DIRECT_BYTES + 3 * 4096)[16:-80]
+    files = InPlaceFiles(disk)
+    pieces = [data[:5000], data[5000:5010], data[5010:300_000], data[300_000:]]
+    assert files.write(str(path), [(16, pieces), (16 + len(data) + 1, [b"end"])]) == len(data) + 3
+    found = path.read_bytes()
+    assert found[:16] == bytes(16)
+    assert found[16 : 16 + len(data)] == bytes(data)
+    assert found[16 + len(data) :][:4] == bytes(1) + b"end"
+    assert len(found) == LENGTH
+    assert not (refuses and files._can_direct)
+    if files._can_direct:  # some systems have no direct I/O
+        assert disk.written[0] == (len(data) + 16) // 4096 * 4096 - 4096
+        assert disk.written[1:3] == [4096 - 16, (16 + len(data)) % 4096]
+    files.write(str(path), [(16, [data])])
+    assert path.read_bytes() == found
 
 
 def test_runs_of_both_kinds_in_one_call(path: Path) -> None:

@@ -39,6 +39,7 @@ from acqstream.formats.wkw.options import BLOCK_SIDE, MAX_LEVELS, WkwOptions
 from acqstream.formats.wkw.progress import STORED_NAME, encode_rows, parse_depths
 from acqstream.storage.store import Capability
 
+_LONG_RUN_BYTES = 2**20
 _SMALLEST_LEVEL = 512  # pixels: without a count there are levels until a plane fits into this
 
 
@@ -57,6 +58,16 @@ class WkwLayout(WatermarkLayout):
     def needs(self) -> Capability:
         """See ChunkLayout."""
         return "in_place" if self.header.block_type is BlockType.RAW else "whole"
+
+    @property
+    def joined_layers(self) -> int:
+        """See ChunkLayout: 2 x 2 blocks that lie one after the other become 2 x 4 x 4 (`BlockOrder`).
+
+        Such a run is long enough to be written past the page cache.
+        """
+        _, height, width = self.roles.extent(self.plan.full.chunk_shape)
+        has_them = self.needs == "in_place" and min(height, width) >= 4 * self.header.block_side
+        return 2 if has_them and 32 * self.header.block_bytes >= _LONG_RUN_BYTES else 1
 
     @property
     def roles(self) -> AxisRoles:

@@ -172,7 +172,12 @@ def needs_display_variable() -> bool:
     return sys.platform == "linux"
 
 
-# The page cache.
+# The page cache, and what is written past it.
+
+
+def gathers_writes() -> bool:
+    """True if pieces of memory are written by one request (pwritev(2)); Windows gets one for each piece."""
+    return hasattr(os, "pwritev")
 
 
 def sync_all() -> None:

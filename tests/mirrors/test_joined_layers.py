@@ -1,0 +1,199 @@
+"""Slabs of two layers of blocks, which raw WKW cubes get where memory allows: longer runs, past the page cache."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acqstream.arrays.array_spec import ArraySpec
+from acqstream.formats.registry import chunk_format
+from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_spec_chunks
+from acqstream.mirrors.comparison import compare
+from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.storage.block_file import BLOCK_BYTES
+from acqstream.storage.in_place_file import MIN_DIRECT_BYTES
+from acqstream.storage.memory_reserve import MemoryReserve
+from acqstream.views import view as views
+from acqstream.views.checkpoint import CHECKPOINT_NAME
+from tests.log.make_frames import Frame, write_log
+from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of, shuffled
+from tests.mirrors.test_both_mirrors import files_of, take_steps
+from tests.mirrors.wkw_cases import check_announced
+from tests.storage.unforced_disk import UnforcedDisk
+
+WKW: dict[str, Any] = {"format": "wkw", "cube": 128, "levels": 2, "compression": "raw"}
+SHAPE = (150, 130)  # two cubes along y, one block of another one along x
+STEP = (1, 2, 2)
+JOINED_MB, ALONE_MB = 64, 10  # room for slabs of two layers, or for those of one
+
+
+def plan_of(
+    shape: Mapping[str, int], memory_mb: float = 2048, options: Mapping[str, Any] = WKW, **more: Any
+) -> ChunkPlan:
+    wkw = chunk_format("wkw")
+    own = {name: value for name, value in options.items() if name != "format"}
+    spec = ArraySpec(axes=tuple(shape), shape=tuple(shape.values()), dtype=np.dtype("uint16"), chunk_shape=())
+    return plan_spec_chunks(wkw, wkw.parse_options(own), spec, Budget.of(memory_mb, threads=3), **more)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layers"),
+    [
+        ({"z": 128, "y": 2048, "x": 2048}, 2),
+        ({"z": 32, "y": 2048, "x": 2048}, 1),  # one layer
+        ({"z": 70, "y": 2048, "x": 2048}, 1),  # three: a quarter of the memory would be of no use
+        ({"z": 270, "y": 2048, "x": 2048}, 2),  # nine
+        ({"z": 0, "y": 2048, "x": 2048}, 2),
+        ({"time": 0, "z": 0, "y": 2048, "x": 2048}, 1),  # stacks may be short
+        ({"time": 0, "z": 64, "y": 2048, "x": 2048}, 2),
+        ({"time": 9, "channel": 2, "z": 64, "y": 2048, "x": 2048}, 1),  # four slabs at a time do not fit
+        ({"time": 9, "channel": 2, "z": 64, "y": 1024, "x": 1024}, 2),
+        ({"time": 9, "channel": 0, "z": 64, "y": 512, "x": 512}, 1),  # any number of slabs at a time
+        ({"z": 64, "y": 3000, "x": 3000}, 1),  # a slab of two layers does not fit
+        ({"z": 64, "y": 2048, "x": 90}, 1),  # three blocks side by side make no long run
+    ],
+    ids=str,
+)
+def test_layers_are_joined_where_that_is_worth_its_memory(shape: dict[str, int], layers: int) -> None:
+    plan = plan_of(shape)
+    assert plan.layers == layers
+    assert plan.grids[0].layers == layers
+    assert plan.grids[0].planes == 32 * layers
+    assert plan.need.max_bytes <= 2048 * 2**20
+
+
+@pytest.mark.parametrize("options", [{**WKW, "compression": "lz4"}, {**WKW, "cube": 64}], ids=["lz4", "small cubes"])
+def test_other_cubes_have_no_runs_to_join(options: dict[str, Any]) -> None:
+    assert plan_of({"z": 256, "y": 512, "x": 512}, options=options).layers == 1
+
+
+def test_memory_comes_layer_by_layer() -> None:
+    """Half of a slab takes half of its memory, and leaves it to any other layer."""
+    plan, memory = plan_of({"z": 128, "y": 256, "x": 256}), MemoryReserve()
+    grid, buffers = plan.grids[0], SlabBuffers(plan.grids, "<", head_bytes=16, memory=memory)
+    slab = buffers.take(0, 5)
+    assert (slab.has(5), slab.has(31), slab.has(32)) == (True, True, False)
+    assert (slab.missing(), memory.fresh_count) == ([1], 1)
+    buffers.complete(0, slab, 40)
+    assert (slab.missing(), memory.fresh_count) == ([], 2)
+    for plane in range(64):
+        slab.put(plane, np.full(grid.plane_shape, plane, np.uint16))
+    assert [int(slab.get(plane).max()) for plane in range(64)] == list(range(64))
+    assert np.array_equal(slab.chunk((1, 0, 0)).reshape(-1)[:: 32 * 32][:32], range(32, 64))
+    buffers.give_back(0, slab)
+    again = [buffers.take(0, 0), buffers.take(0, 63)]
+    assert memory.fresh_count == 2
+    assert [one.missing() for one in again] == [[1], [0]]
+
+
+class WritingDisk(UnforcedDisk):
+    """Notes the lengths of writes past the page cache and through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: dict[bool, list[int]] = {True: [], False: []}
+        self._direct: set[int] = set()
+
+    def open(self, path: str, *, create: bool, direct: bool = False) -> int:
+        fd = super().open(path, create=create, direct=direct)
+        (self._direct.add if direct else self._direct.discard)(fd)
+        return fd
+
+    def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
+        self.lengths[fd in self._direct].append(sum(map(len, buffers)))
+        return super().pwritev(fd, buffers, offset)
+
+
+def write_stack(folder: Path, sizes: Mapping[str, int], seed: int | None = None) -> list[Frame]:
+    places = places_of(tuple(sizes), sizes)
+    frames = frames_at(shuffled(places, seed) if seed is not None else places, SHAPE)
+    folder.parent.mkdir(exist_ok=True)
+    write_log(folder, frames, axes=declared(tuple(sizes), sizes))
+    return frames
+
+
+def check(cells: Path, frames: Sequence[Frame], axes: Sequence[str]) -> None:
+    right = array_of(frames, axes)
+    right = right.reshape((-1, 1, *right.shape[-3:]))
+    check_announced(cells.with_name("cells.wkw"), right, ("C0",), (STEP,))
+    found = compare(cells, cells.with_name("cells.wkw.view"), len(frames), lambda *_: None)
+    assert (found.frames, found.different) == (len(frames), 0)
+
+
+def test_runs_of_two_layers_go_past_the_page_cache(tmp_path: Path) -> None:
+    frames = write_stack(tmp_path / "cells", {"z": 128})
+    disk = WritingDisk()
+    run = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB, disk=disk))
+    assert run.reason == ""
+    check(tmp_path / "cells", frames, ("z",))
+    long = [length for length in disk.lengths[True] if length >= MIN_DIRECT_BYTES]
+    if not disk.lengths[True]:
+        pytest.skip("no direct I/O here")
+    # of the one cube that has 4 x 4 blocks, in each of two slabs: 32 blocks without the two ends
+    assert long == [32 * 32**3 * 2 - BLOCK_BYTES] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 5], ids=["in order", "shuffled"])
+def test_killed_and_given_more_or_less_memory_it_ends_as_if_nothing_had_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    """A restarted mirror goes on with slabs as before, or anew if these do not fit any more."""
+    monkeypatch.setattr(views, "STEP_BYTES", 1)
+    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
+    sizes, chance, layers = {"time": 2, "z": 64}, random.Random(3), set()
+    frames = write_stack(tmp_path / "alone" / "cells", sizes, seed)
+    write_stack(tmp_path / "killed" / "cells", sizes, seed)
+    finish(run_of(tmp_path / "alone" / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    cells = tmp_path / "killed" / "cells"
+    checkpoint = cells.with_name("cells.wkw.view") / CHECKPOINT_NAME
+    for kill in itertools.count():
+        run = run_of(cells, WKW, name="wkw", memory_mb=chance.choice([JOINED_MB, JOINED_MB, ALONE_MB]))
+        is_done = take_steps([run], chance.randrange(1, 12) if kill < 40 else 10_000)
+        run.close()
+        if checkpoint.exists():
+            layers.add(json.loads(checkpoint.read_bytes())["state"].get("layers"))
+        if is_done:
+            break
+    assert layers >= {1, 2}
+    check(cells, frames, tuple(sizes))
+    assert files_of(cells.with_name("cells.wkw")) == files_of(tmp_path / "alone" / "cells.wkw")
+
+
+def test_a_checkpoint_of_before_layers_were_joined_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "STEP_BYTES", 1)
+    monkeypatch.setattr(views, "CHECKPOINT_INTERVAL_S", 0.0)
+    frames = write_stack(tmp_path / "cells", {"z": 128})
+    run = run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=ALONE_MB)
+    while run.progress().cursor < 50:
+        run.step()
+    run.close()
+    checkpoint = tmp_path / "cells.wkw.view" / CHECKPOINT_NAME
+    content = json.loads(checkpoint.read_bytes())
+    assert content["state"].pop("layers") == 1
+    checkpoint.write_text(json.dumps(content))
+    again = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    assert again.reason == ""
+    assert again.progress().from_stack < len(frames) + 33  # it did not begin anew
+    assert json.loads(checkpoint.read_bytes())["state"]["layers"] == 1
+    check(tmp_path / "cells", frames, ("z",))
+
+
+@pytest.mark.parametrize("layers", [0, 17, "2", True, None])
+def test_other_layers_in_a_checkpoint_restart_the_mirror(tmp_path: Path, layers: object) -> None:
+    frames = write_stack(tmp_path / "cells", {"z": 64})
+    finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    checkpoint = tmp_path / "cells.wkw.view" / CHECKPOINT_NAME
+    content = json.loads(checkpoint.read_bytes())
+    content["state"]["layers"] = layers
+    checkpoint.write_text(json.dumps(content))
+    again = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    assert again.reason.startswith("restarted: ")
+    check(tmp_path / "cells", frames, ("z",))
