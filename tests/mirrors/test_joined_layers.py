@@ -14,17 +14,22 @@ import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
 from acqstream.formats.registry import chunk_format
+from acqstream.mirrors import mirror_tasks
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_spec_chunks
 from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.block_file import BLOCK_BYTES
 from acqstream.storage.in_place_file import MIN_DIRECT_BYTES
+from acqstream.storage.memory import PageMemory
 from acqstream.storage.memory_reserve import MemoryReserve
+from acqstream.storage.platform.capabilities import gathers_writes
 from acqstream.views import view as views
 from acqstream.views.checkpoint import CHECKPOINT_NAME
 from tests.log.make_frames import Frame, write_log
 from tests.mirrors.mirror_cases import array_of, declared, finish, frames_at, places_of, run_of, shuffled
 from tests.mirrors.test_both_mirrors import files_of, take_steps
+from tests.mirrors.test_mirror_tasks import Threads, contents
 from tests.mirrors.wkw_cases import check_announced
 from tests.storage.unforced_disk import UnforcedDisk
 
@@ -119,6 +124,20 @@ def write_stack(folder: Path, sizes: Mapping[str, int], seed: int | None = None)
     return frames
 
 
+def need_direct_writes(folder: Path) -> None:
+    """Skip where the disk of a folder has none."""
+    (folder / "tried").write_bytes(bytes(BLOCK_BYTES))
+    disk = UnforcedDisk()
+    try:
+        fd = disk.open(str(folder / "tried"), create=False, direct=True)
+        disk.pwritev(fd, [PageMemory(BLOCK_BYTES).view], 0)
+        disk.close(fd)
+    except OSError as error:
+        pytest.skip(f"no direct I/O here: {error}")
+    if not gathers_writes():
+        pytest.skip("this system writes piece by piece")
+
+
 def check(cells: Path, frames: Sequence[Frame], axes: Sequence[str]) -> None:
     right = array_of(frames, axes)
     right = right.reshape((-1, 1, *right.shape[-3:]))
@@ -129,15 +148,46 @@ def check(cells: Path, frames: Sequence[Frame], axes: Sequence[str]) -> None:
 
 def test_runs_of_two_layers_go_past_the_page_cache(tmp_path: Path) -> None:
     frames = write_stack(tmp_path / "cells", {"z": 128})
+    need_direct_writes(tmp_path)
     disk = WritingDisk()
     run = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB, disk=disk))
     assert run.reason == ""
     check(tmp_path / "cells", frames, ("z",))
     long = [length for length in disk.lengths[True] if length >= MIN_DIRECT_BYTES]
-    if not disk.lengths[True]:
-        pytest.skip("no direct I/O here")
     # of the one cube that has 4 x 4 blocks, in each of two slabs: 32 blocks without the two ends
     assert long == [32 * 32**3 * 2 - BLOCK_BYTES] * 2
+
+
+@pytest.mark.parametrize("end", [5, 32, 40, 64, 70])
+def test_a_run_that_ends_early_leaves_layers_without_planes(tmp_path: Path, end: int) -> None:
+    frames = frames_at(places_of(("z",), {"z": end}), SHAPE)
+    write_log(tmp_path / "cells", frames, axes=declared(("z",), {"z": 128}))
+    run = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    assert run.reason == ""
+    check(tmp_path / "cells", frames, ("z",))
+
+
+@pytest.mark.parametrize("late", [3, 60])
+def test_a_late_frame_rebuilds_both_layers(tmp_path: Path, late: int) -> None:
+    places = [{"z": z} for z in (*range(128), late)]
+    frames = frames_at(places, SHAPE)
+    write_log(tmp_path / "cells", frames, axes=declared(("z",), {"z": 128}), replace_duplicates=True)
+    finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB))
+    frames[late] = frames.pop()
+    right = array_of(frames, ("z",))[None, None]
+    check_announced(tmp_path / "cells.wkw", right, ("C0",), (STEP,))
+
+
+def test_made_in_parts_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part has slabs of both layers."""
+    monkeypatch.setattr(mirror_tasks, "MIN_TASK_BYTES", 1)
+    frames = write_stack(tmp_path / "cells", {"z": 192})
+    with TaskRunner(Threads, 1) as runner:
+        run = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB, runner=runner))
+    assert run.progress().from_stack == len(frames)
+    check(tmp_path / "cells", frames, ("z",))
+    finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB, container=tmp_path / "once"))
+    assert contents(tmp_path / "cells.wkw") == contents(tmp_path / "once")
 
 
 @pytest.mark.slow
