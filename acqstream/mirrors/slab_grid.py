@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from acqstream.arrays.array_spec import ArraySpec, Position
 from acqstream.grid.block_sizes import reduced_size
 from acqstream.mirrors.cut import Cut, TileSpan
@@ -174,7 +172,11 @@ class SlabGrid:
 
     def local(self, plane: int) -> tuple[int, ...]:
         """The place of a plane in its slab."""
-        return tuple(map(int, np.unravel_index(plane, self.step))) if self.step else ()
+        found = []
+        for size in reversed(self.step):  # asked for each plane and frame: numpy's own takes ten times as long
+            plane, at = divmod(plane, size)
+            found.append(at)
+        return tuple(reversed(found))
 
     def expected(self, key: Position, shape: Sequence[int], ends: Sequence[int] = ()) -> int:
         """The planes, as bits, that lie inside `shape`: sizes along the outer axes, 0 for one that is not known.
