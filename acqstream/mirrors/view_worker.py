@@ -23,8 +23,6 @@ changed: {"id", "reason"} and the fields of ViewProgress.
 from __future__ import annotations
 
 import faulthandler
-import heapq
-import itertools
 import json
 import signal
 import socket
@@ -42,6 +40,7 @@ from acqstream.errors import AcqStreamError
 from acqstream.formats.registry import CHUNK_FORMATS, chunk_format
 from acqstream.grid.kernels import kernels_name
 from acqstream.log.recent_groups import RecentGroups
+from acqstream.mirrors.due_queue import DueQueue
 from acqstream.mirrors.view_kinds import folder_of
 from acqstream.mirrors.view_maker import view_maker
 from acqstream.model.view_spec import ViewSpec
@@ -71,6 +70,13 @@ class WorkerJob:
         self._reported: tuple[ViewProgress, str] | None = None
         self._reported_at_s = 0.0
 
+    def is_report_due(self) -> bool:
+        """False while `report` would return None anyhow, without the cost of a progress."""
+        last, run = self._reported, self.run
+        if last is None or last[1] != run.reason or run.state not in _PASSING:
+            return True
+        return time.monotonic() - self._reported_at_s >= REPORT_INTERVAL_S
+
     def report(self, progress: ViewProgress, reason: str = "") -> bytes | None:
         """Return a line for the daemon, or None while nothing has changed or the last report is recent."""
         last = self._reported
@@ -88,9 +94,8 @@ class ViewWorker:
     def __init__(self, connection: socket.socket, threads: int = THREADS) -> None:
         self._connection = connection
         self._send_lock = threading.Lock()
-        self._changed = threading.Condition()
-        self._due: list[tuple[float, int, WorkerJob]] = []  # a heap: when, tie-breaker, what
-        self._tie = itertools.count()
+        self._due: DueQueue[WorkerJob] = DueQueue()
+        self._lock = threading.Lock()  # for the two collections below
         self._jobs: dict[int, WorkerJob] = {}
         self._queued: deque[WorkerJob] = deque()  # not started yet
         self._is_stopping = False
@@ -107,12 +112,11 @@ class ViewWorker:
         try:
             self._listen()
         finally:
-            with self._changed:
-                self._is_stopping = True
-                self._changed.notify_all()
+            self._is_stopping = True
+            self._due.close()
             for thread in self._threads:
                 thread.join()
-            for _, _, job in self._due:
+            for job in self._due.left():
                 self._end(job)
 
     def _listen(self) -> None:
@@ -126,7 +130,7 @@ class ViewWorker:
         if order["t"] == "prepare":
             threading.Thread(target=self._prepare, args=(order["bytes"],), name="prepare").start()
             return
-        with self._changed:
+        with self._lock:
             if order["t"] == "view":
                 try:
                     run = self._make_run(order, maps)
@@ -138,7 +142,7 @@ class ViewWorker:
                     return
                 job = self._jobs[order["id"]] = WorkerJob(order["id"], run, is_live=order["live"])
                 if job.is_live:
-                    self._push(job, 0.0)
+                    self._due.push(job, 0.0)
                 else:
                     self._queued.append(job)
                     self._admit()
@@ -182,34 +186,20 @@ class ViewWorker:
         return self._board is None or not self._board[0]
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._due.next()) is not None:
             wait_s = self._step(job)
-            with self._changed:
-                if wait_s is None:
-                    del self._jobs[job.number]
-                    self._admit()
-                else:
-                    self._push(job, time.monotonic() + wait_s)
-
-    def _push(self, job: WorkerJob, due_s: float) -> None:
-        heapq.heappush(self._due, (due_s, next(self._tie), job))
-        self._changed.notify()
+            if wait_s is not None:
+                self._due.push(job, time.monotonic() + wait_s, is_own=True)
+                continue
+            with self._lock:
+                del self._jobs[job.number]
+                self._admit()
 
     def _admit(self) -> None:
         """Start queued jobs, up to MAX_CATCHING_UP at once."""
         catching_up = sum(not job.is_live for job in self._jobs.values()) - len(self._queued)
         for _ in range(min(len(self._queued), MAX_CATCHING_UP - catching_up)):
-            self._push(self._queued.popleft(), 0.0)
-
-    def _next(self) -> WorkerJob | None:
-        """Wait for a job that is due. None when the process is to end."""
-        with self._changed:
-            while not self._is_stopping:
-                wait_s = self._due[0][0] - time.monotonic() if self._due else None
-                if wait_s is not None and wait_s <= 0:
-                    return heapq.heappop(self._due)[2]
-                self._changed.wait(wait_s)
-            return None
+            self._due.push(self._queued.popleft(), 0.0)
 
     def _step(self, job: WorkerJob) -> float | None:
         """As ViewRun.step. An error ends the view and nothing else."""
@@ -221,7 +211,8 @@ class ViewWorker:
         except Exception as error:  # noqa: BLE001 - the thread's edge: it reaches the daemon's log and status
             self._fail(job, error)
             return None
-        self._send(job.report(job.run.progress(), job.run.reason))
+        if wait_s is None or job.is_report_due():
+            self._send(job.report(job.run.progress(), job.run.reason))
         if wait_s is None:
             _close(job.run)
         return wait_s

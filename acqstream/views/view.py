@@ -32,7 +32,7 @@ STEP_BYTES = 16 * 2**20  # of pixels, in one step
 CHECKPOINT_INTERVAL_S = 1.0
 SOONER = 4  # so many times sooner is a checkpoint made, for each death of the process without progress
 POLL_S = 0.02  # between two looks at the index
-LIVE_POLL_S, QUIET_LIVE_POLL_S = 0.004, 0.01  # ... at shared memory, where a frame may be overwritten soon
+LIVE_POLL_S, QUIET_LIVE_POLL_S = 0.008, 0.02  # ... at shared memory, where a frame may be overwritten soon
 QUIET_POLL_S = 0.1  # ... at the index after QUIET_AFTER_S without a frame
 QUIET_AFTER_S = 2.0
 HELD_POLL_S = 0.005
@@ -126,6 +126,10 @@ class ViewRun:
     def frames_ahead(self) -> int:
         """Number of frames that the view has processed beyond its cursor."""
         return self.view.frames_ahead if isinstance(self.view, RangeView) else 0
+
+    @property
+    def state(self) -> ViewState:
+        return self._state
 
     def progress(self) -> ViewProgress:
         if self._feed is not None:

@@ -173,7 +173,7 @@ def test_a_late_frame_rebuilds_both_layers(tmp_path: Path, late: int) -> None:
     depth, memory_mb = 256, 30
     plan = plan_of({"z": depth, "y": SHAPE[0], "x": SHAPE[1]}, memory_mb)
     assert (plan.layers, plan.need.slabs) == (2, 2)
-    frames = frames_at([{"z": z} for z in range(depth) if z != late] + [{"z": late}], SHAPE)
+    frames = frames_at(sorted(places_of(("z",), {"z": depth}), key=lambda place: place == {"z": late}), SHAPE)
     write_log(tmp_path / "cells", frames, axes=declared(("z",), {"z": depth}))
     finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=memory_mb))
     check(tmp_path / "cells", frames, ("z",))
