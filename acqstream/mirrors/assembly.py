@@ -256,17 +256,17 @@ class Assembly:
 
     def _leave(self, slab: Slab) -> bool:
         """Give a slab to the workers."""
-        target = None
-        parts = list(self._reduction.parts(slab.level, slab.key))
-        if parts:
-            key = parts[0].piece.key
-            if not self._prepare(slab.level + 1, key):
+        target, parts = None, self._reduction.parts(slab.level, slab.key)
+        first = next(parts, None)  # the others once the target is there: this is called until it is
+        if first is not None:
+            if not self._prepare(slab.level + 1, first.piece.key):
                 return False
-            target = self._slabs[slab.level + 1][key]
+            target = self._slabs[slab.level + 1][first.piece.key]
         slab.is_leaving = True
         self._buffers.complete(slab.level, slab.buffer)  # a run that has ended may fill no plane of a layer
         slab.clear_unfilled()
-        self._tasks.submit(slab, parts, target, self.extents.picture.ends(slab.level))
+        found = [] if first is None else [first, *parts]
+        self._tasks.submit(slab, found, target, self.extents.picture.ends(slab.level))
         if target is not None:
             self.extents.add_unstored(target.level, target.key)
             self._provisional.note((slab.level, slab.key))

@@ -32,6 +32,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,7 @@ class ViewWorker:
             for name in CHUNK_FORMATS:
                 chunk_format(name)
             blosc.load()
+            import_module("numpy.ma")  # by np.unique, at its first use
             taken = VIEW_MEMORY.prepare(length + _HEADS_BYTES, lambda: self._is_stopping)
         except (MemoryError, OSError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
