@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from acqstream.arrays.array_spec import ArraySpec, Position
@@ -38,7 +39,7 @@ class Piece(NamedTuple):
     spans: tuple[TileSpan, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SlabGrid:
     """The slabs of one level. outer and picture are indices of its axes; step is the depth of a slab along the outer
     axes; ratios are the numbers of items that are averaged into one of the next level, per axis (1 on the last level).
@@ -52,7 +53,7 @@ class SlabGrid:
     ratios: tuple[int, ...]
     cuts: tuple[Cut, ...] = ()
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Number of chunks of a slab along each axis."""
         found = list(self.spec.grid_shape)
