@@ -63,14 +63,12 @@ class Assembly:
         self.pending: set[SlabKey] = set()  # slabs to rebuild: they were in the memory of an earlier process
         self.peak_slabs = 0
         self._provisional = ProvisionalSlabs(self.extents)
-        self._frames = frames
-        self._workers = workers
+        self._frames, self._workers = frames, workers
         self._reduction = LevelReduction(self.extents)
         self._tasks = SlabTasks(writer, workers, self._reduction)
-        self._max_slabs = slabs
         self._slabs: list[dict[Position, Slab]] = [{} for _ in grids]
         self._touched: set[SlabKey] = set()  # may have become complete
-        self._buffers = buffers
+        self._buffers, self._max_slabs = buffers, slabs
         self._uses = itertools.count(1)
 
     @property
@@ -192,59 +190,43 @@ class Assembly:
         self._buffers.close()
 
     def _note_seen(self, key: Position) -> None:
-        for level in range(len(self.grids)):
-            if key in self.seen[level]:
+        for level, one in enumerate(self._reduction.chain(key)):
+            if one in self.seen[level]:
                 return  # so are the slabs that it is reduced into
-            self.seen[level].add(key)
-            if level + 1 < len(self.grids):
-                below = self._reduction.target(level, key)
-                if below is None:
-                    return
-                key = below
+            self.seen[level].add(one)
 
     def _is_complete(self, slab: Slab) -> bool:
         return not slab.is_leaving and not slab.arriving and self.extents.is_complete(slab)
 
     def _prepare(self, level: int, key: Position, plane: int | None = None) -> bool:
         """Have a slab in memory, with memory for this plane, or for all planes."""
-        slab = self._slabs[level].get(key)
+        slabs = self._slabs[level]
+        slab = slabs.get(key)
         if slab is not None:
             slab.last_use = next(self._uses)
             self.pending.discard((level, key))
-            return not slab.is_leaving and self._complete(slab, plane)
+            if slab.is_leaving or not slab.buffer.missing(plane):
+                return not slab.is_leaving
         self._collect()
-        if len(self._slabs[level]) >= self._max_slabs:
-            self._free_memory(self._slabs[level].values())
+        if slab is None and len(slabs) >= self._max_slabs:
+            self._free_memory(slabs.values())
             return False
-        if self._must_wait(level):
+        if _will_free_one(slabs.values(), self._workers, self._buffers, level):
             return False
+        if slab is not None:
+            self._buffers.complete(level, slab.buffer, plane)
+            return True
         slab = Slab(level, key, self._buffers.take(level, plane), last_use=next(self._uses))
         if key in self.seen[level]:
             self._buffers.complete(level, slab.buffer)
             self._rebuild(slab)
         self.seen[level].add(key)
         self.pending.discard((level, key))
-        self._slabs[level][key] = slab
+        slabs[key] = slab
         self._touched.add((level, key))
         # Level 0 and those below count together: memory_need allows slabs of every level at once.
         self.peak_slabs = max(self.peak_slabs, sum(map(len, self._slabs)))
         return True
-
-    def _complete(self, slab: Slab, plane: int | None) -> bool:
-        """Have memory for a plane of a slab, or for all planes; False if it has to wait for that."""
-        if not slab.buffer.missing(plane):
-            return True
-        self._collect()
-        if self._must_wait(slab.level):
-            return False
-        self._buffers.complete(slab.level, slab.buffer, plane)
-        return True
-
-    def _must_wait(self, level: int) -> bool:
-        buffers = self._buffers
-        return not buffers.has_free(level) and _will_free_one(
-            self._slabs[level].values(), self._workers, buffers, level
-        )
 
     def _free_memory(self, slabs: Iterable[Slab]) -> None:
         """Have the slab of a level stored that was not used for longest, unless another one is leaving already."""
@@ -310,10 +292,12 @@ class Assembly:
 
 
 def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers, level: int) -> bool:
-    """Whether a buffer of a level will be free before new memory could keep any thread busier. slabs: of this level.
+    """Whether memory of a level will be free before new memory could keep any thread busier. slabs: of this level.
 
     Memory that the system has to clear first costs more than the wait for one slab that is leaving.
     """
+    if buffers.has_free(level):
+        return False
     leaving = sum(slab.is_leaving for slab in slabs)
     if workers.is_behind or leaving > workers.thread_count:
         return True

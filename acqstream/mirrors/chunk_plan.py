@@ -73,6 +73,7 @@ def plan_chunks(
     plan: ArrayPlan,
     summary: Mapping[str, Any],
     budget: Budget,
+    *,
     layers: int | None = None,
 ) -> ChunkPlan:
     """Cut an array into chunks of a format. summary is the dataset's; layers is as in `plan_spec_chunks`.
@@ -87,7 +88,7 @@ def plan_chunks(
             "make the mirror afterwards"
         )
     tile = () if plan.mosaic is None else (plan.mosaic.y.step, plan.mosaic.x.step)
-    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile, layers)
+    return plan_spec_chunks(found, options, planned_spec(plan, summary), budget, tile, layers=layers)
 
 
 def plan_spec_chunks(
@@ -96,6 +97,7 @@ def plan_spec_chunks(
     spec: ArraySpec,
     budget: Budget,
     tile: Sequence[int] = (),
+    *,
     layers: int | None = None,
 ) -> ChunkPlan:
     """Cut an array that has no chunks yet. tile: (y, x) in items, of the tiles that make up its picture.

@@ -38,6 +38,15 @@ class LevelReduction:
         pieces = self._grids[level + 1].pieces_of((*first, *key[len(grid.outer) :]))
         return pieces[0].key if pieces else None
 
+    def chain(self, key: Position) -> Iterator[Position]:
+        """Yield a slab of level 0, and level by level the one that it is reduced into."""
+        below: Position | None = key
+        for level in range(len(self._grids)):
+            if below is None:
+                return
+            yield below
+            below = self.target(level, below) if level + 1 < len(self._grids) else None
+
     def sources(self, level: int, key: Position) -> Iterator[Position]:
         """Yield the slabs of the level above that are reduced into this slab, in order."""
         above, grid = self._grids[level - 1], self._grids[level]

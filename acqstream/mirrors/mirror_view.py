@@ -249,7 +249,7 @@ class MirrorView(RangeView):
     def _plan_chunks(self, plan: ArrayPlan, layers: int | None = None) -> ChunkPlan:
         """Raises ConfigError if the memory is too small, DatasetError. layers: see `plan_chunks`."""
         summary = self._source.reader.summary_metadata
-        return plan_chunks(self._format, self._options, plan, summary, self._budget, layers)
+        return plan_chunks(self._format, self._options, plan, summary, self._budget, layers=layers)
 
     def _plan_again(self, plan: ArrayPlan, layers: int) -> ChunkPlan:
         """As `_plan_chunks`. Raises CannotResume if only the slabs of before need too much memory."""

@@ -50,6 +50,7 @@ def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlo
     waiting: list[_Piece] = []  # of a block that is not complete
     free = memoryview(b"") if spare is None else spare.take(len(content))
     for piece in _part(content, begin, end):
+        # First what completes the block that an earlier piece has begun,
         at = min(len(piece), BLOCK_BYTES - sum(map(len, waiting))) if waiting else 0
         if waiting:
             if spare is None:
@@ -58,8 +59,10 @@ def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlo
             if sum(map(len, waiting)) == BLOCK_BYTES:
                 middle.append(_copied(waiting, free))
                 waiting, free = [], free[BLOCK_BYTES:]
+        # then the blocks that this piece has alone. All begin on a boundary of memory, as they do in the file.
         stop = at + (len(piece) - at) // BLOCK_BYTES * BLOCK_BYTES
         middle += [piece[at:stop]] * (stop > at)
+        # The last block of all ends with a piece: `end` is a boundary.
         waiting += [piece[stop:]] * (len(piece) > stop)
     head, tail = _part(content, 0, begin), _part(content, end, length)
     return BlockRun((offset, head), (offset + begin, middle), (offset + end, tail))

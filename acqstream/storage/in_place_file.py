@@ -40,6 +40,7 @@ class InPlaceFiles:
                     files.callback(self._disk.close, opened[direct])
                 return opened[direct]
 
+            # One for each call: other threads write at the same time.
             spare = SpareBlocks() if gathers_writes() else None
             for run in _joined(runs):
                 rest = [run]

@@ -115,7 +115,7 @@ class ViewRun:
         self._count = 0
         self._checkpoints = Checkpoints(self._files)
         self._clock = _CheckpointClock(deaths)
-        self._state = ViewState.STARTING
+        self.state = ViewState.STARTING
 
     def lend(self, address: int, memory: memoryview, claims: int | None = None) -> None:
         """Read frames from memory of the log's producer. From any thread; see `RecentGroups.lend`."""
@@ -127,16 +127,12 @@ class ViewRun:
         """Number of frames that the view has processed beyond its cursor."""
         return self.view.frames_ahead if isinstance(self.view, RangeView) else 0
 
-    @property
-    def state(self) -> ViewState:
-        return self._state
-
     def progress(self) -> ViewProgress:
         if self._feed is not None:
             self._count = len(self._feed.reader)
         taker, saved = self._taker, self._checkpoints.last
         return ViewProgress(
-            self._state,
+            self.state,
             taker.cursor,
             self._count,
             taker.from_memory,
@@ -162,10 +158,10 @@ class ViewRun:
                 self._feed = self._open()
             return self._step(self._feed)
         except DatasetLocked as error:
-            self._state, self.reason = ViewState.LOCKED, str(error)
+            self.state, self.reason = ViewState.LOCKED, str(error)
             return LOCKED_POLL_S
         except DiskFull as error:
-            self._state, self.reason, self._full_disk = ViewState.HELD, str(error), error
+            self.state, self.reason, self._full_disk = ViewState.HELD, str(error), error
             return FULL_POLL_S
         except CannotResume as error:  # of a frame: the restart follows, in a step that may fail as any other
             self._files.mark_restart(str(error))
@@ -187,7 +183,7 @@ class ViewRun:
 
     def _await_end(self, feed: FrameFeed, reason: str) -> float:
         """The view takes no frame until the log is no longer written. Returns the seconds until the next step."""
-        self._state = ViewState.HELD
+        self.state = ViewState.HELD
         if self.reason != reason and self._may_read():
             self._files.record(self._result("running", reason))
             self.reason = reason
@@ -199,7 +195,7 @@ class ViewRun:
         return f"after {self._taker.cursor} frames: {kind}{error}"
 
     def _fail(self, error: Exception) -> None:
-        self._state = ViewState.FAILED
+        self.state = ViewState.FAILED
         self._checkpoints.settle(error)
         self._files.record_failure(error, self._result("failed", self.failure_text(error)))
 
@@ -222,7 +218,7 @@ class ViewRun:
             self._go_on(ViewState.RUNNING, now_s)
             return 0.0 if was_busy else HELD_POLL_S
         if taker.is_held:
-            self._state = ViewState.HELD
+            self.state = ViewState.HELD
             return HELD_POLL_S
         if feed.reader.writing or not self._may_read():
             self._go_on(ViewState.WAITING, now_s)
@@ -232,7 +228,7 @@ class ViewRun:
             self._go_on(ViewState.RUNNING, now_s)
             return HELD_POLL_S
         is_complete = feed.reader.complete
-        self._state = ViewState.COMPLETE if is_complete else ViewState.INTERRUPTED
+        self.state = ViewState.COMPLETE if is_complete else ViewState.INTERRUPTED
         self.save()
         self._files.record(self._result("complete" if is_complete else "interrupted", self._files.restarted))
         return None
@@ -243,7 +239,7 @@ class ViewRun:
 
     def _go_on(self, state: ViewState, now_s: float) -> None:
         """Be in this state until the next step, and save what is due."""
-        self._state = state
+        self.state = state
         if self._clock.is_due(now_s) and self._may_read() and self._feed is not None:
             self._clock.saved_at_s = now_s
             save = self._checkpoints.save if self._recent is None else self._checkpoints.begin  # frames may pass by
@@ -262,7 +258,7 @@ class ViewRun:
             self._checkpoints.save(self._feed.reader, self.view, self._point)
 
     def _point(self) -> SavedPoint:
-        return SavedPoint(self._taker.cursor, self.frames_ahead, self._state is ViewState.COMPLETE, self.view.waiting)
+        return SavedPoint(self._taker.cursor, self.frames_ahead, self.state is ViewState.COMPLETE, self.view.waiting)
 
     def close(self) -> None:
         """Close all files, whatever fails; what was not saved is lost. `progress` stays. Raises OSError."""
