@@ -103,7 +103,7 @@ def plan_spec_chunks(
     """Cut an array that has no chunks yet. tile: (y, x) in items, of the tiles that make up its picture.
 
     layers: chunks along z that slabs join; None joins those of the format where that is worth its memory. Raises
-    ConfigError with the numbers if the memory does not suffice.
+    ConfigError with the numbers if the memory does not suffice, also for all joined slabs that frames come to in turn.
     """
     chunked = plan_picture(found, options, spec, tile)
     layout = found.layout(chunked, options)
@@ -118,15 +118,20 @@ def plan_spec_chunks(
             budget_bytes=budget.memory_bytes,
             shard_bytes=OPEN_SHARDS_BYTES if fills_shards else 0,
         )
+        if layers > 1 and not keeps_up(need, grids[0]):
+            raise ConfigError(
+                f"{need.slabs} slabs of {need.slab_bytes / MIB:.0f} MiB are fewer than frames come to in turn: they "
+                f"would be rebuilt again and again. Allow more than {budget.memory_bytes / MIB:.0f} MiB",
+                code="no_memory",
+            )
         return ChunkPlan(chunked, grids, need, fills_shards, layers)
 
     if layers is not None:
         return cut(layers)
-    if _has_layers_to_join(chunked.full, layout.joined_layers):
+    # The tiles of a picture may come in any order: more slabs at a time than can be known here.
+    if not tile and _has_layers_to_join(chunked.full, layout.joined_layers):
         with suppress(ConfigError):  # too little memory
-            joined = cut(layout.joined_layers)
-            if keeps_up(joined.need, joined.grids[0]):
-                return joined
+            return cut(layout.joined_layers)
     return cut(1)
 
 

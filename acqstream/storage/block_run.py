@@ -38,13 +38,13 @@ class SpareBlocks:
 
 
 def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlocks | None) -> BlockRun | None:
-    """Cut a run that begins at byte `offset` of a file; None if its middle is shorter than `min_bytes`.
+    """Cut a run that begins at byte `offset` of a file; None if it is shorter than `min_bytes`, or has no whole block.
 
     None also if memory lies otherwise, as all of it would be copied, and for a block to copy without spare ones.
     """
     length = sum(map(len, content))
     begin, end = -offset % BLOCK_BYTES, (offset + length) // BLOCK_BYTES * BLOCK_BYTES - offset
-    if end - begin < max(min_bytes, 1) or not _lies_as_in_file(offset, content):
+    if length < min_bytes or end <= begin or not _lies_as_in_file(offset, content):
         return None
     middle: list[_Piece] = []
     waiting: list[_Piece] = []  # of a block that is not complete

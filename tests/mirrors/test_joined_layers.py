@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from acqstream.arrays.array_spec import ArraySpec
+from acqstream.errors import ConfigError
 from acqstream.formats.registry import chunk_format
 from acqstream.mirrors import mirror_tasks
 from acqstream.mirrors.chunk_plan import Budget, ChunkPlan, plan_spec_chunks
@@ -20,7 +21,6 @@ from acqstream.mirrors.comparison import compare
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.task_runner import TaskRunner
 from acqstream.storage.block_file import BLOCK_BYTES
-from acqstream.storage.in_place_file import MIN_DIRECT_BYTES
 from acqstream.storage.memory import PageMemory
 from acqstream.storage.memory_reserve import MemoryReserve
 from acqstream.storage.platform.capabilities import gathers_writes
@@ -74,6 +74,19 @@ def test_layers_are_joined_where_that_is_worth_its_memory(shape: dict[str, int],
     assert plan.need.max_bytes <= 2048 * 2**20
 
 
+def test_fewer_slabs_than_frames_come_to_in_turn_are_refused() -> None:
+    """They would leave incomplete, and be rebuilt for each frame."""
+    shape = {"channel": 2, "z": 128, "y": 1024, "x": 1024}
+    assert plan_of(shape, 1000, layers=2).need.slabs >= 4
+    with pytest.raises(ConfigError, match="fewer than frames come to in turn"):
+        plan_of(shape, 600, layers=2)
+    assert plan_of(shape, 600).layers == 1
+
+
+def test_tiles_come_in_any_order() -> None:
+    assert plan_of({"z": 128, "y": 1024, "x": 1024}, tile=(256, 256)).layers == 1
+
+
 @pytest.mark.parametrize("options", [{**WKW, "compression": "lz4"}, {**WKW, "cube": 64}], ids=["lz4", "small cubes"])
 def test_other_cubes_have_no_runs_to_join(options: dict[str, Any]) -> None:
     assert plan_of({"z": 256, "y": 512, "x": 512}, options=options).layers == 1
@@ -116,9 +129,9 @@ class WritingDisk(UnforcedDisk):
         return super().pwritev(fd, buffers, offset)
 
 
-def write_stack(folder: Path, sizes: Mapping[str, int], seed: int | None = None) -> list[Frame]:
+def write_stack(folder: Path, sizes: Mapping[str, int], seed: int | None = None, *, dtype: str = "<u2") -> list[Frame]:
     places = places_of(tuple(sizes), sizes)
-    frames = frames_at(shuffled(places, seed) if seed is not None else places, SHAPE)
+    frames = frames_at(shuffled(places, seed) if seed is not None else places, SHAPE, dtype)
     folder.parent.mkdir(exist_ok=True)
     write_log(folder, frames, axes=declared(tuple(sizes), sizes))
     return frames
@@ -146,16 +159,16 @@ def check(cells: Path, frames: Sequence[Frame], axes: Sequence[str]) -> None:
     assert (found.frames, found.different) == (len(frames), 0)
 
 
-def test_runs_of_two_layers_go_past_the_page_cache(tmp_path: Path) -> None:
-    frames = write_stack(tmp_path / "cells", {"z": 128})
+@pytest.mark.parametrize("dtype", ["<u2", "|u1"])
+def test_runs_of_two_layers_go_past_the_page_cache(tmp_path: Path, dtype: str) -> None:
     need_direct_writes(tmp_path)
+    frames = write_stack(tmp_path / "cells", {"z": 128}, dtype=dtype)
     disk = WritingDisk()
     run = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB, disk=disk))
     assert run.reason == ""
     check(tmp_path / "cells", frames, ("z",))
-    long = [length for length in disk.lengths[True] if length >= MIN_DIRECT_BYTES]
     # of the one cube that has 4 x 4 blocks, in each of two slabs: 32 blocks without the two ends
-    assert long == [32 * 32**3 * 2 - BLOCK_BYTES] * 2
+    assert disk.lengths[True] == [32 * 32**3 * np.dtype(dtype).itemsize - BLOCK_BYTES] * 2
 
 
 @pytest.mark.parametrize("end", [5, 32, 40, 64, 70])
@@ -235,6 +248,23 @@ def test_a_checkpoint_of_before_layers_were_joined_goes_on(tmp_path: Path, monke
     assert again.progress().from_stack < len(frames) + 33  # it did not begin anew
     assert json.loads(checkpoint.read_bytes())["state"]["layers"] == 1
     check(tmp_path / "cells", frames, ("z",))
+
+
+@pytest.mark.parametrize(("memory_mb", "begins_anew"), [(JOINED_MB, False), (30, False), (16, True)])
+def test_channels_in_turn_with_less_memory_than_before(tmp_path: Path, memory_mb: int, begins_anew: bool) -> None:
+    """With 16 MiB a slab of two layers fits, but not those of both channels: it begins anew with slabs of one."""
+    sizes = {"z": 64, "channel": 2}
+    frames = frames_at(places_of(tuple(sizes), sizes), SHAPE)
+    write_log(tmp_path / "cells", frames, axes=declared(("channel", "z"), sizes))
+    run = run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=JOINED_MB)
+    while run.progress().cursor < 20:
+        run.step()
+    run.save()
+    run.close()
+    again = finish(run_of(tmp_path / "cells", WKW, name="wkw", memory_mb=memory_mb))
+    assert again.reason.startswith("restarted: it has less memory than before") == begins_anew
+    found = compare(tmp_path / "cells", tmp_path / "cells.wkw.view", len(frames), lambda *_: None)
+    assert (found.frames, found.different) == (len(frames), 0)
 
 
 @pytest.mark.parametrize("layers", [0, 17, "2", True, None])
