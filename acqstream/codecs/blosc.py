@@ -31,7 +31,10 @@ def default_level(cname: str, shuffle: int) -> int:
 def encode(data: Data, item_bytes: int, *, cname: str, clevel: int, shuffle: int, blocksize: int = 0) -> bytes:
     """One chunk; item_bytes is the size of an item of `data`, by which bytes or bits are shuffled."""
     if not blocksize:
-        return bytes(load().compress(data, item_bytes, clevel, shuffle, cname))
+        encoded = bytes(load().compress(data, item_bytes, clevel, shuffle, cname))
+        if not encoded:  # of more than BLOSC_MAX_BUFFERSIZE, 2 GiB less 17 bytes, it makes nothing, without an error
+            raise ValueError(f"blosc: {memoryview(data).nbytes} bytes are too many for one chunk")
+        return encoded
     from numcodecs import blosc as c_blosc  # as heavy as numpy: loaded when the first such chunk comes
 
     items = np.frombuffer(data, np.dtype(f"V{item_bytes}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -131,8 +132,17 @@ def plan_spec_chunks(
     # The tiles of a picture may come in any order: more slabs at a time than can be known here.
     if not tile and _has_layers_to_join(chunked.full, layout.joined_layers):
         with suppress(ConfigError):  # too little memory
-            return cut(layout.joined_layers)
+            joined = cut(layout.joined_layers)
+            if not _drops_a_series(joined, cut(1)):
+                return joined
     return cut(1)
+
+
+def _drops_a_series(joined: ChunkPlan, alone: ChunkPlan) -> bool:
+    """Whether only slabs of one layer are enough for each time at once: frames may come with time faster than z."""
+    full = alone.grids[0]
+    in_turn = math.prod(full.spec.shape[axis] for axis in full.outer if full.spec.axes[axis] != "z")
+    return joined.need.slabs < in_turn <= alone.need.slabs
 
 
 def _has_layers_to_join(full: ArraySpec, count: int) -> bool:

@@ -69,14 +69,18 @@ class WorkerJob:
         self.is_live = is_live
         self.is_dropped = False
         self._reported: tuple[ViewProgress, str] | None = None
-        self._reported_at_s = 0.0
+        self._reported_at_s = self._looked_at_s = 0.0
 
     def is_report_due(self) -> bool:
-        """False while `report` would return None anyhow, without the cost of a progress."""
+        """False while a report is recent or nothing urgent has changed, without the cost of a progress."""
         last, run = self._reported, self.run
         if last is None or last[1] != run.reason or run.state not in _PASSING:
             return True
-        return time.monotonic() - self._reported_at_s >= REPORT_INTERVAL_S
+        now_s = time.monotonic()
+        if now_s - max(self._reported_at_s, self._looked_at_s) < REPORT_INTERVAL_S:
+            return False
+        self._looked_at_s = now_s  # nothing may have changed: then no report renews the other time
+        return True
 
     def report(self, progress: ViewProgress, reason: str = "") -> bytes | None:
         """Return a line for the daemon, or None while nothing has changed or the last report is recent."""

@@ -306,3 +306,10 @@ def test_the_other_two_meanings_of_lz4_are_refused() -> None:
             lz4_block_stream.decode(foreign[:-5], len(NOISE))
         with pytest.raises(CorruptDataset, match="lz4: no LZ4Block at byte 0"):
             lz4_block_stream.decode(b"X" + lz4_block_stream.encode(NOISE)[1:], len(NOISE))
+
+
+def test_blosc_refuses_more_bytes_than_it_can_encode() -> None:
+    """Its library makes nothing of them, without an error. The memory is never touched."""
+    with pytest.raises(ValueError, match="2147483632 bytes are too many for one chunk"):
+        blosc.encode(np.zeros(2**31 - 16, np.uint8).data, 1, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)
+    assert len(blosc.encode(b"", 1, cname="lz4", clevel=1, shuffle=blosc.BIT_SHUFFLE)) == 16, "a header, not nothing"

@@ -59,7 +59,7 @@ def plan_of(
         ({"time": 0, "z": 0, "y": 2048, "x": 2048}, 1),  # stacks may be short
         ({"time": 0, "z": 64, "y": 2048, "x": 2048}, 2),
         ({"time": 9, "channel": 2, "z": 64, "y": 2048, "x": 2048}, 1),  # four slabs at a time do not fit
-        ({"time": 9, "channel": 2, "z": 64, "y": 1024, "x": 1024}, 2),
+        ({"time": 90, "channel": 2, "z": 64, "y": 1024, "x": 1024}, 2),
         ({"time": 9, "channel": 0, "z": 64, "y": 512, "x": 512}, 1),  # any number of slabs at a time
         ({"z": 64, "y": 3000, "x": 3000}, 1),  # a slab of two layers does not fit
         ({"z": 64, "y": 2048, "x": 90}, 1),  # three blocks side by side make no long run
@@ -81,6 +81,13 @@ def test_fewer_slabs_than_frames_come_to_in_turn_are_refused() -> None:
     with pytest.raises(ConfigError, match="fewer than frames come to in turn"):
         plan_of(shape, 600, layers=2)
     assert plan_of(shape, 600).layers == 1
+
+
+@pytest.mark.parametrize(("times", "layers"), [(2, 2), (4, 1), (100, 2)])
+def test_a_short_series_stays_in_memory_if_time_may_be_faster_than_z(times: int, layers: int) -> None:
+    """Slabs of one layer are enough for 4 times, those of two for 2; of a long series neither are."""
+    plan = plan_of({"time": times, "z": 64, "y": 2048, "x": 2048})
+    assert plan.layers == layers
 
 
 def test_tiles_come_in_any_order() -> None:
