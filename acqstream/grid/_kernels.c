@@ -44,6 +44,7 @@ enum {
     MEAN_ROWS = 16, /* rows of means that are computed before they are written */
     BAND_ROWS = 32,   /* rows that go to one block after the other: a block of 32 rows is written in one go */
     LINE_BYTES = 64,  /* of the processor's cache */
+    MAX_AHEAD_BYTES = 2 << 18, /* of rows that are loaded ahead: as much as most processors have for one core */
     MAX_TABLES = 2 * MAX_AXES + 6
 };
 
@@ -368,24 +369,24 @@ static inline void store_16(char *to, uint32_t value)
     else                                                                                                               \
         FOR_ITEMS(load_16, from_step, STATEMENT_16)
 
-/* Store complete lines of the cache past it: such a line is not read before it is written. Returns the bytes done.
+/* Whether complete lines of the cache are stored past it: such a line is not read before it is written.
  * Runs that begin inside a line are taken if they have the length of lines: the next run completes the last one. */
-static inline Py_ssize_t stream_lines(char *RESTRICT to, const char *RESTRICT from, Py_ssize_t bytes, int is_swapped)
+static inline int can_stream(const char *to, Py_ssize_t bytes)
+{
+    return HAS_STREAMING && (!((uintptr_t)to % LINE_BYTES) || (!((uintptr_t)to % 16) && !(bytes % LINE_BYTES)));
+}
+
+static inline void stream_lines(char *RESTRICT to, const char *RESTRICT from, Py_ssize_t bytes, int is_swapped)
 {
 #if HAS_STREAMING
-    if ((uintptr_t)to % LINE_BYTES && ((uintptr_t)to % sizeof(__m128i) || bytes % LINE_BYTES))
-        return 0;
-    bytes -= bytes % LINE_BYTES;
     for (Py_ssize_t at = 0; at < bytes; at += (Py_ssize_t)sizeof(__m128i)) {
         __m128i items = _mm_loadu_si128((const __m128i *)(from + at));
         if (is_swapped)
             items = _mm_or_si128(_mm_slli_epi16(items, 8), _mm_srli_epi16(items, 8));
         _mm_stream_si128((__m128i *)(to + at), items);
     }
-    return bytes;
 #else
     (void)to, (void)from, (void)bytes, (void)is_swapped;
-    return 0;
 #endif
 }
 
@@ -397,22 +398,31 @@ static void end_streaming(void)
 #endif
 }
 
+static inline void copy_items(char *RESTRICT to, const char *RESTRICT from, Py_ssize_t bytes, int is_swapped,
+                              int is_past_cache)
+{
+    Py_ssize_t done = is_past_cache && can_stream(to, bytes) ? bytes - bytes % LINE_BYTES : 0;
+    stream_lines(to, from, done, is_swapped);
+    if (done == bytes)
+        return; /* a block has rows of one line: a call for nothing would take as long as the line */
+    to += done;
+    from += done;
+    if (is_swapped) {
+        Py_ssize_t count = (bytes - done) / 2;
+        FOR_ITEMS(load_swapped, 2, store_16(to + at * 2, item))
+    } else {
+        memcpy(to, from, (size_t)(bytes - done));
+    }
+}
+
 static inline void copy_run(char *RESTRICT to, Py_ssize_t to_step, const char *RESTRICT from, Py_ssize_t from_step,
                             Py_ssize_t count, Py_ssize_t size, int is_swapped, int is_past_cache)
 {
-    if (to_step != size || from_step != size) {
-        FOR_RUN(store_8(to + at * to_step, item), store_16(to + at * to_step, item))
+    if (to_step == size && from_step == size) {
+        copy_items(to, from, count * size, is_swapped, is_past_cache);
         return;
     }
-    Py_ssize_t done = is_past_cache ? stream_lines(to, from, count * size, is_swapped) : 0;
-    to += done;
-    from += done;
-    count -= done / size;
-    if (is_swapped) {
-        FOR_ITEMS(load_swapped, 2, store_16(to + at * 2, item))
-    } else {
-        memcpy(to, from, (size_t)(count * size));
-    }
+    FOR_RUN(store_8(to + at * to_step, item), store_16(to + at * to_step, item))
 }
 
 /* Items of `from` are swapped, those of `to` are not. */
@@ -542,19 +552,74 @@ static void make_line(char *RESTRICT line, const uint32_t *RESTRICT sums, const 
 
 /* -------------------------------------------------------------------------------------------------------- functions */
 
+/* The rows of the next band, which are loaded in order while one band is copied: blocks take short pieces of many rows,
+ * and the processor itself loads ahead within a row only. */
+typedef struct {
+    const char *first;
+    const Py_ssize_t *rows, *end;
+    Py_ssize_t row_bytes, at; /* 0 bytes: nothing is loaded */
+} Ahead;
+
+static inline void load_ahead(Ahead *ahead, Py_ssize_t bytes)
+{
+#if HAS_STREAMING
+    for (; bytes > 0 && ahead->rows < ahead->end; bytes -= LINE_BYTES) {
+        _mm_prefetch(ahead->first + *ahead->rows + ahead->at, _MM_HINT_T1);
+        ahead->at += LINE_BYTES;
+        if (ahead->at >= ahead->row_bytes) {
+            ahead->at = 0;
+            ahead->rows++;
+        }
+    }
+#else
+    (void)ahead, (void)bytes;
+#endif
+}
+
+/* The length of a row of the source in bytes; 0 if its items do not lie side by side, or are too many for the cache. */
+static Py_ssize_t whole_row_bytes(const Axis *inner, Py_ssize_t size)
+{
+    Py_ssize_t bytes = inner->to_size * size;
+    if (!inner->to_size || inner->from[inner->to_size - 1] - inner->from[0] != bytes - size)
+        return 0;
+    return bytes > MAX_AHEAD_BYTES / BAND_ROWS ? 0 : bytes;
+}
+
+/* Copy one run of each row of a band. Where is_swapped and is_past_cache are constants, no row asks for them. */
+static inline void copy_band(char *to, const Py_ssize_t *to_rows, const char *from, const Py_ssize_t *from_rows,
+                             Py_ssize_t rows, Py_ssize_t bytes, int is_swapped, int is_past_cache, Ahead *ahead)
+{
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        load_ahead(ahead, bytes);
+        copy_items(to + to_rows[row], from + from_rows[row], bytes, is_swapped, is_past_cache);
+    }
+}
+
 static void copy_plan(const Plan *plan, const View *to, const View *from, int is_past_cache)
 {
     const Axis *outer = &plan->axes[0], *rows = &plan->axes[1], *inner = &plan->axes[2];
     int is_swapped = to->is_swapped != from->is_swapped;
+    Py_ssize_t size = to->buffer.itemsize, row_bytes = whole_row_bytes(inner, size);
     for (Py_ssize_t at = 0; at < outer->to_size; at++) {
         for (Py_ssize_t band = 0; band < rows->to_size; band += BAND_ROWS) {
-            Py_ssize_t end = rows->to_size - band < BAND_ROWS ? rows->to_size : band + BAND_ROWS;
+            Py_ssize_t count = rows->to_size - band < BAND_ROWS ? rows->to_size - band : BAND_ROWS;
+            const Py_ssize_t *to_rows = rows->to + band, *from_rows = rows->from + band, *next = from_rows + count;
+            Py_ssize_t next_count = rows->to_size - band - count < BAND_ROWS ? rows->to_size - band - count : BAND_ROWS;
+            const char *source = (const char *)from->buffer.buf + outer->from[at];
+            Ahead ahead = {source + (row_bytes ? inner->from[0] : 0), next, row_bytes ? next + next_count : next, row_bytes, 0};
             for (const Run *run = plan->runs; run < plan->runs + plan->run_count; run++) {
                 char *target = (char *)to->buffer.buf + outer->to[at] + inner->to[run->first];
-                const char *source = (const char *)from->buffer.buf + outer->from[at] + inner->from[run->first];
-                for (Py_ssize_t row = band; row < end; row++)
-                    copy_run(target + rows->to[row], run->to_step, source + rows->from[row], run->from_step, run->count,
-                             to->buffer.itemsize, is_swapped, is_past_cache);
+                const char *items = source + inner->from[run->first];
+                if (run->to_step != size || run->from_step != size)
+                    for (Py_ssize_t row = 0; row < count; row++)
+                        copy_run(target + to_rows[row], run->to_step, items + from_rows[row], run->from_step, run->count,
+                                 size, is_swapped, 0);
+                else if (is_past_cache && is_swapped)
+                    copy_band(target, to_rows, items, from_rows, count, run->count * size, 1, 1, &ahead);
+                else if (is_past_cache)
+                    copy_band(target, to_rows, items, from_rows, count, run->count * size, 0, 1, &ahead);
+                else
+                    copy_band(target, to_rows, items, from_rows, count, run->count * size, is_swapped, 0, &ahead);
             }
         }
     }
