@@ -20,9 +20,9 @@
 
 #if defined(__SSE2__) || defined(_M_X64)
 #include <emmintrin.h>
-#define HAS_STREAMING 1
+#define HAS_SSE2 1
 #else
-#define HAS_STREAMING 0
+#define HAS_SSE2 0
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3") /* vectors: with -O2, which some Pythons compile extensions with, this compiler makes few */
@@ -40,7 +40,8 @@ enum {
     MAX_RATIO = 2,    /* so the number of items in a mean is a power of two, and a mean is a shift */
     MAX_CHANNELS = 4, /* a last axis as short as colour samples becomes part of the one before it */
     MAX_ROWS = MAX_PLANES * MAX_RATIO * MAX_RATIO, /* rows of the source in one mean, at most */
-    ROWS_AHEAD = 2, /* the rows of a mean are prefetched while the mean two rows before it is computed */
+    ROWS_AHEAD = 2, /* the rows of a mean are loaded into the cache while the mean two rows before it is computed, */
+    SHORT_BYTES = 512, /* those of shorter runs one run before: two rows would take less time than a load */
     MEAN_ROWS = 16, /* rows of means that are computed before they are written */
     BAND_ROWS = 32,   /* rows that go to one block after the other: a block of 32 rows is written in one go */
     LINE_BYTES = 64,  /* of the processor's cache */
@@ -373,12 +374,12 @@ static inline void store_16(char *to, uint32_t value)
  * Runs that begin inside a line are taken if they have the length of lines: the next run completes the last one. */
 static inline int can_stream(const char *to, Py_ssize_t bytes)
 {
-    return HAS_STREAMING && (!((uintptr_t)to % LINE_BYTES) || (!((uintptr_t)to % 16) && !(bytes % LINE_BYTES)));
+    return HAS_SSE2 && (!((uintptr_t)to % LINE_BYTES) || (!((uintptr_t)to % 16) && !(bytes % LINE_BYTES)));
 }
 
 static inline void stream_lines(char *RESTRICT to, const char *RESTRICT from, Py_ssize_t bytes, int is_swapped)
 {
-#if HAS_STREAMING
+#if HAS_SSE2
     for (Py_ssize_t at = 0; at < bytes; at += (Py_ssize_t)sizeof(__m128i)) {
         __m128i items = _mm_loadu_si128((const __m128i *)(from + at));
         if (is_swapped)
@@ -393,7 +394,7 @@ static inline void stream_lines(char *RESTRICT to, const char *RESTRICT from, Py
 /* Such stores are not ordered with later ones: releasing a lock would not publish them. */
 static void end_streaming(void)
 {
-#if HAS_STREAMING
+#if HAS_SSE2
     _mm_sfence();
 #endif
 }
@@ -415,13 +416,9 @@ static inline void copy_items(char *RESTRICT to, const char *RESTRICT from, Py_s
     }
 }
 
-static inline void copy_run(char *RESTRICT to, Py_ssize_t to_step, const char *RESTRICT from, Py_ssize_t from_step,
-                            Py_ssize_t count, Py_ssize_t size, int is_swapped, int is_past_cache)
+static void copy_apart(char *RESTRICT to, Py_ssize_t to_step, const char *RESTRICT from, Py_ssize_t from_step,
+                       Py_ssize_t count, Py_ssize_t size, int is_swapped)
 {
-    if (to_step == size && from_step == size) {
-        copy_items(to, from, count * size, is_swapped, is_past_cache);
-        return;
-    }
     FOR_RUN(store_8(to + at * to_step, item), store_16(to + at * to_step, item))
 }
 
@@ -446,15 +443,6 @@ static void add_run(uint32_t *RESTRICT sums, const char *RESTRICT from, Py_ssize
     FOR_RUN(sums[at] += item, sums[at] += item)
 }
 
-/* Two neighbours in one number, each in its half; their order does not matter. */
-static inline uint32_t load_pair(const char *from)
-{
-    uint32_t pair;
-    memcpy(&pair, from, sizeof pair);
-    return pair;
-}
-static inline uint32_t sum_of_halves(uint32_t pair) { return (pair & 0xffff) + (pair >> 16); }
-
 /* The mean of `1 << shift` items; half of that makes it round halves up, 0 truncates. */
 static inline uint32_t mean_of(uint32_t sum, int shift, int is_half_up)
 {
@@ -468,6 +456,46 @@ static int shift_of(Py_ssize_t row_count)
     while ((Py_ssize_t)1 << shift < row_count)
         shift++;
     return shift;
+}
+
+#if HAS_SSE2
+/* Sums of the four pairs at a place of all rows. */
+static inline __m128i sum_of_pairs(const char *const *rows, int row_count, Py_ssize_t at, int is_swapped)
+{
+    const __m128i low = _mm_set1_epi32(0xffff);
+    __m128i sums = _mm_setzero_si128();
+    for (int row = 0; row < row_count; row++) {
+        __m128i items = _mm_loadu_si128((const __m128i *)(rows[row] + at));
+        if (is_swapped)
+            items = _mm_or_si128(_mm_slli_epi16(items, 8), _mm_srli_epi16(items, 8));
+        sums = _mm_add_epi32(sums, _mm_add_epi32(_mm_and_si128(items, low), _mm_srli_epi32(items, 16)));
+    }
+    return sums;
+}
+#endif
+
+/* Means of neighbours of 16 bits in all rows, eight at a time; returns how many there are. */
+static inline Py_ssize_t mean_of_eights(char *RESTRICT line, const char *const *rows, int row_count, Py_ssize_t count,
+                                        int is_swapped, int is_half_up)
+{
+#if HAS_SSE2
+    const int shift = shift_of(row_count) + 1;
+    const __m128i half = _mm_set1_epi32(is_half_up ? 1 << shift >> 1 : 0), bits = _mm_cvtsi32_si128(shift);
+    /* Integers with a sign alone can be packed; the sum in 16 bits leaves these 32,768 out again. */
+    const __m128i middle = _mm_set1_epi32(0x8000), bias = _mm_set1_epi16(-0x8000);
+    const Py_ssize_t eights = count / 16;
+    for (Py_ssize_t at = 0; at < eights; at++) {
+        __m128i first = sum_of_pairs(rows, row_count, 32 * at, is_swapped);
+        __m128i second = sum_of_pairs(rows, row_count, 32 * at + 16, is_swapped);
+        first = _mm_sub_epi32(_mm_srl_epi32(_mm_add_epi32(first, half), bits), middle);
+        second = _mm_sub_epi32(_mm_srl_epi32(_mm_add_epi32(second, half), bits), middle);
+        _mm_storeu_si128((__m128i *)(line + 16 * at), _mm_add_epi16(_mm_packs_epi32(first, second), bias));
+    }
+    return 8 * eights;
+#else
+    (void)line, (void)rows, (void)row_count, (void)count, (void)is_swapped, (void)is_half_up;
+    return 0;
+#endif
 }
 
 /* Means of neighbours in all rows. Where row_count is a constant, compilers make vectors. */
@@ -485,21 +513,12 @@ static inline void mean_of_rows(char *RESTRICT line, const char *const *from, in
                 sum += load_8(rows[row] + 2 * at) + load_8(rows[row] + 2 * at + 1);
             store_8(line + at, mean_of(sum, shift + 1, is_half_up));
         }
-    } else if (is_swapped) {
-        for (Py_ssize_t at = 0; at < count / 2; at++) {
-            uint32_t high = 0, low = 0; /* sums of bytes; 16 bits suffice for those of MAX_ROWS */
-            for (int row = 0; row < row_count; row++) {
-                const uint32_t pair = load_pair(rows[row] + 4 * at);
-                high += pair & 0x00ff00ff;
-                low += pair >> 8 & 0x00ff00ff;
-            }
-            store_16(line + 2 * at, mean_of((sum_of_halves(high) << 8) + sum_of_halves(low), shift + 1, is_half_up));
-        }
     } else {
-        for (Py_ssize_t at = 0; at < count / 2; at++) {
+        for (Py_ssize_t at = mean_of_eights(line, rows, row_count, count, is_swapped, is_half_up); at < count / 2; at++) {
             uint32_t sum = 0;
             for (int row = 0; row < row_count; row++)
-                sum += sum_of_halves(load_pair(rows[row] + 4 * at));
+                sum += is_swapped ? load_swapped(rows[row] + 4 * at) + load_swapped(rows[row] + 4 * at + 2)
+                                  : load_16(rows[row] + 4 * at) + load_16(rows[row] + 4 * at + 2);
             store_16(line + 2 * at, mean_of(sum, shift + 1, is_half_up));
         }
     }
@@ -562,7 +581,7 @@ typedef struct {
 
 static inline void load_ahead(Ahead *ahead, Py_ssize_t bytes)
 {
-#if HAS_STREAMING
+#if HAS_SSE2
     for (; bytes > 0 && ahead->rows < ahead->end; bytes -= LINE_BYTES) {
         _mm_prefetch(ahead->first + *ahead->rows + ahead->at, _MM_HINT_T1);
         ahead->at += LINE_BYTES;
@@ -595,6 +614,23 @@ static inline void copy_band(char *to, const Py_ssize_t *to_rows, const char *fr
     }
 }
 
+/* As copy_band, for items with any steps. */
+static void copy_rows(char *to, const Py_ssize_t *to_rows, Py_ssize_t to_step, const char *from,
+                      const Py_ssize_t *from_rows, Py_ssize_t from_step, Py_ssize_t rows, Py_ssize_t count,
+                      Py_ssize_t size, int is_swapped, int is_past_cache, Ahead *ahead)
+{
+    Py_ssize_t bytes = count * size;
+    if (to_step != size || from_step != size)
+        for (Py_ssize_t row = 0; row < rows; row++)
+            copy_apart(to + to_rows[row], to_step, from + from_rows[row], from_step, count, size, is_swapped);
+    else if (is_swapped && is_past_cache)
+        copy_band(to, to_rows, from, from_rows, rows, bytes, 1, 1, ahead);
+    else if (is_past_cache)
+        copy_band(to, to_rows, from, from_rows, rows, bytes, 0, 1, ahead);
+    else
+        copy_band(to, to_rows, from, from_rows, rows, bytes, is_swapped, 0, ahead);
+}
+
 static void copy_plan(const Plan *plan, const View *to, const View *from, int is_past_cache)
 {
     const Axis *outer = &plan->axes[0], *rows = &plan->axes[1], *inner = &plan->axes[2];
@@ -607,20 +643,10 @@ static void copy_plan(const Plan *plan, const View *to, const View *from, int is
             Py_ssize_t next_count = rows->to_size - band - count < BAND_ROWS ? rows->to_size - band - count : BAND_ROWS;
             const char *source = (const char *)from->buffer.buf + outer->from[at];
             Ahead ahead = {source + (row_bytes ? inner->from[0] : 0), next, row_bytes ? next + next_count : next, row_bytes, 0};
-            for (const Run *run = plan->runs; run < plan->runs + plan->run_count; run++) {
-                char *target = (char *)to->buffer.buf + outer->to[at] + inner->to[run->first];
-                const char *items = source + inner->from[run->first];
-                if (run->to_step != size || run->from_step != size)
-                    for (Py_ssize_t row = 0; row < count; row++)
-                        copy_run(target + to_rows[row], run->to_step, items + from_rows[row], run->from_step, run->count,
-                                 size, is_swapped, 0);
-                else if (is_past_cache && is_swapped)
-                    copy_band(target, to_rows, items, from_rows, count, run->count * size, 1, 1, &ahead);
-                else if (is_past_cache)
-                    copy_band(target, to_rows, items, from_rows, count, run->count * size, 0, 1, &ahead);
-                else
-                    copy_band(target, to_rows, items, from_rows, count, run->count * size, is_swapped, 0, &ahead);
-            }
+            for (const Run *run = plan->runs; run < plan->runs + plan->run_count; run++)
+                copy_rows((char *)to->buffer.buf + outer->to[at] + inner->to[run->first], to_rows, run->to_step,
+                          source + inner->from[run->first], from_rows, run->from_step, count, run->count, size,
+                          is_swapped, is_past_cache, &ahead);
         }
     }
     end_streaming();
@@ -680,14 +706,27 @@ static int has_pairs(const Plan *plan, const View *planes, Py_ssize_t plane_coun
     return inner->ratio == 2 && plan->channels == 1;
 }
 
-/* Load a part of a row into the cache. Rows of several planes are too many streams for the processor's own prefetch. */
-static inline void prefetch(const char *from, Py_ssize_t bytes)
+/* The rows of all planes that make up a row of means, from this offset on; returns how many. */
+static inline int rows_of(const char **rows, const View *planes, int plane_count, const Source *source, Py_ssize_t first)
 {
-#if HAS_STREAMING
-    for (Py_ssize_t at = 0; at < bytes; at += LINE_BYTES)
-        _mm_prefetch(from + at, _MM_HINT_T0);
+    int count = 0;
+    for (Py_ssize_t each = 0; each < source->count; each++)
+        for (int plane = 0; plane < plane_count; plane++)
+            rows[count++] = (const char *)planes[plane].buffer.buf + first + source->offsets[each];
+    return count;
+}
+
+/* Load parts of these rows into the cache. They are too many streams for the processor's own prefetch. */
+static inline void prefetch(const View *planes, int plane_count, const Source *source, Py_ssize_t first, Py_ssize_t bytes)
+{
+#if HAS_SSE2
+    const char *rows[MAX_ROWS];
+    int count = rows_of(rows, planes, plane_count, source, first);
+    for (int row = 0; row < count; row++)
+        for (Py_ssize_t at = 0; at < bytes; at += LINE_BYTES)
+            _mm_prefetch(rows[row] + at, _MM_HINT_T0);
 #else
-    (void)from, (void)bytes;
+    (void)planes, (void)plane_count, (void)source, (void)first, (void)bytes;
 #endif
 }
 
@@ -700,23 +739,25 @@ static void mean_pairs(const Plan *plan, const View *planes, int plane_count, co
     int is_swapped = planes->is_swapped;
     const Run *end = plan->from_runs + plan->from_run_count;
     for (const Run *run = plan->from_runs; run < end; run++) {
+        const Run *next = run + 1 < end ? run + 1 : NULL;
         for (Py_ssize_t row = 0; row < rows; row++) {
             const char *from[MAX_ROWS];
             char *line = lines + (row * inner->to_size + run->first / 2) * size;
-            int row_count = plane_count * (int)sources[row].count;
+            int row_count = rows_of(from, planes, plane_count, &sources[row], inner->from[run->first]);
             /* Behind the last rows of a run come the first ones of the next run, which lies in another block. */
-            const Run *next = row + ROWS_AHEAD < rows ? run : run + 1 < end ? run + 1 : NULL;
-            const Source *ahead = &sources[(row + ROWS_AHEAD) % rows];
-            for (int each = 0; each < row_count; each++) {
-                const char *plane = (const char *)planes[each % plane_count].buffer.buf;
-                from[each] = plane + inner->from[run->first] + sources[row].offsets[each / plane_count];
-                if (next && each / plane_count < ahead->count)
-                    prefetch(plane + inner->from[next->first] + ahead->offsets[each / plane_count], next->count * size);
-            }
-            if (row_count == 2)
-                mean_of_rows(line, from, 2, run->count, size, is_swapped, is_half_up);
+            Py_ssize_t ahead = run->count * size < SHORT_BYTES ? rows : ROWS_AHEAD;
+            if (row + ahead < rows)
+                prefetch(planes, plane_count, &sources[row + ahead], inner->from[run->first], run->count * size);
+            else if (next && row + ahead - rows < rows)
+                prefetch(planes, plane_count, &sources[row + ahead - rows], inner->from[next->first], next->count * size);
+            if (row_count == 2 && !is_swapped)
+                mean_of_rows(line, from, 2, run->count, size, 0, is_half_up);
+            else if (row_count == 2)
+                mean_of_rows(line, from, 2, run->count, size, 1, is_half_up);
+            else if (row_count == 4 && !is_swapped)
+                mean_of_rows(line, from, 4, run->count, size, 0, is_half_up);
             else if (row_count == 4)
-                mean_of_rows(line, from, 4, run->count, size, is_swapped, is_half_up);
+                mean_of_rows(line, from, 4, run->count, size, 1, is_half_up);
             else
                 mean_of_rows(line, from, row_count, run->count, size, is_swapped, is_half_up);
         }
@@ -748,20 +789,22 @@ static void mean_plan(const Plan *plan, const View *to, const View *planes, Py_s
     Py_ssize_t size = to->buffer.itemsize, places = outer->to_size * rows->to_size;
     int is_paired = has_pairs(plan, planes, plane_count, size);
     Source sources[MEAN_ROWS];
+    Py_ssize_t to_rows[MEAN_ROWS], line_rows[MEAN_ROWS];
+    Ahead nothing = {NULL, NULL, NULL, 0, 0}; /* the lines are in the cache */
     for (Py_ssize_t band = 0; band < places; band += MEAN_ROWS) {
         Py_ssize_t count = places - band < MEAN_ROWS ? places - band : MEAN_ROWS;
         for (Py_ssize_t row = 0; row < count; row++) {
             sources[row] = source_of(outer, rows, band + row);
+            to_rows[row] = sources[row].to;
+            line_rows[row] = row * inner->to_size * size;
             if (!is_paired)
                 mean_row(plan, planes, plane_count, &sources[row], sums, lines + row * inner->to_size * size, is_half_up);
         }
         if (is_paired)
             mean_pairs(plan, planes, (int)plane_count, sources, count, lines, is_half_up);
         for (const Run *run = plan->runs; run < plan->runs + plan->run_count; run++)
-            for (Py_ssize_t row = 0; row < count; row++)
-                copy_run((char *)to->buffer.buf + sources[row].to + inner->to[run->first], run->to_step,
-                         lines + (row * inner->to_size + run->first) * size, size, run->count, size, to->is_swapped,
-                         is_past_cache);
+            copy_rows((char *)to->buffer.buf + inner->to[run->first], to_rows, run->to_step, lines + run->first * size,
+                      line_rows, size, count, run->count, size, to->is_swapped, is_past_cache, &nothing);
     }
     end_streaming();
 }
