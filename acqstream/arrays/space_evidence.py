@@ -41,11 +41,19 @@ class SpaceWitnesses:
         self._reader = reader
         self._image_axes = tuple(image_axes)
         self._first: dict[str, Any] | None = None
+        self._readings: dict[int, StageReading] = {}  # by row, which keeps its metadata for ever
+        self.forget_rows()
+
+    def forget_rows(self) -> None:
+        """Find the row of each frame again at the next `look`: another one may have taken its place.
+
+        Rows that showed nothing are read again, too: their metadata may have been damaged.
+        """
+        self._readings = {row: reading for row, reading in self._readings.items() if reading != StageReading()}
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
         self._stack_rows = self._image_rows = 0  # rows in which stacks and images were looked for
         self._rows: dict[tuple[object, ...], int] = {}  # of frames that were found
         self._images: dict[ImageKey, tuple[int, StageReading]] = {}
-        self._readings: dict[int, StageReading] = {}
 
     def look(self, *, has_places: bool = True) -> SpaceEvidence:
         """The evidence in the frames published now. has_places: the place of every image, not of the first alone.

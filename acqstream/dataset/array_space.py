@@ -33,8 +33,8 @@ class ArraySpace:
         self._witnesses = SpaceWitnesses(reader, self._image_axes)
 
     def forget(self) -> None:
-        """Read all frames again at the next `look`: the last one of each place counts."""
-        self._witnesses = SpaceWitnesses(self._reader, self._image_axes)
+        """Look at all places again at the next `look`: the last frame of each counts."""
+        self._witnesses.forget_rows()
 
     def look(self, levels: Sequence[ArraySpec], mosaic: Canvas | None = None) -> tuple[ArraySpec, ...]:
         """These levels with all that is known of their space now. Raises StorageError.

@@ -13,7 +13,7 @@ from acqstream.dataset.array_space import ArraySpace
 from acqstream.formats.chunk_format import SpaceWriter
 from acqstream.formats.ndtiff.reader import NDTiffReader
 
-_MAX_SHARE = 0.05  # of the time: with thousands of positions, looking and writing take long
+_MAX_SHARE = 0.02  # of the time: with thousands of positions, looking and writing take long
 
 
 class MirrorSpace:
@@ -38,7 +38,7 @@ class MirrorSpace:
     def renew(self, levels: tuple[ArraySpec, ...], writer: SpaceWriter, *, is_final: bool) -> tuple[ArraySpec, ...]:
         """As `look`; the writer gets what is new. Sets `warning` for distances that nothing shows. Raises StorageError.
 
-        is_final: no frame will come. If some came since, all are read again: the last one of each place counts.
+        is_final: no frame will come. If some came since, all places are looked at again: the last frame of each counts.
         """
         began_s = time.monotonic()
         if is_final and self._may_change:

@@ -23,6 +23,7 @@ changed: {"id", "reason"} and the fields of ViewProgress.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import signal
 import socket
@@ -166,6 +167,7 @@ class ViewWorker:
                 chunk_format(name)
             blosc.load()
             import_module("numpy.ma")  # by np.unique, at its first use
+            gc.freeze()  # what was loaded stays: no collection looks at it again
             taken = VIEW_MEMORY.prepare(length + _HEADS_BYTES, lambda: self._is_stopping)
         except (MemoryError, OSError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")

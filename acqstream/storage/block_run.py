@@ -42,50 +42,41 @@ def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlo
 
     None also if memory lies otherwise, as all of it would be copied, and for a block to copy without spare ones.
     """
-    length = sum(map(len, content))
-    begin, end = -offset % BLOCK_BYTES, (offset + length) // BLOCK_BYTES * BLOCK_BYTES - offset
-    if length < min_bytes or end <= begin or not _lies_as_in_file(offset, content):
+    if sum(map(len, content)) < min_bytes:
         return None
+    free = memoryview(b"") if spare is None else spare.take(len(content))
+    head: list[_Piece] = []
     middle: list[_Piece] = []
     waiting: list[_Piece] = []  # of a block that is not complete
-    free = memoryview(b"") if spare is None else spare.take(len(content))
-    for piece in _part(content, begin, end):
+    is_begun, at = not offset % BLOCK_BYTES, offset  # is_begun: the head is complete
+    for piece in content:
+        size = len(piece)
+        if size and (address_of(piece) - at) % BLOCK_BYTES:
+            return None
         # First what completes the block that an earlier piece has begun,
-        at = min(len(piece), BLOCK_BYTES - sum(map(len, waiting))) if waiting else 0
-        if waiting:
-            if spare is None:
-                return None
-            waiting.append(piece[:at])
-            if sum(map(len, waiting)) == BLOCK_BYTES:
-                middle.append(_copied(waiting, free))
-                waiting, free = [], free[BLOCK_BYTES:]
+        first = min(size, -at % BLOCK_BYTES)
+        if first:
+            waiting.append(memoryview(piece)[:first])
+            if not (at + first) % BLOCK_BYTES:
+                if not is_begun:
+                    head, is_begun = waiting, True
+                elif spare is None:
+                    return None
+                else:
+                    middle.append(_copied(waiting, free))
+                    free = free[BLOCK_BYTES:]
+                waiting = []
         # then the blocks that this piece has alone. All begin on a boundary of memory, as they do in the file.
-        stop = at + (len(piece) - at) // BLOCK_BYTES * BLOCK_BYTES
-        middle += [piece[at:stop]] * (stop > at)
-        # The last block of all ends with a piece: `end` is a boundary.
-        waiting += [piece[stop:]] * (len(piece) > stop)
-    head, tail = _part(content, 0, begin), _part(content, end, length)
-    return BlockRun((offset, head), (offset + begin, middle), (offset + end, tail))
-
-
-def _lies_as_in_file(offset: int, content: Content) -> bool:
-    for piece in content:
-        if len(piece) and (address_of(piece) - offset) % BLOCK_BYTES:
-            return False
-        offset += len(piece)
-    return True
-
-
-def _part(content: Content, begin: int, end: int) -> list[_Piece]:
-    """The bytes from `begin` to `end`, without empty pieces."""
-    found: list[_Piece] = []
-    at = 0
-    for piece in content:
-        first, stop = max(begin - at, 0), min(end - at, len(piece))
-        if first < stop:
-            found.append(memoryview(piece)[first:stop])
-        at += len(piece)
-    return found
+        at += size
+        stop = max(first, size - at % BLOCK_BYTES)
+        if stop > first:
+            middle.append(memoryview(piece)[first:stop])
+        if stop < size:
+            waiting.append(memoryview(piece)[stop:])
+    if not middle:
+        return None
+    begin, end = offset + sum(map(len, head)), at - sum(map(len, waiting))
+    return BlockRun((offset, head), (begin, middle), (end, waiting))
 
 
 def _copied(pieces: list[_Piece], block: memoryview) -> memoryview:

@@ -33,6 +33,7 @@ CHECKPOINT_INTERVAL_S = 1.0
 SOONER = 4  # so many times sooner is a checkpoint made, for each death of the process without progress
 POLL_S = 0.02  # between two looks at the index
 LIVE_POLL_S, QUIET_LIVE_POLL_S = 0.008, 0.02  # ... at shared memory, where a frame may be overwritten soon
+LIVE_INDEX_POLL_S = 0.04  # ... at the index meanwhile: it gets frames of memory every 50 ms
 QUIET_POLL_S = 0.1  # ... at the index after QUIET_AFTER_S without a frame
 QUIET_AFTER_S = 2.0
 HELD_POLL_S = 0.005
@@ -58,10 +59,9 @@ class _Polling:
     def wait_s(self, now_s: float) -> float:
         """Return the wait after a step that found no frame."""
         is_quiet = now_s - self._news_at_s >= QUIET_AFTER_S
-        wait_s = QUIET_POLL_S if is_quiet else POLL_S
         if not self._is_live:
-            return wait_s
-        self._look_at_s = now_s + wait_s
+            return QUIET_POLL_S if is_quiet else POLL_S
+        self._look_at_s = now_s + (QUIET_POLL_S if is_quiet else LIVE_INDEX_POLL_S)
         self._live_poll_s = QUIET_LIVE_POLL_S if is_quiet else LIVE_POLL_S
         return self._live_poll_s
 

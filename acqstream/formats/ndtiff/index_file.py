@@ -49,6 +49,7 @@ class IndexFile:
         self._file = ReadFile(folder / INDEX_NAME)
         self.path = self._file.path
         self.consumed = 0  # bytes up to the first incomplete entry
+        self._rest = b""  # what followed these bytes at the last look
         self._signs = FinishedSigns()
         self._is_big_endian: bool | None = None
 
@@ -87,6 +88,8 @@ class IndexFile:
             text = f"the index became shorter: {self.consumed} bytes were read, {size} are left; open it again"
             raise DatasetError(f"{self.path}: {text}")
         data = self._file.read(self.consumed, min(window, size - self.consumed))
+        if data == self._rest:  # no entry came: most looks at a growing index end here
+            return False
         if self._is_big_endian is None and len(data) >= 4:
             self._is_big_endian = _is_big_endian(data)
         before, at_zeros = self.consumed, False
@@ -95,6 +98,7 @@ class IndexFile:
             table.append(part)
             self.consumed += part.consumed
             at_zeros = part.at_zeros
+        self._rest = data[self.consumed - before :]
         if size - self.consumed > window and self.consumed > before:
             table.expect(len(table) * (size - self.consumed) // self.consumed)
         return len(data) == window and self.consumed > before and not at_zeros

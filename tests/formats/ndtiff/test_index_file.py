@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 import acqstream
 from acqstream.errors import CorruptDataset
+from acqstream.formats.ndtiff.entry_block import EntryBlock, parse_index
+from acqstream.formats.ndtiff.index import EntryBatch
 from tests.formats.ndtiff.ndtiff_bytes import STACK, Folder, image
 
 
@@ -61,3 +64,33 @@ def test_a_length_that_makes_no_sense_either_way_is_damage(tmp_path: Path) -> No
     with pytest.raises(CorruptDataset, match=r"axes of 2147483647 bytes"):
         acqstream.open(tmp_path)
     assert (tmp_path / STACK).exists()
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(70_000)])
+def test_a_look_without_new_entries_parses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: bytes
+) -> None:
+    """tail: zeros that an unfinished index has reserved."""
+    folder = Folder(tmp_path)
+    index = tmp_path / "NDTiff.index"
+    entries = [folder.add({"time": t}, image(t), publish=False) for t in range(3)]
+    index.write_bytes(b"".join(entries[:2]) + tail)
+    looks: list[int] = []
+
+    def counted(data: bytes, path: str, start: int) -> Iterator[EntryBlock | EntryBatch]:
+        looks.append(start)
+        return parse_index(data, path, start)
+
+    monkeypatch.setattr("acqstream.formats.ndtiff.index_file.parse_index", counted)
+    with acqstream.open(tmp_path) as ds:
+        ds.refresh()
+        seen = len(looks)
+        assert not ds.refresh()
+        assert not ds.refresh()
+        assert len(looks) == seen
+        with index.open("r+b") as file:
+            file.seek(sum(map(len, entries[:2])))
+            file.write(entries[2][:20])  # the rest is not written yet
+        assert not ds.refresh()
+        index.write_bytes(b"".join(entries) + tail[: -len(entries[2])])
+        assert [key["time"] for key in ds.refresh()] == [2]
