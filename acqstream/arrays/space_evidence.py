@@ -49,6 +49,7 @@ class SpaceWitnesses:
 
         Rows that showed nothing are read again, too: their metadata may have been damaged.
         """
+        self._first = self._first or None
         self._readings = {row: reading for row, reading in self._readings.items() if reading != StageReading()}
         self._stacks: dict[tuple[tuple[str, AxisValue], ...], Axes] = {}  # axes but z of the first stacks
         self._stack_rows = self._image_rows = 0  # rows in which stacks and images were looked for

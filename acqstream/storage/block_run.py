@@ -44,7 +44,7 @@ def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlo
     """
     if sum(map(len, content)) < min_bytes:
         return None
-    free = memoryview(b"") if spare is None else spare.take(len(content))
+    free: memoryview | None = None  # taken for the first block to copy: most runs have none
     head: list[_Piece] = []
     middle: list[_Piece] = []
     waiting: list[_Piece] = []  # of a block that is not complete
@@ -63,8 +63,8 @@ def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlo
                 elif spare is None:
                     return None
                 else:
+                    free = spare.take(len(content)) if free is None else free[BLOCK_BYTES:]
                     middle.append(_copied(waiting, free))
-                    free = free[BLOCK_BYTES:]
                 waiting = []
         # then the blocks that this piece has alone. All begin on a boundary of memory, as they do in the file.
         at += size

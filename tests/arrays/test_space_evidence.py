@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from acqstream.arrays.space_evidence import SpaceWitnesses
 from acqstream.errors import CorruptDataset
 from acqstream.model.axes import Axes, AxisValue
@@ -63,13 +65,16 @@ def test_a_row_is_read_once_and_the_last_frame_of_a_place_counts() -> None:
     assert {1, 2}.isdisjoint(frames.reads[read:])
 
 
-def test_damaged_metadata_show_nothing_and_are_read_again() -> None:
+@pytest.mark.parametrize("row", [0, 1])
+def test_damaged_metadata_show_nothing_and_are_read_again(row: int) -> None:
     frames = Frames()
     for z in range(3):
-        frames.add(z, 2.0 * z)
-    frames.damaged = {1}
+        frames.add(z, 2.0 * z + 1)
+    frames.damaged = {row}
     witnesses = SpaceWitnesses(frames)
-    assert places_of(witnesses) == [0, None, 4]
+    assert places_of(witnesses)[row] is None
+    assert bool(witnesses.look().first) == (row != 0)
     frames.damaged.clear()
     witnesses.forget_rows()
-    assert places_of(witnesses) == [0, 2, 4]
+    assert places_of(witnesses) == [1, 3, 5]
+    assert witnesses.look().first == frames.metadata[0]

@@ -68,3 +68,12 @@ def test_spare_blocks_are_taken_once(count: int) -> None:
     first = np.frombuffer(spare.take(count), np.uint8)
     assert np.shares_memory(first, np.frombuffer(spare.take(1), np.uint8))
     assert len(spare.take(count + 1)) >= (count + 1) * BLOCK_BYTES
+
+
+def test_no_spare_block_is_taken_without_one_to_copy() -> None:
+    class NoSpare(SpareBlocks):
+        def take(self, count: int) -> memoryview:
+            raise AssertionError(f"{count} blocks were taken")
+
+    assert cut_at_blocks(0, pieces_of([2 * BLOCK_BYTES] * 2, 0), 0, NoSpare()) is not None
+    assert cut_at_blocks(16, pieces_of([100] * 90, 16, 1), 0, NoSpare()) is None  # memory that lies otherwise
