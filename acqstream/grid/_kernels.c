@@ -45,7 +45,7 @@ enum {
     MEAN_ROWS = 16, /* rows of means that are computed before they are written */
     BAND_ROWS = 32,   /* rows that go to one block after the other: a block of 32 rows is written in one go */
     LINE_BYTES = 64,  /* of the processor's cache */
-    MAX_AHEAD_BYTES = 2 << 18, /* of rows that are loaded ahead: as much as most processors have for one core */
+    MAX_AHEAD_BYTES = 1 << 19, /* of rows that are loaded ahead: as much as most processors have for one core */
     MAX_TABLES = 2 * MAX_AXES + 6
 };
 

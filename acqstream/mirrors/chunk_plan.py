@@ -129,13 +129,14 @@ def plan_spec_chunks(
 
     if layers is not None:
         return cut(layers)
+    alone = cut(1)
     # The tiles of a picture may come in any order: more slabs at a time than can be known here.
     if not tile and _has_layers_to_join(chunked.full, layout.joined_layers):
         with suppress(ConfigError):  # too little memory
             joined = cut(layout.joined_layers)
-            if not _drops_a_series(joined, cut(1)):
+            if not _drops_a_series(joined, alone):
                 return joined
-    return cut(1)
+    return alone
 
 
 def _drops_a_series(joined: ChunkPlan, alone: ChunkPlan) -> bool:

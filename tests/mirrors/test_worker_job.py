@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def looks(job: WorkerJob, clock: list[float], steps: int) -> tuple[int, int]:
-    """Numbers of reports built and sent, in so many steps, 20 in each interval."""
+    """How many reports were built, and how many of them sent. 20 steps make an interval."""
     built = sent = 0
     for _ in range(steps):
         clock[0] += REPORT_INTERVAL_S / 20

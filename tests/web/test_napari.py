@@ -49,6 +49,7 @@ CHANNELS = {
     "five axes": ["DAPI", "GFP"],
     **{name: ["R", "G", "B"] for name in ("colour", "colour levels", "colour pieces")},
 }
+AXES = {"t": "time", "z": "z"}
 N_LEVELS = {"levels": 3, "colour levels": 3, "pieces": 2}
 
 
@@ -70,10 +71,13 @@ def test_layers_are_the_channels_with_all_levels(tmp_path: Path, name: str) -> N
                 assert np.array_equal(found[f"{number}/shown"], layer[last])
     assert sum(not key.endswith("shown") for key in found) == max(1, len(channels)) * n_levels
     assert [name.removeprefix("image: ") for name in told["names"]][: len(channels)] == channels
-    if name == "five axes":
-        assert told["axes"][0] == ["t", "z", "y", "x"]
-        assert told["scales"][0] == [1.0, 2.0, 0.5, 0.5]
-        assert told["units"][0][1:] == ["micrometer"] * 3
+    scales = {"t": 1.0, "z": 2.0, "y": 0.5, "x": 0.5}
+    axes = told["axes"][0]
+    assert axes == [*(axis for axis in "tz" if AXES[axis] in case.frames[0].axes), "y", "x"]
+    assert told["scales"][0] == [scales[axis] for axis in axes]
+    assert [unit for axis, unit in zip(axes, told["units"][0], strict=True) if axis != "t"] == ["micrometer"] * (
+        len(axes) - ("t" in axes)
+    )
 
 
 def test_a_growing_run_shows_what_it_has(tmp_path: Path) -> None:
