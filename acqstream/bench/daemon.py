@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -50,35 +52,48 @@ def transport_absent(transport: str) -> str:
 
 
 @contextmanager
-def serving(transport: str, folder: Path, memory_mb: int | None) -> Iterator[Served]:
-    """A fresh daemon that writes to `folder`/data and answers by this transport only."""
+def serving(
+    transport: str, folder: Path, memory_mb: int | None, *, mirrors: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[Served]:
+    """A fresh daemon that writes to `folder`/data and answers by this transport only. mirrors: of its configuration."""
     data = folder / "data"
     if transport == "tcp":
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        with running_daemon(data, endpoint, memory_mb) as pid:
+        with running_daemon(data, endpoint, memory_mb, mirrors=mirrors) as pid:
             yield Served(endpoint, pid, data)
         return
     # Not below `folder`: the path of a socket has at most 107 bytes.
     with temporary_folder("acqs-") as sockets:
         endpoint, runtime = f"ipc://{sockets}/d.sock", sockets if transport == "shm" else None
-        with running_daemon(data, endpoint, memory_mb, runtime=runtime) as pid:
+        with running_daemon(data, endpoint, memory_mb, runtime=runtime, mirrors=mirrors) as pid:
             yield Served(endpoint, pid, data)
+
+
+def _inline_table(settings: Mapping[str, Any]) -> str:
+    """TOML: its strings and numbers are written as those of JSON."""
+    return "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()) + "}"
 
 
 @contextmanager
 def running_daemon(
-    data: Path, endpoint: str, memory_mb: int | None = None, *, runtime: Path | None = None
+    data: Path,
+    endpoint: str,
+    memory_mb: int | None = None,
+    *,
+    runtime: Path | None = None,
+    mirrors: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[int]:
     """A daemon that writes to `data` and answers at `endpoint` only; its process id. It is stopped at the end.
 
-    runtime: where it takes shared memory, if it is to.
+    runtime: where it takes shared memory, if it is to. mirrors: of its configuration, for which it takes memory.
     """
     data.mkdir()
     config = data.with_suffix(".toml")
     lines = ["ipc = false", "shared_memory = false" if runtime is None else f'runtime = "{runtime}"']
     lines += [f"memory_mb = {memory_mb}"] if memory_mb is not None else []
+    lines += [f"mirrors = [{', '.join(map(_inline_table, mirrors))}]"] if mirrors else []
     config.write_text("\n".join(lines) + "\n", "utf-8")
     arguments = ["serve", "--config", str(config), "--data", str(data), "--endpoint", endpoint]
     log = data.with_suffix(".log")

@@ -196,7 +196,7 @@ class _Bench:
 
     def _live(self, text: str, mirrors: Sequence[Mapping[str, Any]], frames_per_s: float | None = None) -> _Live:
         self._tell(text)
-        with self._daemon("live") as daemon:
+        with self._daemon("live", mirrors) as daemon:
             before_s, views_before_s = cpu_seconds(daemon.pid), children_cpu_seconds(daemon.pid)
             with watched_children(daemon.pid) as watch:
                 run = self._send(daemon.endpoint, self._workload, mirrors, frames_per_s)
@@ -220,11 +220,11 @@ class _Bench:
             return MirroredRun.from_document(producer.result())
 
     @contextmanager
-    def _daemon(self, name: str) -> Iterator[Served]:
-        """A fresh one; what it has written goes with it."""
+    def _daemon(self, name: str, mirrors: Sequence[Mapping[str, Any]] = ()) -> Iterator[Served]:
+        """A fresh one, configured for these mirrors; what it has written goes with it."""
         with (
             run_folder(self._folder, name) as place,
-            serving(self._transport, place, self._settings.daemon_memory_mb) as daemon,
+            serving(self._transport, place, self._settings.daemon_memory_mb, mirrors=mirrors) as daemon,
         ):
             yield daemon
 

@@ -39,10 +39,6 @@ def _default_view_memory_mb() -> int:
     return int(max(16, min(2048, psutil.virtual_memory().total // 8 // 2**20)))
 
 
-def _default_ready_memory_mb() -> int:
-    return int(min(768, psutil.virtual_memory().total // 32 // 2**20))
-
-
 def _default_runtime() -> Path:
     for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "LOCALAPPDATA"):  # the last one on Windows
         value = os.environ.get(name)
@@ -88,11 +84,12 @@ class DaemonConfig(BaseModel):
     mirror_memory_mb: int = Field(
         default_factory=_default_view_memory_mb, ge=16, description="Max memory of one mirror, in MiB."
     )
-    ready_memory_mb: int = Field(
-        default_factory=_default_ready_memory_mb,
+    ready_memory_mb: int | None = Field(
+        default=None,
         ge=0,
         description="Memory of mirrors and levels, in MiB, taken when the daemon starts and kept; at most "
-        "mirror_memory_mb. 0: taken when a run needs it.",
+        "mirror_memory_mb. 0: taken when a run needs it. Default: what `mirrors` need, at most a sixteenth of the RAM; "
+        "without them a thirty-second, at most 768.",
     )
     max_payload_mb: int = Field(default=256, ge=1, le=4000, description="Max size of a frame, in MiB.")
     max_acquisitions: int = Field(default=64, ge=1, le=1024, description="Max open acquisitions.")
@@ -202,7 +199,7 @@ def embedded_config(config: DaemonConfig) -> DaemonConfig:
     It takes no memory ahead unless that was configured: the program's first run begins at once.
     """
     idle_s = EMBEDDED_IDLE_S if config.idle_exit_s is None else config.idle_exit_s
-    ready_mb = config.ready_memory_mb if "ready_memory_mb" in config.model_fields_set else 0
+    ready_mb = config.ready_memory_mb or 0
     own = {"endpoints": [ANY_LOCAL_PORT], "remote": [], "idle_exit_s": idle_s, "ready_memory_mb": ready_mb}
     return config.model_copy(update=own)
 

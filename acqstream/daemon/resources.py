@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import psutil
+
 from acqstream.daemon.config import DaemonConfig
 from acqstream.daemon.disk_reads import DiskReads
 from acqstream.daemon.load_watch import LoadWatch
 from acqstream.daemon.space import MIRRORS_KEEP, DiskSpace
 from acqstream.daemon.view_process import ViewProcess
 from acqstream.log.memory_budget import MemoryBudget
+from acqstream.mirrors.chunk_plan import Budget
+from acqstream.mirrors.memory_need import MIB
+from acqstream.mirrors.ready_memory import ready_bytes
 from acqstream.model.view_spec import PYRAMID_KIND
+from acqstream.protocol.mirrors import parse_views
 from acqstream.storage.disk import Disk
 
 
@@ -32,5 +38,15 @@ class Resources:
             options=options,
             mirror_memory_mb=config.mirror_memory_mb,
             keep_free_mb=MIRRORS_KEEP * config.reserve_mb,
-            ready_bytes=min(config.ready_memory_mb, config.mirror_memory_mb) * 2**20,
+            ready_bytes=_ready_bytes(config),
         )
+
+
+def _ready_bytes(config: DaemonConfig) -> int:
+    """Memory that the views' process takes at its start: never more than one mirror may."""
+    if config.ready_memory_mb is None:
+        ram_bytes = psutil.virtual_memory().total
+        wanted = ready_bytes(parse_views(config.mirrors), Budget.of(config.mirror_memory_mb), ram_bytes)
+    else:
+        wanted = config.ready_memory_mb * MIB
+    return min(wanted, config.mirror_memory_mb * MIB)

@@ -86,7 +86,11 @@ class SlabTasks:
             if not slab.waiting:
                 self._idle.append(slab)
             count = sum(self._begins_run(chunks) for chunks in together.values())
-        for task in [*[self._store_next] * count, *tasks]:
+        # All threads but one begin to store at once. That one reduces meanwhile: so the next level is complete, and its
+        # memory free, sooner than behind all that waits for the disk.
+        first = min(count, max(1, self._workers.thread_count - 1))
+        stores = [self._store_next] * count
+        for task in [*stores[:first], *tasks, *stores[first:]]:
             self._workers.submit(task)
 
     def collect(self) -> tuple[list[Slab], set[SlabKey]]:

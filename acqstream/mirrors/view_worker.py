@@ -57,7 +57,7 @@ THREADS = 4
 MAX_CATCHING_UP = 8  # finished datasets at once: the index of each takes memory
 REPORT_INTERVAL_S = 0.1
 KEPT_BYTES = 256 * 2**20  # of freed memory: blocks of the size of chunks and frames are taken again at once
-_HEADS_BYTES = 64 * 1024  # taken beside: pieces of a power of two may begin behind a head of some bytes
+HEADS_BYTES = 64 * 1024  # taken beside: pieces of a power of two may begin behind a head of some bytes
 _PASSING = frozenset({ViewState.RUNNING, ViewState.WAITING, ViewState.HELD})
 
 
@@ -168,7 +168,7 @@ class ViewWorker:
             blosc.load()
             import_module("numpy.ma")  # by np.unique, at its first use
             gc.freeze()  # what was loaded stays: no collection looks at it again
-            taken = VIEW_MEMORY.prepare(length + _HEADS_BYTES, lambda: self._is_stopping)
+            taken = VIEW_MEMORY.prepare(length + HEADS_BYTES, lambda: self._is_stopping)
         except (MemoryError, OSError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
         self._send(json.dumps({"prepared": min(taken, length)}).encode() + b"\n")

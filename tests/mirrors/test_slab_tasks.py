@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -130,6 +130,40 @@ def test_chunks_of_a_slab_that_alternate_in_a_file_are_stored_by_one_call(
     workers.close()
     assert [len(run) for run in sink.runs] == runs
     assert sink.chunks == {z: z for z in range(9)}
+
+
+@pytest.mark.parametrize(("threads", "before"), [(1, 1), (2, 1), (3, 2), (4, 3), (20, 9)])
+def test_one_thread_reduces_while_the_others_store(threads: int, before: int) -> None:
+    """Means do not wait behind all that waits for the disk."""
+    pair = slab_grids(
+        [
+            ArraySpec(axes=("z", "y", "x"), shape=(9, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 4, 4)),
+            ArraySpec(
+                axes=("z", "y", "x"),
+                shape=(9, 2, 2),
+                dtype=np.dtype("uint16"),
+                chunk_shape=(1, 4, 4),
+                factors=(1, 2, 2),
+            ),
+        ],
+        joined_layers=9,
+    )
+    order: list[str] = []
+
+    class NotingWorkers:
+        thread_count = threads
+
+        def submit(self, task: Callable[[], None]) -> None:
+            order.append(task.__name__)
+
+    extents = LevelExtents(pair)
+    reduction = LevelReduction(extents)
+    extents.add_frame((8,))
+    slab = Slab(0, (0,), SlabBuffer(pair[0], "<"), filled=(1 << 9) - 1)
+    target = Slab(1, (0,), SlabBuffer(pair[1], "<"))
+    tasks = SlabTasks(NotingSink(joins_chunks=False), cast("Workers", NotingWorkers()), reduction)
+    tasks.submit(slab, list(reduction.parts(0, (0,))), target)
+    assert order == ["_store_next"] * before + ["reduce"] * 9 + ["_store_next"] * (9 - before)
 
 
 def test_chunks_of_a_write_that_found_no_space_are_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:

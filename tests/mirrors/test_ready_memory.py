@@ -1,0 +1,91 @@
+"""Memory that is taken before a run begins: as much as the configured mirrors need to keep up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acqstream.mirrors import ready_memory
+from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks, plan_request
+from acqstream.mirrors.ready_memory import LEAST_BYTES, UNKNOWN_BYTES, mirror_bytes, ready_bytes
+from acqstream.mirrors.slab_buffers import SlabBuffers
+from acqstream.mirrors.view_kinds import mirror_format
+from acqstream.mirrors.view_worker import HEADS_BYTES
+from acqstream.model.view_spec import ViewSpec
+from acqstream.protocol.mirrors import parse_views
+from acqstream.storage.memory_reserve import MemoryReserve
+
+MIB, GIB = 2**20, 2**30
+BUDGET = Budget.of(2048, threads=3)
+
+
+def views(*names: str | dict[str, Any]) -> tuple[ViewSpec, ...]:
+    return parse_views(list(names))
+
+
+@pytest.mark.parametrize(
+    ("mirror", "mib"),
+    [
+        ("n5", 5 * (128 + 32 + 8)),  # chunks of 512 x 512 x 16, three levels
+        ({"format": "n5", "levels": 1}, 5 * 128),
+        ("ome-zarr", 5 * (64 + 16 + 4)),
+        ("wkw", 2 * (512 + 128 + 32)),  # slabs of 64 frames: the budget holds two
+    ],
+)
+def test_a_mirror_gets_a_slab_for_each_thread_one_that_waits_and_one_to_fill(
+    mirror: str | dict[str, Any], mib: int
+) -> None:
+    (spec,) = views(mirror)
+    assert mirror_bytes(spec, BUDGET) == mib * MIB
+    assert ready_bytes([spec], BUDGET, 64 * GIB) == mib * MIB
+
+
+def test_mirrors_add_up_to_a_sixteenth_of_the_ram() -> None:
+    both = views("n5", "wkw")
+    assert ready_bytes(both, BUDGET, 64 * GIB) == (840 + 1344) * MIB
+    assert ready_bytes(both, BUDGET, 24 * GIB) == 1536 * MIB
+
+
+@pytest.mark.parametrize(("ram_gib", "mib"), [(64, 768), (8, 256)])
+def test_without_mirrors_it_is_a_thirty_second_of_the_ram_but_not_more_than_768_mib(ram_gib: int, mib: int) -> None:
+    assert ready_bytes([], BUDGET, ram_gib * GIB) == mib * MIB
+
+
+def test_levels_of_tiles_get_what_is_taken_for_unknown_frames() -> None:
+    assert ready_bytes(views("pyramid"), BUDGET, 64 * GIB) == UNKNOWN_BYTES
+    assert ready_bytes(views("pyramid", "ome-zarr"), BUDGET, 64 * GIB) == UNKNOWN_BYTES + 420 * MIB
+
+
+def test_a_mirror_without_frames_of_its_own_keeps_the_process_and_little_memory() -> None:
+    (spec,) = views("hsds")
+    found = mirror_format(spec)
+    assert found.is_by_reference(options_of(found, spec.mirror_settings))
+    assert ready_bytes([spec], BUDGET, 64 * GIB) == LEAST_BYTES > 0
+
+
+def test_one_that_cannot_be_made_of_such_frames_gets_what_is_taken_for_unknown_ones() -> None:
+    """Cubes of 128 with LZ4: one slab of 2048 x 2048 takes more than the budget, so other frames will come."""
+    deep = views({"format": "wkw", "compression": "lz4"})
+    assert ready_bytes(deep, Budget.of(512, threads=3), 64 * GIB) == UNKNOWN_BYTES
+
+
+@pytest.mark.parametrize("mirror", ["n5", "wkw"])
+def test_so_many_slabs_fit_into_it(mirror: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is taken of the system while they are all in use, also behind heads of 16 bytes."""
+    frame = {"shape": [256, 256], "dtype": "uint16"}
+    monkeypatch.setattr(ready_memory, "_REQUEST", {**ready_memory._REQUEST, "frame": frame})
+    (spec,) = views(mirror)
+    budget = Budget.of(600, threads=3)
+    found = mirror_format(spec)
+    array = plan_request(ready_memory._REQUEST)
+    assert array is not None
+    plan = plan_chunks(found, options_of(found, spec.mirror_settings), array, {}, budget)
+    memory = MemoryReserve()
+    memory.prepare(mirror_bytes(spec, budget) + HEADS_BYTES)
+    buffers = SlabBuffers(plan.grids, "<", head_bytes=16, memory=memory)
+    count = min(plan.need.slabs, 5)
+    assert count >= 2
+    taken = [buffers.take(level) for _ in range(count) for level in range(len(plan.grids))]
+    assert memory.fresh_count == 0
+    assert all(buffer.has(0) for buffer in taken)
