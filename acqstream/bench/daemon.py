@@ -71,9 +71,13 @@ def serving(
             yield Served(endpoint, pid, data)
 
 
-def _inline_table(settings: Mapping[str, Any]) -> str:
-    """TOML: its strings and numbers are written as those of JSON."""
-    return "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()) + "}"
+def _toml(value: object) -> str:
+    """A value of the options of a mirror. TOML writes strings, numbers and booleans as JSON does."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 @contextmanager
@@ -93,7 +97,7 @@ def running_daemon(
     config = data.with_suffix(".toml")
     lines = ["ipc = false", "shared_memory = false" if runtime is None else f'runtime = "{runtime}"']
     lines += [f"memory_mb = {memory_mb}"] if memory_mb is not None else []
-    lines += [f"mirrors = [{', '.join(map(_inline_table, mirrors))}]"] if mirrors else []
+    lines += [f"mirrors = {_toml(mirrors)}"] if mirrors else []
     config.write_text("\n".join(lines) + "\n", "utf-8")
     arguments = ["serve", "--config", str(config), "--data", str(data), "--endpoint", endpoint]
     log = data.with_suffix(".log")

@@ -162,7 +162,8 @@ class _Bench:
                 runs[name].append((rate, live))
         title = f"a camera at {self._plan.share:g} of the limit with mirrors, {self._what()}"
         note = (
-            "behind: frames put, but not taken by the slowest mirror; done: until all are durable; medians of the runs"
+            "behind: frames put, but not taken by the slowest mirror; done: until all are durable; medians of the "
+            "runs; the daemon is configured for the mirrors of the row, and has taken their memory ahead"
         )
         return Table(title=title, rows=tuple(self._paced_row(name, some) for name, some in runs.items()), note=note)
 

@@ -38,11 +38,11 @@ class Resources:
             options=options,
             mirror_memory_mb=config.mirror_memory_mb,
             keep_free_mb=MIRRORS_KEEP * config.reserve_mb,
-            ready_bytes=_ready_bytes(config),
+            ready_bytes=ready_bytes_of(config),
         )
 
 
-def _ready_bytes(config: DaemonConfig) -> int:
+def ready_bytes_of(config: DaemonConfig) -> int:
     """Memory that the views' process takes at its start: never more than one mirror may."""
     if config.ready_memory_mb is None:
         ram_bytes = psutil.virtual_memory().total

@@ -86,8 +86,8 @@ class SlabTasks:
             if not slab.waiting:
                 self._idle.append(slab)
             count = sum(self._begins_run(chunks) for chunks in together.values())
-        # All threads but one begin to store at once. That one reduces meanwhile: so the next level is complete, and its
-        # memory free, sooner than behind all that waits for the disk.
+        # The first stores keep the disk busy; what is reduced comes next. So the next level is complete, and its memory
+        # free, sooner than behind all that waits for the disk.
         first = min(count, max(1, self._workers.thread_count - 1))
         stores = [self._store_next] * count
         for task in [*stores[:first], *tasks, *stores[first:]]:

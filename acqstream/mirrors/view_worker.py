@@ -169,7 +169,7 @@ class ViewWorker:
             import_module("numpy.ma")  # by np.unique, at its first use
             gc.freeze()  # what was loaded stays: no collection looks at it again
             taken = VIEW_MEMORY.prepare(length + HEADS_BYTES, lambda: self._is_stopping)
-        except (MemoryError, OSError) as error:  # views take what they need later, or fail then
+        except (MemoryError, OSError, OverflowError) as error:  # views take what they need later, or fail then
             sys.stderr.write(f"acqstream: cannot take {length} bytes of memory ahead: {error}\n")
         self._send(json.dumps({"prepared": min(taken, length)}).encode() + b"\n")
 

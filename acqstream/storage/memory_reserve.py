@@ -27,7 +27,7 @@ STEP_BYTES = 16 * 2**20  # taken ahead at a time, and lent from then on
 
 
 class MemoryReserve:
-    """Free memory, up to max_kept_bytes, which is lent in pieces. From any thread.
+    """Free memory, up to max_kept_bytes beside what was taken ahead, which is lent in pieces. From any thread.
 
     fresh_count: how often memory was taken from the system because none here was large enough.
     """
@@ -38,7 +38,7 @@ class MemoryReserve:
         self._regions: set[_Region] = set()
         # Those with free bytes, by the length of their longest span: mirrors of small chunks have thousands of regions.
         self._free: dict[int, dict[_Region, None]] = {}
-        self._free_bytes = 0
+        self._free_bytes = self._kept_for_good = 0  # the second: of these, in regions that never go back
         self._lock = threading.Lock()  # for all of the above
         self._returned: deque[tuple[_Region, int, int]] = deque()  # without the lock: garbage is collected anywhere
 
@@ -108,7 +108,7 @@ class MemoryReserve:
     def _collect(self) -> None:
         while self._returned:
             self._add(*self._returned.popleft())
-        self._drop(self._free_bytes - self._max_kept_bytes)
+        self._drop(self._free_bytes - self._kept_for_good - self._max_kept_bytes)
 
     def _add(self, region: _Region, start: int, end: int) -> None:
         with self._changing(region):
@@ -116,20 +116,25 @@ class MemoryReserve:
 
     @contextmanager
     def _changing(self, region: _Region) -> Iterator[None]:
-        """Keep the two counts of free bytes while a region gets some, or lends them."""
+        """Keep the counts of free bytes while a region gets some, or lends them."""
         self._forget(region)
         yield
         if region.longest:
             self._free.setdefault(region.longest, {})[region] = None
-            self._free_bytes += region.kept_bytes
+            self._count(region, region.kept_bytes)
 
     def _forget(self, region: _Region) -> None:
         same = self._free.get(region.longest, {})
         if region in same:
             del same[region]
-            self._free_bytes -= region.kept_bytes
+            self._count(region, -region.kept_bytes)
             if not same:
                 del self._free[region.longest]
+
+    def _count(self, region: _Region, change: int) -> None:
+        self._free_bytes += change
+        if region.is_permanent:
+            self._kept_for_good += change
 
     def _drop(self, length: int) -> None:
         """Give at least this many free bytes back to the system, or all of them."""

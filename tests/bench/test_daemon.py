@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, kills: list[int], monke
 
 def test_it_is_configured_for_the_mirrors_of_its_row_and_takes_memory_for_them(tmp_path: Path) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
-    mirrors: list[dict[str, Any]] = [{"format": "ome-zarr", "levels": 1}, {"format": "hsds"}]
+    mirrors: list[dict[str, Any]] = [{"format": "ome-zarr", "levels": 1}, {"format": "hsds", "name": "table"}]
     with daemon.running_daemon(tmp_path / "data", endpoint, 64, mirrors=mirrors):
         wanted = ready_bytes(
             parse_views(mirrors), Budget.of(DaemonConfig().mirror_memory_mb), psutil.virtual_memory().total
@@ -67,4 +68,9 @@ def test_it_is_configured_for_the_mirrors_of_its_row_and_takes_memory_for_them(t
         assert views.ready_bytes == wanted
         with acqstream.create("cells", endpoint=endpoint) as run:
             run.put(np.full((8, 8), 7, np.uint16), time=0)
-        assert {one.name for one in run.wait_for_mirrors(HANG_S) if one.complete} == {"ome-zarr", "hsds"}
+        assert {one.name for one in run.wait_for_mirrors(HANG_S) if one.complete} == {"ome-zarr", "table"}
+
+
+def test_options_of_all_kinds_are_written_as_toml() -> None:
+    options = {"a": 'x"\\é\n', "b": [1, 2.5, True], "c": {"d": 9, "e": {}}, "f": ()}
+    assert tomllib.loads(f"mirrors = {daemon._toml([options])}") == {"mirrors": [{**options, "f": []}]}

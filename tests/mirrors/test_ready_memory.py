@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from acqstream.errors import ConfigError, DatasetError
 from acqstream.mirrors import ready_memory
 from acqstream.mirrors.chunk_plan import Budget, options_of, plan_chunks, plan_request
-from acqstream.mirrors.ready_memory import LEAST_BYTES, UNKNOWN_BYTES, mirror_bytes, ready_bytes
+from acqstream.mirrors.ready_memory import UNKNOWN_BYTES, mirror_bytes, ready_bytes
 from acqstream.mirrors.slab_buffers import SlabBuffers
 from acqstream.mirrors.view_kinds import mirror_format
 from acqstream.mirrors.view_worker import HEADS_BYTES
@@ -47,27 +48,42 @@ def test_mirrors_add_up_to_a_sixteenth_of_the_ram() -> None:
     assert ready_bytes(both, BUDGET, 24 * GIB) == 1536 * MIB
 
 
-@pytest.mark.parametrize(("ram_gib", "mib"), [(64, 768), (8, 256)])
-def test_without_mirrors_it_is_a_thirty_second_of_the_ram_but_not_more_than_768_mib(ram_gib: int, mib: int) -> None:
-    assert ready_bytes([], BUDGET, ram_gib * GIB) == mib * MIB
+@pytest.mark.parametrize(("ram_gib", "mib"), [(64, 768), (16, 512), (8, 256)])
+@pytest.mark.parametrize("mirrors", [[], ["pyramid"], ["hsds"]])
+def test_where_nothing_is_known_it_is_a_thirty_second_of_the_ram_but_not_more_than_768_mib(
+    mirrors: list[str | dict[str, Any]], ram_gib: int, mib: int
+) -> None:
+    """Without mirrors, for levels of tiles, and beside a mirror that keeps no frames."""
+    assert ready_bytes(views(*mirrors), BUDGET, ram_gib * GIB) == mib * MIB
 
 
-def test_levels_of_tiles_get_what_is_taken_for_unknown_frames() -> None:
-    assert ready_bytes(views("pyramid"), BUDGET, 64 * GIB) == UNKNOWN_BYTES
-    assert ready_bytes(views("pyramid", "ome-zarr"), BUDGET, 64 * GIB) == UNKNOWN_BYTES + 420 * MIB
+def test_levels_of_tiles_and_mirrors_add_up() -> None:
+    assert ready_bytes(views("pyramid", "ome-zarr"), BUDGET, 64 * GIB) == (768 + 420) * MIB
 
 
-def test_a_mirror_without_frames_of_its_own_keeps_the_process_and_little_memory() -> None:
+def test_a_mirror_that_keeps_no_frames_needs_none() -> None:
     (spec,) = views("hsds")
-    found = mirror_format(spec)
-    assert found.is_by_reference(options_of(found, spec.mirror_settings))
-    assert ready_bytes([spec], BUDGET, 64 * GIB) == LEAST_BYTES > 0
+    assert mirror_bytes(spec, BUDGET) == 0
 
 
 def test_one_that_cannot_be_made_of_such_frames_gets_what_is_taken_for_unknown_ones() -> None:
     """Cubes of 128 with LZ4: one slab of 2048 x 2048 takes more than the budget, so other frames will come."""
-    deep = views({"format": "wkw", "compression": "lz4"})
-    assert ready_bytes(deep, Budget.of(512, threads=3), 64 * GIB) == UNKNOWN_BYTES
+    (deep,) = views({"format": "wkw", "compression": "lz4"})
+    assert mirror_bytes(deep, Budget.of(512, threads=3)) is None
+    assert ready_bytes([deep], Budget.of(512, threads=3), 64 * GIB) == UNKNOWN_BYTES
+
+
+@pytest.mark.parametrize("error", [ValueError, ConfigError, DatasetError, ZeroDivisionError])
+def test_a_format_that_cannot_plan_such_frames_does_no_harm(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon must start, whatever a format of another package raises."""
+
+    def plan_nothing(*given: object) -> None:
+        raise error("only pictures of 8 bit")
+
+    monkeypatch.setattr(ready_memory, "plan_chunks", plan_nothing)
+    assert ready_bytes(views("n5"), BUDGET, 64 * GIB) == UNKNOWN_BYTES
 
 
 @pytest.mark.parametrize("mirror", ["n5", "wkw"])
@@ -82,10 +98,12 @@ def test_so_many_slabs_fit_into_it(mirror: str, monkeypatch: pytest.MonkeyPatch)
     assert array is not None
     plan = plan_chunks(found, options_of(found, spec.mirror_settings), array, {}, budget)
     memory = MemoryReserve()
-    memory.prepare(mirror_bytes(spec, budget) + HEADS_BYTES)
+    ready = mirror_bytes(spec, budget)
+    assert ready is not None
+    memory.prepare(ready + HEADS_BYTES)
     buffers = SlabBuffers(plan.grids, "<", head_bytes=16, memory=memory)
     count = min(plan.need.slabs, 5)
     assert count >= 2
     taken = [buffers.take(level) for _ in range(count) for level in range(len(plan.grids))]
     assert memory.fresh_count == 0
-    assert all(buffer.has(0) for buffer in taken)
+    assert sum(one.nbytes for buffer in taken for one in buffer.memory) == ready

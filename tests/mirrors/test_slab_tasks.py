@@ -133,8 +133,8 @@ def test_chunks_of_a_slab_that_alternate_in_a_file_are_stored_by_one_call(
 
 
 @pytest.mark.parametrize(("threads", "before"), [(1, 1), (2, 1), (3, 2), (4, 3), (20, 9)])
-def test_one_thread_reduces_while_the_others_store(threads: int, before: int) -> None:
-    """Means do not wait behind all that waits for the disk."""
+def test_means_come_right_behind_the_first_stores(threads: int, before: int) -> None:
+    """They do not wait behind all that waits for the disk, and all threads but one have something to store."""
     pair = slab_grids(
         [
             ArraySpec(axes=("z", "y", "x"), shape=(9, 4, 4), dtype=np.dtype("uint16"), chunk_shape=(1, 4, 4)),
