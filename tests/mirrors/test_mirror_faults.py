@@ -234,7 +234,7 @@ class ForgetfulDisk(UnforcedDisk):
         self._name = name
         self._remaining = nth
         self._paths: dict[int, str] = {}
-        self._unforced: list[tuple[int, int]] = []  # offset and length; append and copy are atomic
+        self._unforced: dict[str, list[tuple[int, int]]] = {}  # offset and length, by path; each call is atomic
         self.has_failed = False
 
     def open(self, path: str, *, create: bool, direct: bool = False) -> int:
@@ -244,13 +244,13 @@ class ForgetfulDisk(UnforcedDisk):
 
     def pwritev(self, fd: int, buffers: Sequence[memoryview | bytes], offset: int) -> int:
         if self._paths[fd].endswith(self._name):
-            self._unforced.append((offset, sum(map(len, buffers))))
+            self._unforced.setdefault(self._paths[fd], []).append((offset, sum(map(len, buffers))))
         return super().pwritev(fd, buffers, offset)
 
     def fdatasync(self, fd: int) -> None:
         if not self._paths[fd].endswith(self._name) or self.has_failed:
             return
-        written, self._unforced = self._unforced, []
+        written = self._unforced.pop(self._paths[fd], [])  # of this file: others of that name keep theirs
         self._remaining -= 1
         if not self._remaining:
             self.has_failed = True
