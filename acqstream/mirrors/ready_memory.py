@@ -11,8 +11,8 @@ from acqstream.mirrors.view_kinds import mirror_format
 from acqstream.model.view_spec import ViewSpec
 
 UNKNOWN_BYTES = 768 * MIB  # at most, where it is not known what will come
-_UNKNOWN_SHARE = 32  # of the RAM, one part of so many
-_KNOWN_SHARE = 16  # for mirrors that are certain to come
+_UNKNOWN_SHARE = 32  # at most a thirty-second of the RAM then,
+_KNOWN_SHARE = 16  # and a sixteenth for mirrors that are certain to come
 _STACK = 1024  # planes: longer than slabs usually are
 # The whole picture of an sCMOS camera. The kind of frames that will come is not known when the daemon starts.
 _REQUEST = {
