@@ -137,12 +137,15 @@ def test_a_mirror_that_is_behind_takes_no_more_memory() -> None:
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
-def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(*, is_ready: bool) -> None:
-    """It has to be cleared first. What was taken ahead costs nothing."""
+@pytest.mark.parametrize(("rows", "is_behind"), [(16, False), (64, True)])
+def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
+    *, is_ready: bool, rows: int, is_behind: bool
+) -> None:
+    """It has to be cleared first. What was taken ahead costs nothing: the next slab is full when this one has left."""
     memory, go = MemoryReserve(), threading.Event()
     if is_ready:
         memory.prepare(10 * mmap.PAGESIZE)
-    spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 16, 8), dtype=U2, chunk_shape=(1, 4, 8))
+    spec = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, rows, 8), dtype=U2, chunk_shape=(1, 4, 8))
 
     class SlowSink(Sink):
         def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
@@ -153,12 +156,12 @@ def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(*, is_ready: 
     grids = slab_grids([spec])
     assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", memory=memory), slabs=N_SLABS)
     try:
-        assert put(assembly, 0, (16, 8))  # four chunks for two threads
-        until(lambda: workers.is_busy)
-        assert put(assembly, 1, (16, 8)) == is_ready
+        assert put(assembly, 0, (rows, 8))  # more chunks than two threads take at a time
+        until(lambda: workers.is_busy and workers.is_behind == is_behind)
+        assert put(assembly, 1, (rows, 8)) == is_ready
         assert memory.fresh_count == (not is_ready)
         go.set()
-        until(partial(put, assembly, 2, (16, 8)))
+        until(partial(put, assembly, 2, (rows, 8)))
     finally:
         go.set()
         workers.close()
