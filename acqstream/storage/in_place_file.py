@@ -43,15 +43,18 @@ class InPlaceFiles:
             while batch := list(itertools.islice(waiting, _MOST_RUNS)):
                 spans = [(offset, offset + sum(map(len, content))) for offset, content in batch]
                 with self._edges.hold(path, spans, file.read) as edges:
-                    for run in batch:
-                        if not (self._can_direct and self._write_direct(file, run, edges)):
-                            self._write_cached(file, run, edges)
+                    self._write_batch(file, batch, edges)
                 written += sum(end - begin for begin, end in spans)
         return written
 
     def forget(self, path: str) -> None:
         """Another file has got this name, or none has it any more."""
         self._edges.forget(path)
+
+    def _write_batch(self, file: _OpenFile, batch: Iterable[Run], edges: HeldBlocks) -> None:
+        for run in batch:
+            if not (self._can_direct and self._write_direct(file, run, edges)):
+                self._write_cached(file, run, edges)
 
     def _write_direct(self, file: _OpenFile, run: Run, edges: HeldBlocks) -> bool:
         """Write a run past the page cache; False if it must go through it."""
@@ -82,6 +85,7 @@ class InPlaceFiles:
         """Write a run through the page cache."""
         offset, content = run
         end = write_all(self._disk, file.cached, content, offset)
+        # What is remembered of these blocks would be older than the file.
         for at in (offset, end):
             edges.pop(at - at % BLOCK_BYTES, None)
 
