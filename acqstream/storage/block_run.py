@@ -36,12 +36,6 @@ class SpareBlocks:
             self._view = PageMemory(count * BLOCK_BYTES).view
         return self._view
 
-    def filled(self, content: bytes) -> memoryview:
-        """The first blocks with this content."""
-        memory = self.take(-(-len(content) // BLOCK_BYTES))[: len(content)]
-        memory[:] = content
-        return memory
-
 
 def cut_at_blocks(offset: int, content: Content, min_bytes: int, spare: SpareBlocks | None) -> BlockRun | None:
     """Cut a run that begins at byte `offset` of a file; None if it is shorter than `min_bytes`, or has no whole block.

@@ -101,7 +101,6 @@ class LocalStore:
     def put(self, key: str, content: Content) -> None:
         folder, name = self._make_folder(key)
         self._tree.put(folder, name, content)
-        self._in_place.forget(f"{folder}/{name}")
         self._unforced.discard(f"{folder}/{name}")  # what was appended to the old file is gone
 
     def ensure(self, key: str, content: bytes) -> None:
@@ -144,8 +143,6 @@ class LocalStore:
                 self._disk.replace(old_path, path)
         except OSError as error:
             raise StorageError.wrap(error, path, f"cannot rename {old_name} to it") from error
-        for one in (old_path, path):
-            self._in_place.forget(one)
         with self._lock:
             self._fixed.discard(old_path)
         self._tree.mark_unsynced(old_folder)
@@ -153,18 +150,15 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         folder, _, name = f"{self.url}/{check_key(key)}".rpartition("/")
-        path = f"{folder}/{name}"
-        self._unforced.discard(path)
-        self._in_place.forget(path)
+        self._unforced.discard(f"{folder}/{name}")
         with self._lock:
-            self._fixed.discard(path)
+            self._fixed.discard(f"{folder}/{name}")
         self._tree.remove(folder, name)
 
     def clear(self) -> None:
         remove_tree(self._disk, self.url)
         self._tree = FolderTree(self.url, self._disk, temporary_folder=self._temporary_folder)
         self._unforced = UnforcedFiles(self._disk)
-        self._in_place = InPlaceFiles(self._disk)
         with self._lock:
             self._fixed.clear()
 
@@ -233,7 +227,6 @@ class LocalStore:
                 self._tree.mark_unsynced(folder)  # an earlier process may not have forced its name
             else:
                 self._tree.put(folder, name, head, length, tail)
-                self._in_place.forget(path)
             if len(self._fixed) >= _MAX_KNOWN:
                 self._fixed.clear()
             self._fixed.add(path)

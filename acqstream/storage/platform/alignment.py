@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from ctypes import addressof, c_char
 
 import numpy as np
 
@@ -18,8 +17,6 @@ DIRECT_STEP_BYTES = 4096
 
 def address_of(buffer: memoryview | bytes) -> int:
     """The address of the first byte of a buffer that is not empty; the caller keeps the buffer."""
-    if isinstance(buffer, memoryview) and not buffer.readonly and buffer.c_contiguous:
-        return addressof(c_char.from_buffer(buffer))  # in a quarter of the time
     # By numpy, because ctypes gives no address of memory that cannot be written.
     address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
     return address
