@@ -5,8 +5,8 @@ chunks and reduce it into the next level; then its memory is free. When memory i
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
 While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Memory that only the system has is not taken while one is leaving and keeps the threads busy. Frames that wait for
-it may have to be read from the disk later, which costs less than new memory does.
+left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either. Frames that
+wait for it may have to be read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
@@ -300,6 +300,6 @@ def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers
     if buffers.has_free(level):
         return False
     leaving = sum(slab.is_leaving for slab in slabs)
-    if not buffers.needs_fresh(level):
-        return leaving > workers.thread_count
-    return workers.is_behind or leaving > workers.thread_count or (leaving > 0 and workers.is_busy)
+    if leaving > workers.thread_count:
+        return True
+    return buffers.needs_fresh(level) and (workers.is_behind or (leaving > 0 and workers.is_busy))

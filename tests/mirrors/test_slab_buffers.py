@@ -114,19 +114,23 @@ def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> boo
     return True
 
 
-def test_a_mirror_that_is_behind_takes_no_more_memory() -> None:
-    """The disk is the log's: frames wait in the log's memory, or come from the disk later."""
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_mirror_that_is_behind_takes_no_more_memory(*, is_ready: bool) -> None:
+    """The disk is the log's: frames wait in the log's memory, or come from the disk later. Ready memory stays."""
     memory, disk = MemoryReserve(), Disk()
+    if is_ready:
+        memory.prepare(N_SLABS * mmap.PAGESIZE)
     disk.is_free = False
     with assembly_of(SPEC, memory, disk) as (assembly, sink):
         taken = 0
         while put(assembly, taken):
             taken += 1
-        assert taken == memory.fresh_count == N_THREADS + 1  # these are leaving
+        assert taken == N_THREADS + 1  # these are leaving
+        assert memory.fresh_count == (0 if is_ready else taken)
         until(lambda: len(disk.waiting) == N_THREADS)
         assembly.advance()
         assert not put(assembly, taken)
-        assert memory.fresh_count == N_THREADS + 1
+        assert memory.fresh_count == (0 if is_ready else taken)
         disk.is_free = True
         for number in range(taken, N_SLABS):
             until(partial(put, assembly, number))
