@@ -5,8 +5,9 @@ chunks and reduce it into the next level; then its memory is free. When memory i
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
 While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either. Frames that
-wait for it may have to be read from the disk later, which costs less than new memory does.
+left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either, and in a
+lower level not while any is leaving. Frames that wait for it may have to be read from the disk later, which costs less
+than new memory does.
 """
 
 from __future__ import annotations
@@ -294,12 +295,14 @@ class Assembly:
 def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers, level: int) -> bool:
     """Whether memory of a level will be free before new memory could keep any thread busier. slabs: of this level.
 
-    Memory that the system has to clear first costs more than the wait for one slab that is leaving. What was taken
-    ahead costs nothing: a slab that is filled meanwhile leaves as soon as there are threads for it.
+    Memory that the system has to clear first costs more than the wait for one slab that is leaving; a slab of a lower
+    level is small, and has left before the threads run out of tasks. What was taken ahead costs nothing: a slab that is
+    filled meanwhile leaves as soon as there are threads for it.
     """
     if buffers.has_free(level):
         return False
     leaving = sum(slab.is_leaving for slab in slabs)
     if leaving > workers.thread_count:
         return True
-    return buffers.needs_fresh(level) and (workers.is_behind or (leaving > 0 and workers.is_busy))
+    is_soon_free = leaving > 0 and (level > 0 or workers.is_busy)
+    return buffers.needs_fresh(level) and (workers.is_behind or is_soon_free)

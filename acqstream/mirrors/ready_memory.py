@@ -37,9 +37,9 @@ def ready_bytes(specs: Sequence[ViewSpec], budget: Budget, ram_bytes: int) -> in
 def mirror_bytes(spec: ViewSpec, budget: Budget) -> int | None:
     """Bytes of the slabs of a mirror that keeps up, for frames of 2048 x 2048 uint16; 0 if it keeps no frames.
 
-    So much that it never waits for memory: a slab for each thread, one that waits for them, and one that is being
-    filled (see `Assembly`). A mirror of which the budget holds fewer slabs writes one while it fills the next.
-    None if no mirror of such frames can be planned: then others will come.
+    A slab of the frames for each thread and one that is being filled, and one of each lower level: these are small, and
+    leave soon after the slab that they are made of. A mirror of which the budget holds fewer slabs writes one while it
+    fills the next. None if no mirror of such frames can be planned: then others will come.
     """
     try:
         found = mirror_format(spec)
@@ -48,8 +48,9 @@ def mirror_bytes(spec: ViewSpec, budget: Budget) -> int | None:
             return 0
         plan = plan_request(_REQUEST)
         assert plan is not None  # only pictures of tiles can have no size yet
-        need = plan_chunks(found, options, plan, {}, budget).need
+        chunks = plan_chunks(found, options, plan, {}, budget)
     except Exception as error:  # noqa: BLE001 - a format of another package must not keep the daemon from starting
         _LOG.info("memory of mirror %s is not known before its frames: %s", spec.name, error)
         return None
-    return min(need.slabs, budget.threads + 2) * need.slab_bytes
+    full, *lower = (grid.slab_bytes for grid in chunks.grids)
+    return min(chunks.need.slabs, budget.threads + 1) * full + sum(lower)

@@ -17,8 +17,8 @@ MIB = 2**20
     ("settings", "mib"),
     [
         ({}, 768),
-        ({"mirrors": ["ome-zarr"]}, 5 * 84),
-        ({"mirrors": ["n5", "ome-zarr"]}, 5 * (168 + 84)),
+        ({"mirrors": ["ome-zarr"]}, 276),
+        ({"mirrors": ["n5", "ome-zarr"]}, 552 + 276),
         ({"mirrors": ["n5"], "mirror_memory_mb": 600}, 168),  # the rest of that is for rebuilding and encoding
         ({"mirrors": ["n5"], "mirror_memory_mb": 300}, 300),  # not even one: what is taken for unknown frames
         ({"mirrors": ["n5"], "ready_memory_mb": 96}, 96),

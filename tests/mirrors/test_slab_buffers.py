@@ -172,6 +172,44 @@ def test_memory_of_the_system_is_not_taken_while_a_slab_is_leaving(
         assembly.close()
 
 
+def has_left(assembly: Assembly) -> bool:
+    """Only the slab of the lower level is in memory."""
+    assembly.advance()
+    return assembly.count == 1
+
+
+def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_rest() -> None:
+    """It is small, and leaves soon: no reason for memory that has to be cleared first."""
+    memory, go, is_held = MemoryReserve(), threading.Event(), threading.Event()
+    half = ArraySpec(axes=("time", "y", "x"), shape=(N_SLABS, 2, 3), dtype=U2, chunk_shape=(1, 2, 4), factors=(1, 2, 2))
+
+    class SlowSink(Sink):
+        def encode(self, level: int, position: Position, chunk: NDArray[Any]) -> Encoded:
+            if level:
+                is_held.set()
+                assert go.wait(30)
+            return super().encode(level, position, chunk)
+
+    workers = Workers(N_THREADS, "test", lambda: True)
+    grids = slab_grids([SPEC, half])
+    assembly = Assembly(grids, SlowSink(), Frames(), workers, SlabBuffers(grids, "<", memory=memory), slabs=N_SLABS)
+    try:
+        assert put(assembly, 0)
+        until(lambda: has_left(assembly) and is_held.is_set())
+        assert not workers.is_busy
+        assert put(assembly, 1)
+        assembly.advance()
+        assert memory.fresh_count == 2  # one slab of each level
+        go.set()
+        until(partial(put, assembly, 2))
+        until(assembly.settle)
+        assert assembly.stored_chunks == 6
+    finally:
+        go.set()
+        workers.close()
+        assembly.close()
+
+
 def check(sink: Sink, shape: tuple[int, int] = (4, 6)) -> None:
     assert len(sink.chunks) == N_SLABS
     for (at, *_), items in sink.chunks.items():
