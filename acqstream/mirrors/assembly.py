@@ -5,15 +5,15 @@ chunks and reduce it into the next level; then its memory is free. When memory i
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
 While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either, and in a
-lower level not while any is leaving. Frames that wait for it may have to be read from the disk later, which costs less
-than new memory does.
+left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either, in a lower
+level not while any is leaving, and nowhere while a complete slab waits for the next level. Frames that wait for it may
+have to be read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -212,7 +212,7 @@ class Assembly:
         if slab is None and len(slabs) >= self._max_slabs:
             self._free_memory(slabs.values())
             return False
-        if _will_free_one(slabs.values(), self._workers, self._buffers, level):
+        if _will_free_one(slabs.values(), self._workers, self._buffers, level, self._is_complete):
             return False
         if slab is not None:
             self._buffers.complete(level, slab.buffer, plane)
@@ -292,12 +292,14 @@ class Assembly:
         self._buffers.give_back(above, spare.buffer)
 
 
-def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers, level: int) -> bool:
+def _will_free_one(
+    slabs: Collection[Slab], workers: Workers, buffers: SlabBuffers, level: int, is_complete: Callable[[Slab], bool]
+) -> bool:
     """Whether memory of a level will be free before new memory could keep any thread busier. slabs: of this level.
 
-    Memory that the system has to clear first costs more than the wait for one slab that is leaving; a slab of a lower
-    level is small, and has left before the threads run out of tasks. What was taken ahead costs nothing: a slab that is
-    filled meanwhile leaves as soon as there are threads for it.
+    Memory that the system has to clear first costs more than the wait for one slab that is leaving, in a lower level
+    also for its last chunks: there are few. A complete slab waits for memory of the next level, and so would the new
+    one. What was taken ahead costs nothing: a slab that is filled meanwhile leaves as soon as there are threads for it.
     """
     if buffers.has_free(level):
         return False
@@ -305,4 +307,4 @@ def _will_free_one(slabs: Iterable[Slab], workers: Workers, buffers: SlabBuffers
     if leaving > workers.thread_count:
         return True
     is_soon_free = leaving > 0 and (level > 0 or workers.is_busy)
-    return buffers.needs_fresh(level) and (workers.is_behind or is_soon_free)
+    return buffers.needs_fresh(level) and (workers.is_behind or is_soon_free or any(map(is_complete, slabs)))

@@ -103,6 +103,7 @@ def assembly_of(
 def put(assembly: Assembly, number: int, shape: tuple[int, int] = (4, 6)) -> bool:
     """Take a frame if there is memory for it."""
     if not assembly.prepare((number,)):
+        assembly.advance()
         return False
     found = assembly.find((number,))
     assert found is not None
@@ -198,7 +199,7 @@ def test_a_lower_level_waits_for_its_slab_that_is_leaving_also_while_threads_res
         until(lambda: has_left(assembly) and is_held.is_set())
         assert not workers.is_busy
         assert put(assembly, 1)
-        assembly.advance()
+        assert not any(put(assembly, 2) for _ in range(9))  # it would wait behind the one that is complete
         assert memory.fresh_count == 2  # one slab of each level
         go.set()
         until(partial(put, assembly, 2))
