@@ -5,9 +5,9 @@ chunks and reduce it into the next level; then its memory is free. When memory i
 longest leaves incomplete. A slab that comes back is rebuilt from the frames: it is a function of the log alone.
 
 While one more slab than there are threads is leaving, no new memory is taken: the next slab gets that of one which has
-left. Memory that only the system has is not taken while one is leaving and keeps the threads busy, either, in a lower
-level not while any is leaving, and nowhere while a complete slab waits for the next level. Frames that wait for it may
-have to be read from the disk later, which costs less than new memory does.
+left. Memory that only the system has is not taken in three more cases: a slab is leaving and keeps the threads busy;
+any slab of a lower level is leaving; a complete slab waits for the next level. Frames that wait for it may have to be
+read from the disk later, which costs less than new memory does.
 """
 
 from __future__ import annotations
