@@ -21,7 +21,7 @@ from acqstream.errors import AcquisitionFailed, FrameRefused, ProtocolError, Wri
 from acqstream.model.axes import AxisValue
 from acqstream.model.frame_header import MAX_NUMBER
 from acqstream.protocol.replies import Opened, Welcome
-from acqstream.protocol.request_fields import FrameFields, FrameKind, encode_request, metadata_bytes
+from acqstream.protocol.request_fields import MAX_METADATA_BYTES, FrameFields, FrameKind, encode_request
 
 
 class FrameBuffer:
@@ -64,7 +64,7 @@ class FrameBuffer:
         array: NDArray[Any],
         bits: int | None,
         axes: Mapping[str, AxisValue],
-        metadata: Mapping[str, Any] | None,
+        metadata: bytes,
         time_ns: int | None,
     ) -> int:
         """Copy the pixels of the next frame into the buffer; its number. Raises as `Run.put`."""
@@ -75,12 +75,11 @@ class FrameBuffer:
                     kind = kind_of_image(array.dtype, array.shape, tuple(axes), bits)
                 except ValueError as error:
                     raise no_image(self._outbox.next, error) from error
-                size = metadata_bytes(self._outbox.next, metadata) if metadata else 0
-                start, memory = self._wait_for_space(kind.frame_bytes, size)
+                start, memory = self._wait_for_space(kind.frame_bytes, len(metadata))
                 self._outbox.claim(start, kind.frame_bytes)
                 checksum = copy_pixels(array, kind.pixel_type, memory, start)
                 fields = (tuple(axes.values()), checksum, metadata, time_ns)
-                return self._add(kind, fields, start, size)
+                return self._add(kind, fields, start, len(metadata))
             finally:
                 self._active_thread = None
 
@@ -92,7 +91,7 @@ class FrameBuffer:
         *,
         bits: int | None,
         axes: Mapping[str, AxisValue],
-        metadata: Mapping[str, Any] | None,
+        metadata: bytes,
         time_ns: int | None,
         on_taken: Callable[[int], None] | None,
     ) -> Iterator[NDArray[Any]]:
@@ -111,8 +110,7 @@ class FrameBuffer:
                         kind = kind_of_buffer(shape, dtype, tuple(axes), bits)
                     except ValueError as error:
                         raise no_image(number, error) from error
-                    size = metadata_bytes(number, metadata) if metadata else 0
-                    start, memory = self._wait_for_space(kind.frame_bytes, size)
+                    start, memory = self._wait_for_space(kind.frame_bytes, len(metadata))
                     self._outbox.claim(start, kind.frame_bytes)
                     self._keep_place(holder)
                 finally:
@@ -121,7 +119,7 @@ class FrameBuffer:
             yield image
             image.flags.writeable = False
             checksum = xxhash.xxh3_64_intdigest(image.data)
-            self._add_reserved(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, size)
+            self._add_reserved(kind, (tuple(axes.values()), checksum, metadata, time_ns), start, len(metadata))
         finally:
             if self._reserving_thread == holder:
                 self._reserving_thread = None  # first of all, as Ctrl-C may come in any call
@@ -226,6 +224,8 @@ class FrameBuffer:
         self.raise_if_over()
         if payload_bytes > self._largest_frame:
             self._refuse_size(payload_bytes)
+        if header_bytes > MAX_METADATA_BYTES:
+            self._refuse_metadata(header_bytes)
         if self._reserving_thread is not None or (start := self._outbox.place(payload_bytes, header_bytes)) is None:
             start = self._wait_for_place(payload_bytes, header_bytes)
         assert self._memory is not None  # None only after the run
@@ -264,6 +264,14 @@ class FrameBuffer:
         else:
             text = f"more than the daemon takes ({self._largest_frame}); raise its memory budget or largest payload"
         raise FrameRefused(f"frame {number} has {payload_bytes} bytes, {text}", code="payload_size", number=number)
+
+    def _refuse_metadata(self, metadata_bytes: int) -> NoReturn:
+        number = self._outbox.next
+        text = (
+            f"frame {number}: its metadata take {metadata_bytes} bytes as JSON; at most {MAX_METADATA_BYTES} are stored"
+            " with a frame. Pass what all frames share as summary, and large tables as a file of their own"
+        )
+        raise FrameRefused(text, code="bad_header", number=number)
 
     def raise_if_over(self) -> None:
         """Raise the run's first error, or AcquisitionFailed for a closed run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
 from acqstream.client.plain_metadata import plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
+from acqstream.model.metadata import encode_given
 
 
 def plain_arguments(
@@ -17,27 +19,34 @@ def plain_arguments(
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
-) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
-    """Axes, metadata and capture time of a frame, from the arguments of `put`.
+) -> tuple[Mapping[str, AxisValue], bytes, int | None, int]:
+    """Axes, encoded metadata (b"" for none) and capture time of a frame, from the arguments of `put`.
 
-    The last value is the number of NaN and infinite numbers that became null.
+    Nothing of the result changes with what was given. The last value is the number of NaN and infinite numbers that
+    became null.
 
     Raises ProtocolError, and ConfigError for axes that Micro-Manager does not support.
     """
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:
         plain = micromanager.convert(plain)
-    metadata, replaced = plain_metadata(meta) if meta is not None else (None, 0)
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
-    return plain, metadata or None, time_ns, replaced
+    if meta is None:
+        return plain, b"", time_ns, 0
+    metadata, replaced = plain_metadata(meta)
+    try:
+        text, time_ns = encode_given(metadata, time_ns)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"the metadata cannot be stored as JSON: {error}") from error
+    return plain, text, time_ns, replaced
 
 
 def _checked_time(value: object) -> int:
     try:
-        time_ns = int(value)  # type: ignore[call-overload]
-    except (TypeError, ValueError, OverflowError):
+        time_ns = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
         time_ns = -1
-    if isinstance(value, str | bytes | bool) or not 0 <= time_ns < 2**63:
-        raise ProtocolError(f"time_ns={value!r:.60} must be nanoseconds since 1970, below 2**63")
-    return int(time_ns)
+    if isinstance(value, bool) or not 0 <= time_ns < 2**63:
+        raise ProtocolError(f"time_ns={value!r:.60} must be an integer: nanoseconds since 1970, below 2**63")
+    return time_ns

@@ -41,6 +41,7 @@ from acqstream.log.growing_journal import GrowingJournal
 from acqstream.log.journal_file import read_journal
 from acqstream.log.state_file import DatasetState, read_state, remove_receipt, write_state
 from acqstream.model.axes import axes_json, check_axes
+from acqstream.model.metadata import time_in_text
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.append_file import AppendFile
 from acqstream.storage.disk import Disk, LocalDisk
@@ -146,7 +147,7 @@ class _Recovery:
         if os.path.getsize(self._journal.path) < journal.HEADER_BYTES:  # died while creating the dataset
             self._journal.mark(clean=False)
         else:
-            self._journal.version = content.checked_header().version
+            content.checked_header()
         return content.prefix
 
     def _read_index(self) -> EntryBatch:
@@ -242,8 +243,8 @@ class _Recovery:
                 checksum=checksum,
                 directory=page.directory,
                 pixel_type=int(numbers["pixel_type"]),
-                own_checksum=True,
                 metadata_checksum=xxhash.xxh3_64_intdigest(metadata),
+                time_ns=time_in_text(metadata),
             )
             added.append(record)
         self.report.records_added = len(added)
@@ -323,7 +324,7 @@ class _Recovery:
         while old[:kept].tobytes() != records[:kept].tobytes():
             kept -= 1
         self._journal.cut(journal.HEADER_BYTES + kept * journal.RECORD_BYTES)
-        self._journal.append(records[kept:].tobytes())
+        self._journal.append(journal.stored_bytes(records[kept:]))
         self._journal.mark(clean=True)
         self._journal.sync()
 

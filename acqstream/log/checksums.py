@@ -1,4 +1,4 @@
-"""XXH3-64 of stored pixels, in a thread of its own: beside the writing, never in its way."""
+"""XXH3-64 of pixels and metadata, in a thread of its own: beside the writing, never in its way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from acqstream.log.threads import make_thread
 class ChecksumWorker:
     """Computes the checksums of groups in the order they come and compares them with the producer's.
 
-    A group's `checksums` are complete once `wait` returned for it; a difference is kept in the group's `mismatch`.
+    A group's `checksums` and `metadata_checksums` are complete once `wait` returned for it; its `mismatch` is the first
+    difference.
     """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
@@ -33,6 +34,7 @@ class ChecksumWorker:
             group.checked.wait()
             group.checked.clear()
             group.checksums.clear()
+            group.metadata_checksums.clear()
         group.is_checking = True
         with self._condition:
             self._queue.append(group)
@@ -68,16 +70,20 @@ class ChecksumWorker:
 def _check(group: Group) -> None:
     digest = xxhash.xxh3_64_intdigest
     for placement in group.placements:
-        pixels, sent, size = group.pixels_of(placement), placement.frames.checksums, placement.frames.frame_bytes
+        frames, pixels, size = placement.frames, group.pixels_of(placement), placement.frames.frame_bytes
         digests = [digest(pixels[start : start + size]) for start in range(0, len(pixels), size)]
+        words = list(map(digest, frames.metadata))
         group.checksums += digests
-        if digests != sent and (wrong := _first_difference(digests, sent)) is not None:
-            number, sent_digest = placement.frames.number + wrong, sent[wrong]
-            text = f"frame {number}: pixels have checksum {digests[wrong]:016x}, the producer sent {sent_digest:016x}"
-            if group.outside is not None:
-                text += "; its place in shared memory was changed before it was acknowledged"
-            refused = FrameRefused(text, code="checksum", number=number)
-            group.mismatch = (number - group.first_number, refused)
+        group.metadata_checksums += words
+        for what, ours, sent in (("pixels", digests, frames.checksums), ("metadata", words, frames.metadata_checksums)):
+            if group.mismatch is None and ours != sent and (wrong := _first_difference(ours, sent)) is not None:
+                number = frames.number + wrong
+                text = f"frame {number}: {what} have checksum {ours[wrong]:016x}, the producer sent {sent[wrong]:016x}"
+                if group.outside is not None and what == "pixels":
+                    text += "; its place in shared memory was changed before it was acknowledged"
+                refused = FrameRefused(text, code="checksum", number=number)
+                group.mismatch = (number - group.first_number, refused)
+        if group.mismatch is not None:
             return
 
 

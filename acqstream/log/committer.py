@@ -174,11 +174,8 @@ class Committer:
     def _publish(self, batch: Batch) -> None:
         records, pages = _records(batch)
         journal_end = self._journal.end
-        gaps = [entry.count for entry in batch.entries if isinstance(entry, Gap)]
-        if any(map(journal.needs_version_2, gaps)):
-            self._gate.run(self._journal.upgrade)
         self._gate.run(lambda: self._journal.append(records))
-        self._tail.has_gap |= bool(gaps)
+        self._tail.has_gap |= any(isinstance(entry, Gap) for entry in batch.entries)
         if pages and batch.stack is not None:
             layout = self._layout()
             entries = b"".join(layout.index_entries(group_pages, batch.stack.name) for group_pages in pages)
@@ -255,6 +252,12 @@ def _records(batch: Batch) -> tuple[bytes, list[Pages]]:
         pages.append(entry.pages)
         pixel_type = index_pixel_type(entry.pages.frames.pixel_type)
         records.append(
-            journal.encode_frames(entry.pages, entry.checksums, stack=batch.stack.number, pixel_type=pixel_type)
+            journal.encode_frames(
+                entry.pages,
+                entry.checksums,
+                entry.metadata_checksums,
+                stack=batch.stack.number,
+                pixel_type=pixel_type,
+            )
         )
     return b"".join(records), pages

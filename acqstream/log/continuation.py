@@ -43,7 +43,6 @@ class Continuation:
     next_number: int
     records: bytes
     next_stack: int
-    journal_version: int
     journal_end: int
     index_end: int
     payload_bytes: int
@@ -63,7 +62,8 @@ def read_continuation(
     """
     journal_path, index_path = Path(folder, journal.JOURNAL_NAME), Path(stack_folder, INDEX_NAME)
     content = read_journal(journal_path)
-    version, records = content.checked_header().version, content.prefix
+    content.checked_header()
+    records = content.prefix
     is_frame = records["flags"] == journal.FRAME
     entries = read_entries(index_path)
     if len(entries.axes) != np.count_nonzero(is_frame):
@@ -78,9 +78,8 @@ def read_continuation(
     summary, header = _header(stack_folder, layout.stack_name(first_stack), is_needed=bool(is_frame.any()))
     return Continuation(
         next_number=journal.next_number(records),
-        records=records.tobytes(),
+        records=journal.stored_bytes(records),
         next_stack=next_stack_number(stack_folder, layout) if is_frame.any() else 0,
-        journal_version=version,
         journal_end=journal.HEADER_BYTES + len(records) * journal.RECORD_BYTES,
         index_end=entries.consumed,
         payload_bytes=int(records["length"].sum()),

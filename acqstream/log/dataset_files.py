@@ -76,7 +76,6 @@ class DatasetFiles:
             stack_folder = state.stack_folder(folder)
             continuation = read_continuation(folder, stack_folder, layout, gaps=state.gaps, keys=keys)
             journal_file.end = continuation.journal_end
-            journal_file.version = continuation.journal_version
             index_file = AppendFile(
                 disk, os.path.join(stack_folder, INDEX_NAME), create=False, end=continuation.index_end
             )

@@ -26,7 +26,8 @@ class Group:
     span: Span
     placements: list[Placement] = field(default_factory=list)
     pages: Pages | None = None  # set by `fill`
-    checksums: list[int] = field(default_factory=list)
+    checksums: list[int] = field(default_factory=list)  # of the pixels
+    metadata_checksums: list[int] = field(default_factory=list)
     checked: threading.Event = field(default_factory=threading.Event)
     mismatch: tuple[int, FrameRefused] | None = None
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -83,7 +84,7 @@ class Group:
                 kept.append(placement._replace(frames=placement.frames.first(left)))
         self.placements = kept
         self.pages = self.pages.first(count) if self.pages is not None else None
-        del self.checksums[count:]
+        del self.checksums[count:], self.metadata_checksums[count:]
 
     def pieces(self) -> Sequence[memoryview]:
         """The bytes from `start` to `end`, in complete blocks of block-aligned memory."""

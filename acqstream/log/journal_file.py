@@ -27,6 +27,7 @@ from acqstream.log.journal import (
     JournalHeader,
     counts_of,
     decode_journal_header,
+    unpack,
 )
 from acqstream.storage.read_file import ReadFile
 
@@ -43,7 +44,7 @@ class JournalContent:
     """The records of a journal, with one item per record in every array.
 
     header is None where it is damaged, with the reason in header_error. records has dtype RECORD_DTYPE. intact: the CRC
-    holds. in_place: the number is the one that follows the records before; after damage in a journal of version 2 it
+    holds. in_place: the number is the one that follows the records before; after damage, except in version 1, it
     may be any larger one. known: the flags and the count of numbers are possible. numbers and counts are the frame
     numbers that a record stands for (a damaged record stands for the numbers up to the next one), end is the number
     after all of them. unread_bytes follow the last record that was read: a cut record, or all after too much damage.
@@ -136,13 +137,15 @@ def read_journal(
             header_error = error
         order = _NumberOrder(may_jump=header is None or header.version > 1)
         size, content, damaged = max(0, file.size() - HEADER_BYTES), bytearray(), 0
+        digest = hashlib.sha256()
         while len(content) < size and damaged <= max_damaged:
-            piece = file.read(HEADER_BYTES + len(content), min(_PIECE_BYTES, size - len(content)))
-            piece = piece[: len(piece) - len(piece) % RECORD_BYTES]
+            piece = bytearray(file.read(HEADER_BYTES + len(content), min(_PIECE_BYTES, size - len(content))))
+            del piece[len(piece) - len(piece) % RECORD_BYTES :]
             if not piece:
                 break
-            content += piece
+            digest.update(piece)
             damaged += order.add(piece)
+            content += piece
             on_progress(len(content), size)
     finally:
         file.close()
@@ -159,7 +162,7 @@ def read_journal(
         counts=np.diff(numbers),
         end=order.next,
         unread_bytes=size - len(content),
-        root_sha256=hashlib.sha256(content).hexdigest(),
+        root_sha256=digest.hexdigest(),
     )
 
 
@@ -179,13 +182,14 @@ class _NumberOrder:
         self.known: list[NDArray[np.bool_]] = []
         self.numbers: list[NDArray[np.int64]] = []
 
-    def add(self, piece: bytes) -> int:
-        """Judge the records of the next piece; the number of damaged ones."""
-        records, view, crc32 = np.frombuffer(piece, RECORD_DTYPE), memoryview(piece), zlib.crc32
+    def add(self, piece: bytearray) -> int:
+        """Unpack and judge the records of the next piece; the number of damaged ones."""
+        view, crc32 = memoryview(piece), zlib.crc32
         sums = [crc32(view[at : at + _CRC_AT]) for at in range(0, len(piece), RECORD_BYTES)]
+        records, is_possible = unpack(piece)
         intact = np.array(sums, np.uint32) == records["crc"]
         counts = counts_of(records).astype(np.int64)
-        known = np.isin(records["flags"], KNOWN_FLAGS if self._may_jump else KNOWN_FLAGS_1) & (counts > 0)
+        known = np.isin(records["flags"], KNOWN_FLAGS if self._may_jump else KNOWN_FLAGS_1) & (counts > 0) & is_possible
         numbers = self._follow(records["number"], intact & known, counts)
         in_place = records["number"] == numbers.astype(np.uint64)
         self.intact.append(intact)

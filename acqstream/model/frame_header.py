@@ -15,8 +15,9 @@ class FrameHeader(NamedTuple):
     """One frame of an acquisition, without its pixels. A tuple, because one is made for every frame.
 
     number counts 0, 1, 2 ... without holes. metadata is the frame's JSON object as ASCII bytes, `Axes` included.
-    checksum is the XXH3-64 of the pixel bytes as the producer computed it, or None. time_ns is the capture time in
-    nanoseconds since 1970, or None. axes_text is `axes_json(axes)` where it was made already, else empty.
+    checksum is the XXH3-64 of the pixel bytes as the producer computed it, or None; metadata_checksum that of
+    metadata. time_ns is the capture time in nanoseconds since 1970, or None; metadata has it too. axes_text is
+    `axes_json(axes)` where it was made already, else empty.
     """
 
     number: int
@@ -28,6 +29,7 @@ class FrameHeader(NamedTuple):
     checksum: int | None = None
     time_ns: int | None = None
     axes_text: bytes = b""
+    metadata_checksum: int | None = None
 
     @property
     def payload_bytes(self) -> int:

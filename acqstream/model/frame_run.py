@@ -27,6 +27,7 @@ class FrameRun:
     metadata: list[bytes]
     checksums: list[int | None]
     times_ns: list[int | None]
+    metadata_checksums: list[int | None]
 
     @staticmethod
     def of(headers: Sequence[FrameHeader]) -> FrameRun:
@@ -42,6 +43,7 @@ class FrameRun:
             [header.metadata for header in headers],
             [header.checksum for header in headers],
             [header.time_ns for header in headers],
+            [header.metadata_checksum for header in headers],
         )
 
     @staticmethod
@@ -58,6 +60,7 @@ class FrameRun:
             list(chain.from_iterable(run.metadata for run in runs)),
             list(chain.from_iterable(run.checksums for run in runs)),
             list(chain.from_iterable(run.times_ns for run in runs)),
+            list(chain.from_iterable(run.metadata_checksums for run in runs)),
         )
 
     def __len__(self) -> int:
@@ -73,6 +76,7 @@ class FrameRun:
             self.checksums[position],
             self.times_ns[position],
             self.axes_texts[position],
+            self.metadata_checksums[position],
         )
 
     def __iter__(self) -> Iterator[FrameHeader]:
@@ -107,4 +111,5 @@ class FrameRun:
             self.metadata[:count],
             self.checksums[:count],
             self.times_ns[:count],
+            self.metadata_checksums[:count],
         )

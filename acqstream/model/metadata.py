@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from acqstream.model.axes import Axes, axes_json
 
 MAX_DEPTH = 100  # of what is stored: readers take more
+AXES_KEY, TIME_KEY = "Axes", "time_ns"
+_TIME_KEY_TEXT = TIME_KEY.encode("ascii")
 
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -27,16 +29,69 @@ def dump_ascii(value: object) -> bytes:
     return text.encode("ascii")
 
 
-def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes, axes_text: bytes = b"") -> bytes:
-    """A frame's metadata as JSON bytes, with its axes under `Axes`: the only way to rebuild a lost index.
+def encode_given(metadata: Mapping[str, Any], time_ns: int | None) -> tuple[bytes, int | None]:
+    """Metadata of a frame as a JSON object, without the keys that `frame_text` adds, and the capture time.
 
-    axes_text is `axes_json(axes)`, where it was made already.
+    The frame's own axes replace `Axes`. Without time_ns an integer under TIME_KEY is the capture time. Raises
+    ValueError, TypeError or RecursionError for what cannot be stored.
     """
+    if AXES_KEY in metadata or TIME_KEY in metadata:
+        time_ns = capture_time(metadata) if time_ns is None else time_ns
+        dropped = (AXES_KEY,) if time_ns is None else (AXES_KEY, TIME_KEY)
+        metadata = {key: value for key, value in metadata.items() if key not in dropped}
     if not metadata:
-        return b'{"Axes":' + (axes_text or axes_json(axes)) + b"}"
-    text = dump_ascii({**metadata, "Axes": dict(axes)})
+        return b"", time_ns
+    text = dump_ascii(metadata)
     check_depth(metadata, text)
-    return text
+    return text, time_ns
+
+
+def check_given(text: bytes, time_ns: int | None) -> None:
+    """Raise ValueError for metadata, encoded by a producer, that are not as `encode_given` makes them."""
+    if not text.isascii() or text[:1] != b"{" or text[-1:] != b"}":
+        raise ValueError("encoded metadata must be a JSON object in ASCII, without blanks around it")
+    values = json.loads(text.decode("ascii"), parse_constant=_refuse_constant)
+    has_time = TIME_KEY in values and (time_ns is not None or capture_time(values) is not None)
+    if not values or AXES_KEY in values or has_time:
+        raise ValueError(f"encoded metadata must have keys, and neither {AXES_KEY!r} nor a capture time {TIME_KEY!r}")
+    check_depth(values, text)
+
+
+def frame_text(given: bytes, axes_text: bytes, time_ns: int | None) -> bytes:
+    """The stored metadata of a frame: what was given (or nothing), its capture time, and its axes.
+
+    The axes are the only way to rebuild a lost index. axes_text is `axes_json` of them.
+    """
+    start = given[:-1] + b"," if given else b"{"
+    time_text = b"" if time_ns is None else b'"%b":%d,' % (_TIME_KEY_TEXT, time_ns)
+    return start + time_text + b'"Axes":' + axes_text + b"}"
+
+
+def frame_metadata(metadata: Mapping[str, Any] | None, axes: Axes, time_ns: int | None = None) -> bytes:
+    """As `frame_text`, from a mapping. Raises as `encode_given`."""
+    given, time_ns = encode_given(metadata or {}, time_ns)
+    return frame_text(given, axes_json(axes), time_ns)
+
+
+def capture_time(metadata: Mapping[str, Any]) -> int | None:
+    """The capture time in a frame's metadata, ns since 1970; None without one."""
+    value = metadata.get(TIME_KEY)
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def time_in_text(text: bytes) -> int | None:
+    """As `capture_time`, in stored metadata; None also where they are damaged."""
+    if b'"%b"' % _TIME_KEY_TEXT not in text:
+        return None
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return capture_time(values) if isinstance(values, dict) else None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON; send null")
 
 
 def check_depth(value: Mapping[str, Any], text: bytes) -> None:

@@ -12,13 +12,14 @@ from acqstream.model.axes import are_good_columns, axes_json, axes_json_rows, ch
 from acqstream.model.fields import check_integer, check_map, check_optional_integer
 from acqstream.model.frame_header import FrameHeader
 from acqstream.model.frame_run import FrameRun
-from acqstream.model.metadata import frame_metadata
+from acqstream.model.metadata import check_given, encode_given, frame_text
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.shared_memory import MemoryPlace, parse_place
 from acqstream.protocol.texts import take_dataset_id
 
 MAX_BATCH_FRAMES = 4096
 SUM_DIGITS = 16  # of a checksum, hexadecimal
+_INVALID = (ProtocolError, ValueError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def parse_frames(
     fields: Mapping[str, Any],
     *,
     kind_of: Callable[[Mapping[str, Any], int], tuple[PixelType, int, int]],
-    checksum_of: Callable[[object], int | None],
+    checksum_of: Callable[[object, str], int | None],
 ) -> FrameBatch:
     """The batch in a decoded header. kind_of and checksum_of read the fields that `frame` has too.
 
@@ -59,7 +60,8 @@ def parse_frames(
     try:
         columns = _Columns(
             _axis_columns(fields.get("ax"), count),
-            _sums(fields, count),
+            _sums(fields, "sums", count),
+            _sums(fields, "msums", count),
             _column(fields, "meta", count),
             _column(fields, "tns", count),
         )
@@ -70,16 +72,17 @@ def parse_frames(
     run = _run_at_once(first, count, kind, columns)
     if run is None:
         headers, refused = _headers_one_by_one(first, count, kind, columns, checksum_of)
-        run = FrameRun.of(headers) if headers else FrameRun(first, *kind, {}, [], [], [], [])
+        run = FrameRun.of(headers) if headers else FrameRun(first, *kind, {}, [], [], [], [], [])
     frame_bytes = height * width * pixel_type.pixel_bytes
     return FrameBatch(dataset_id, first, count, frame_bytes, run, refused, parse_place(fields, first))
 
 
 class _Columns(NamedTuple):
-    """An item per frame; sums, metadata and times may be missing. sums may be one text with all of them."""
+    """An item per frame; all but axes may be missing. sums and metadata_sums may be one text with all of them."""
 
     axes: Mapping[str, Sequence[Any]]
     sums: Sequence[Any] | None
+    metadata_sums: Sequence[Any] | None
     metadata: Sequence[Any] | None
     times: Sequence[Any] | None
 
@@ -87,14 +90,40 @@ class _Columns(NamedTuple):
 def _run_at_once(first: int, count: int, kind: tuple[PixelType, int, int], columns: _Columns) -> FrameRun | None:
     """Column by column, without an object for each frame. None where that is impossible or a value is invalid."""
     axes = columns.axes
-    if columns.metadata is not None or columns.times is not None or not are_good_columns(axes):
+    if not are_good_columns(axes):
         return None
     checksums = _checksums_at_once(columns.sums, count)
-    if checksums is None:
+    words_checksums = _checksums_at_once(columns.metadata_sums, count)
+    if checksums is None or words_checksums is None:
         return None
-    texts = axes_json_rows(axes, count)
-    metadata = [b'{"Axes":' + text + b"}" for text in texts]
-    return FrameRun(first, *kind, axes, texts, metadata, checksums, [None] * count)
+    texts, absent = axes_json_rows(axes, count), [None] * count
+    times: list[int | None] = list(columns.times or absent)
+    if columns.metadata is None and columns.times is None:
+        metadata = [b'{"Axes":' + text + b"}" for text in texts]
+    else:
+        try:
+            rows = map(take_metadata, columns.metadata or absent, texts, times)
+            metadata, times = map(list, zip(*rows, strict=True))
+        except _INVALID:
+            return None
+    return FrameRun(first, *kind, axes, texts, metadata, checksums, times, words_checksums)
+
+
+def take_metadata(value: object, axes_text: bytes, time_ns: object) -> tuple[bytes, int | None]:
+    """Stored metadata and capture time of a frame; value: a map, or its JSON text as `encode_given` makes it.
+
+    Raises ProtocolError, ValueError, TypeError or RecursionError.
+    """
+    time_ns = check_optional_integer(time_ns, "tns", -(2**63), 2**63 - 1)
+    if isinstance(value, str):
+        value = value.encode("ascii")
+    if isinstance(value, bytes):
+        if value:
+            check_given(value, time_ns)
+        given = value
+    else:
+        given, time_ns = encode_given(check_map(value, "meta"), time_ns)
+    return frame_text(given, axes_text, time_ns), time_ns
 
 
 def _checksums_at_once(sums: Sequence[Any] | None, count: int) -> list[int | None] | None:
@@ -114,28 +143,38 @@ def _headers_one_by_one(
     count: int,
     kind: tuple[PixelType, int, int],
     columns: _Columns,
-    checksum_of: Callable[[object], int | None],
+    checksum_of: Callable[[object, str], int | None],
 ) -> tuple[list[FrameHeader], FrameRefused | None]:
     """The valid headers from the first on, and the error of the next one."""
     headers: list[FrameHeader] = []
     absent = [None] * count
     axes = zip(*columns.axes.values(), strict=True) if columns.axes else [()] * count
-    sums, metadata, times = (column or absent for column in columns[1:])
-    if type(sums) is str:
-        sums = [sums[at : at + SUM_DIGITS] for at in range(0, len(sums), SUM_DIGITS)]
-    for number, values, digits, words, time_ns in zip(
-        range(first, first + count), axes, sums, metadata, times, strict=True
+    sums, words_sums = (_single_sums(column) or absent for column in (columns.sums, columns.metadata_sums))
+    for number, values, digits, words_digits, words, time_ns in zip(
+        range(first, first + count),
+        axes,
+        sums,
+        words_sums,
+        columns.metadata or absent,
+        columns.times or absent,
+        strict=True,
     ):
         try:
             own = check_axes(dict(zip(columns.axes, values, strict=True)))
             axes_text = axes_json(own)
-            text = frame_metadata(check_map(words, "meta"), own, axes_text)
-            checksum = checksum_of({"xxh3": digits} if digits is not None else None)
-            check_optional_integer(time_ns, "tns", -(2**63))
-            headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text))
-        except (ProtocolError, ValueError, TypeError, RecursionError) as error:
+            text, time_ns = take_metadata(words, axes_text, time_ns)  # noqa: PLW2901 - it may stand in the metadata
+            checksum, words_checksum = (
+                checksum_of({"xxh3": one} if one is not None else None, key)
+                for one, key in ((digits, "sums"), (words_digits, "msums"))
+            )
+            headers.append(FrameHeader(number, *kind, own, text, checksum, time_ns, axes_text, words_checksum))
+        except _INVALID as error:
             return headers, FrameRefused(f"frame {number}: {error}", code="bad_header", number=number)
     return headers, None
+
+
+def _single_sums(sums: Sequence[Any] | None) -> Sequence[Any] | None:
+    return [sums[at : at + SUM_DIGITS] for at in range(0, len(sums), SUM_DIGITS)] if type(sums) is str else sums
 
 
 def _axis_columns(value: object, count: int) -> dict[str, Sequence[Any]]:
@@ -164,11 +203,11 @@ def _column(fields: Mapping[str, Any], key: str, count: int) -> Sequence[Any] | 
     return value
 
 
-def _sums(fields: Mapping[str, Any], count: int) -> Sequence[Any] | None:
+def _sums(fields: Mapping[str, Any], key: str, count: int) -> Sequence[Any] | None:
     """A list of checksums, or all of them in one text."""
-    value = fields.get("sums")
+    value = fields.get(key)
     if type(value) is not str:
-        return _column(fields, "sums", count)
+        return _column(fields, key, count)
     if len(value) != SUM_DIGITS * count:
-        raise ProtocolError(f"field 'sums' must be null, a list, or a text of {SUM_DIGITS} hex digits for each frame")
+        raise ProtocolError(f"field {key!r} must be null, a list, or a text of {SUM_DIGITS} hex digits for each frame")
     return value

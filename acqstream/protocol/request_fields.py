@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
+import xxhash
 
-from acqstream.errors import ConfigError, FrameRefused
-from acqstream.model.axes import AxisValue
+from acqstream.errors import ConfigError
+from acqstream.model.axes import AxisValue, axes_json, axes_json_rows
+from acqstream.model.metadata import frame_text
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.encoding import MAX_HEADER_BYTES, Encoding, encode_header
 from acqstream.protocol.shared_memory import MemoryPlace
 
-_HEADER_RESERVE_BYTES = 8192  # for everything in a frame's header but its metadata: axes are bounded
+MAX_METADATA_BYTES = MAX_HEADER_BYTES - 8192
+"""Upper limit of a frame's encoded metadata; the rest of its header is bounded."""
 
 
 class FrameKind(NamedTuple):
@@ -26,21 +29,9 @@ class FrameKind(NamedTuple):
     frame_bytes: int
 
 
-FrameFields = tuple[tuple[AxisValue, ...], int, Mapping[str, Any] | None, int | None]
-"""Header fields of one frame besides its number and kind: a value for each axis, the XXH3-64 of the pixels, metadata,
-capture time. A bare tuple, as one is made for every frame and a class would be slower."""
-
-
-def metadata_bytes(number: int, metadata: Mapping[str, Any]) -> int:
-    """Size of a frame's metadata in a header. Raises FrameRefused if it cannot be sent."""
-    try:
-        size = len(msgpack.packb(metadata, use_bin_type=True))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    if size > (max_bytes := MAX_HEADER_BYTES - _HEADER_RESERVE_BYTES):
-        text = f"frame {number}: its metadata takes {size} bytes; at most {max_bytes} are allowed"
-        raise FrameRefused(text, code="bad_header", number=number)
-    return size
+FrameFields = tuple[tuple[AxisValue, ...], int, bytes, int | None]
+"""Header fields of one frame besides its number and kind: a value for each axis, the XXH3-64 of the pixels, metadata as
+`encode_given` makes them, capture time. A bare tuple, as one is made for every frame and a class would be slower."""
 
 
 class FrameEncoder:
@@ -71,8 +62,14 @@ class FrameEncoder:
 
 
 def _of_one(kind: FrameKind, frame: FrameFields) -> dict[str, Any]:
-    axes, checksum, metadata, time_ns = frame
-    fields: dict[str, Any] = {"ax": dict(zip(kind.axes, axes, strict=True)), "sum": {"xxh3": f"{checksum:016x}"}}
+    values, checksum, metadata, time_ns = frame
+    axes = dict(zip(kind.axes, values, strict=True))
+    text = frame_text(metadata, axes_json(axes), time_ns)
+    fields: dict[str, Any] = {
+        "ax": axes,
+        "sum": {"xxh3": f"{checksum:016x}"},
+        "msum": {"xxh3": f"{xxhash.xxh3_64_intdigest(text):016x}"},
+    }
     if time_ns is not None:
         fields["tns"] = time_ns
     if metadata:
@@ -81,17 +78,25 @@ def _of_one(kind: FrameKind, frame: FrameFields) -> dict[str, Any]:
 
 
 def _of_many(kind: FrameKind, frames: Sequence[FrameFields]) -> dict[str, Any]:
-    axes, checksums, metadata, times_ns = zip(*frames, strict=True)
+    values, checksums, metadata, times_ns = zip(*frames, strict=True)
+    axes = dict(zip(kind.axes, zip(*values, strict=True), strict=True))
+    texts = map(frame_text, metadata, axes_json_rows(axes, len(frames)), times_ns)
     fields: dict[str, Any] = {
         "count": len(frames),
-        "ax": {name: _column(values) for name, values in zip(kind.axes, zip(*axes, strict=True), strict=True)},
-        "sums": struct.pack(f">{len(frames)}Q", *checksums).hex(),
+        "ax": {name: _column(column) for name, column in axes.items()},
+        "sums": _digits(checksums),
+        "msums": _digits(map(xxhash.xxh3_64_intdigest, texts)),
     }
     if times_ns.count(None) < len(frames):
         fields["tns"] = times_ns
     if any(metadata):
         fields["meta"] = metadata
     return fields
+
+
+def _digits(checksums: Iterable[int]) -> str:
+    numbers = tuple(checksums)
+    return struct.pack(f">{len(numbers)}Q", *numbers).hex()
 
 
 def _column(values: tuple[AxisValue, ...]) -> tuple[AxisValue, ...] | dict[str, int]:

@@ -29,10 +29,10 @@ from acqstream.model.fields import (
     field_error,
 )
 from acqstream.model.frame_header import MAX_NUMBER, FrameHeader
-from acqstream.model.metadata import check_depth, frame_metadata
+from acqstream.model.metadata import check_depth
 from acqstream.model.pixel_type import PixelType, pixel_type_of
 from acqstream.model.view_spec import PYRAMID_KIND, ViewSpec
-from acqstream.protocol.frame_batch import FrameBatch, parse_frames
+from acqstream.protocol.frame_batch import FrameBatch, parse_frames, take_metadata
 from acqstream.protocol.mirrors import parse_views
 from acqstream.protocol.shared_memory import MemoryOffer, MemoryPlace, parse_offer, parse_place
 from acqstream.protocol.texts import take_dataset_id, take_text
@@ -160,12 +160,12 @@ def _parse_frame(fields: Mapping[str, Any]) -> Frame:
     try:
         axes = check_axes(fields.get("ax"))
         axes_text = axes_json(axes)
-        metadata = frame_metadata(check_map(fields.get("meta"), "meta"), axes, axes_text)
-        checksum = _parse_checksum(fields.get("sum"))
-        time_ns = check_optional_integer(fields.get("tns"), "tns", minimum=-(2**63))
+        checksum, words_checksum = _parse_checksum(fields.get("sum")), _parse_checksum(fields.get("msum"), "msum")
+        metadata, time_ns = take_metadata(fields.get("meta"), axes_text, fields.get("tns"))
     except (ProtocolError, ValueError, TypeError, RecursionError) as error:
         raise FrameRefused(f"frame {number}: {error}", code="bad_header", number=number) from error
-    header = FrameHeader(number, pixel_type, height, width, axes, metadata, checksum, time_ns, axes_text)
+    kind = (pixel_type, height, width)
+    header = FrameHeader(number, *kind, axes, metadata, checksum, time_ns, axes_text, words_checksum)
     return Frame(dataset_id, header, parse_place(fields, number))
 
 
@@ -197,12 +197,12 @@ def _pixel_type(dtype: str, shape: tuple[int, ...], bits: int | None) -> PixelTy
     return pixel_type_of(dtype, shape, bits)
 
 
-def _parse_checksum(value: object) -> int | None:
+def _parse_checksum(value: object, key: str = "sum") -> int | None:
     if value is None:
         return None
     digits = value.get("xxh3") if isinstance(value, dict) else None
     if type(digits) is not str or _CHECKSUM.fullmatch(digits) is None:  # `int` takes signs and blanks too
-        raise ProtocolError("field 'sum' must be {\"xxh3\": 16 hex digits}")
+        raise ProtocolError(f'field {key!r} must be {{"xxh3": 16 hex digits}}')
     return int(digits, 16)
 
 

@@ -11,6 +11,7 @@ from acqstream.client.frame_sender import FrameSender
 from acqstream.client.link import Link
 from acqstream.client.outbox import OutboxMessage
 from acqstream.client.producer import create
+from acqstream.model.metadata import dump_ascii
 from acqstream.model.pixel_type import PixelType
 from acqstream.protocol.request_fields import FrameFields, FrameKind
 
@@ -18,7 +19,7 @@ KIND = FrameKind(PixelType("|u1", 1, 8), (1, 4), ("time",), 4)
 
 
 def frames(number: int, count: int, *, metadata_bytes: int = 0) -> OutboxMessage:
-    metadata = {"text": "x" * metadata_bytes}
+    metadata = dump_ascii({"text": "x" * metadata_bytes})
     fields: list[FrameFields] = [((number + index,), 0, metadata, None) for index in range(count)]
     return OutboxMessage(number, count, 4 * number, kind=KIND, frames=fields, end=4 * count, frame_bytes=4)
 

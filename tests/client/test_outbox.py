@@ -26,7 +26,7 @@ def add(box: Outbox, size: int, *, metadata_bytes: int = 0) -> int:
     start = box.place(size, metadata_bytes)
     assert start is not None
     number = box.next
-    assert box.add_frame(kind_of(size), ((number,), number, None, None), start, metadata_bytes) == number
+    assert box.add_frame(kind_of(size), ((number,), number, b"", None), start, metadata_bytes) == number
     return start
 
 
@@ -171,7 +171,7 @@ def shares(*sizes: int) -> list[list[int]]:
     assert box.all_sent
     shared = [list(range(message.number, message.number_end)) for message in messages]
     for message, expected in zip(messages, shared, strict=True):
-        assert message.frames == [((number,), number, None, None) for number in expected]
+        assert message.frames == [((number,), number, b"", None) for number in expected]
         assert message.payload_bytes == sum(sizes[number] for number in expected)
     return shared
 
@@ -269,7 +269,7 @@ def test_every_frame_is_sent_once_and_again_where_it_is_asked_for(data: st.DataO
 def sent(message: OutboxMessage, memory: bytearray) -> list[tuple[int, int]]:
     """Number and size of each of its frames, whose checksums, axes and pixels are their numbers."""
     numbers = list(range(message.number, message.number_end))
-    assert message.frames == [((number,), number, None, None) for number in numbers]
+    assert message.frames == [((number,), number, b"", None) for number in numbers]
     pixels = memory[message.start : message.start + message.payload_bytes]
     assert pixels == b"".join(bytes([number]) * message.frame_bytes for number in numbers)
     return [(number, message.frame_bytes) for number in numbers]

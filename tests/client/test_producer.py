@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xxhash
 
 from acqstream.client.images import copy_pixels
 from acqstream.client.producer import create
@@ -89,7 +90,8 @@ def test_axes_metadata_bits_and_time_arrive(daemon):
         run.put(GRAY, {Axis.Z: np.int32(4)}, channel="DAPI", meta={"a": np.uint8(1)}, bits=12, time_ns=1_790_000_000)
     header = daemon.frames[0][0].header
     assert header.axes == {"z": 4, "channel": "DAPI"}
-    assert header.metadata == b'{"a":1,"Axes":{"z":4,"channel":"DAPI"}}'
+    assert header.metadata == b'{"a":1,"time_ns":1790000000,"Axes":{"z":4,"channel":"DAPI"}}'
+    assert header.metadata_checksum == xxhash.xxh3_64_intdigest(header.metadata)
     assert (header.pixel_type.bits, header.time_ns) == (12, 1_790_000_000)
     assert daemon.requests[1].spec.summary == {"name": "x", "scale": 0.5}
 
@@ -221,8 +223,9 @@ def test_micromanager_axes(daemon):
         (GRAY, {"z": 1.5}, ProtocolError, "'z'"),
         (GRAY, {"meta": {"a": object()}}, ProtocolError, r"\['a'\]"),
         (GRAY, {"meta": {"a": "x" * 2**20}}, FrameRefused, "at most 1040384"),
-        (GRAY, {"meta": {"a": "\ud800"}}, FrameRefused, "surrogates"),
+        (GRAY, {"meta": {"a": "\ud800"}}, ProtocolError, "surrogates"),
         (GRAY, {"time_ns": 2**63}, ProtocolError, "time_ns"),
+        (GRAY, {"time_ns": 1.5}, ProtocolError, "time_ns"),
         (np.zeros((1000, 1004), "u1"), {}, FrameRefused, "raise buffer_mb"),
     ],
 )

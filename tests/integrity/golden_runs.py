@@ -53,8 +53,11 @@ class GoldenRun:
         *,
         has_checksum: bool = True,
         meta: dict[str, Any] | None = None,
+        times_ns: Sequence[int | None] = (),
     ) -> None:
-        """One frame for each item of axes: several are packed side by side."""
+        """One frame for each item of axes: several are packed side by side. With times, as from a producer that sends
+        the checksum of the metadata too.
+        """
         headers, images = [], []
         for number, keys in enumerate(axes, self.next):
             values = np.arange(np.prod(shape), dtype=np.uint64) * np.uint64(7) + np.uint64(1000 * number)
@@ -63,11 +66,15 @@ class GoldenRun:
                 image[:] = number  # to be small in the repository
             checksum = xxhash.xxh3_64_intdigest(image.data) if has_checksum else None
             pixel_type = pixel_type_of(image.dtype.str, tuple(shape), None)
-            text = frame_metadata(meta, keys)
-            headers.append(FrameHeader(number, pixel_type, shape[0], shape[1], keys, text, checksum))
+            time_ns = times_ns[number - self.next] if times_ns else None
+            text = frame_metadata(meta, keys, time_ns)
+            words_checksum = xxhash.xxh3_64_intdigest(text) if times_ns else None
+            kind = (pixel_type, shape[0], shape[1])
+            headers.append(FrameHeader(number, *kind, keys, text, checksum, time_ns, b"", words_checksum))
             images.append(image.tobytes())
             digest = hashlib.sha256(images[-1]).hexdigest()
-            metadata = {**(meta or {}), "Axes": keys}
+            time = {} if time_ns is None else {"time_ns": time_ns}
+            metadata = {**(meta or {}), **time, "Axes": keys}
             frame = {"axes": keys, "dtype": str(image.dtype), "shape": list(shape), "metadata": metadata}
             self.frames.append({**frame, "sha256": digest})
         if len(headers) == 1:
@@ -146,6 +153,19 @@ def _resumed(folder: Path) -> GoldenRun:
     return run
 
 
+def _timed(folder: Path) -> GoldenRun:
+    """Capture times of 64 bits, also before 1970, and checksums of the metadata from the producer."""
+    run = GoldenRun(folder, "interrupted_timed")
+    run.put(
+        [{"time": time} for time in range(4)],
+        meta={"x": 0.1},
+        times_ns=[1_790_000_000_123_456_789, None, -1, 2**63 - 1],
+    )
+    run.put([{"time": 4}], (256, 512), times_ns=[0])
+    run.end("interrupted", "the daemon was stopped")
+    return run
+
+
 def _tiled(folder: Path) -> GoldenRun:
     run = GoldenRun(folder, "tiled", tiles=TileSpec((4, 6)), replace_duplicates=True)
     run.put([{"row": row, "column": column, "time": 0} for row in range(2) for column in range(2)])
@@ -185,6 +205,7 @@ GOLDEN_RUNS: dict[str, Callable[[Path], GoldenRun]] = {
     "complete": _complete,
     "interrupted": _interrupted,
     "interrupted_v2": _interrupted_v2,
+    "interrupted_timed": _timed,
     "resumed": _resumed,
     "tiled": _tiled,
     "crashed": _crashed,
@@ -193,9 +214,9 @@ GOLDEN_RUNS: dict[str, Callable[[Path], GoldenRun]] = {
 }
 
 
-def main(target: Path) -> None:
-    """Write all golden sets into `target`."""
-    for name, make in GOLDEN_RUNS.items():
+def main(target: Path, *names: str) -> None:
+    """Write golden sets into `target`: those of these names, or all."""
+    for name, make in ((name, GOLDEN_RUNS[name]) for name in names or GOLDEN_RUNS):
         shutil.rmtree(target / name, ignore_errors=True)
         (target / name).mkdir(parents=True)
         run = make(target / name / "data")
@@ -203,4 +224,4 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

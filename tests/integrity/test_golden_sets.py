@@ -1,4 +1,4 @@
-"""Datasets of the previous version open, verify, recover and resume; the same calls still write the same bytes."""
+"""Datasets of earlier versions open, verify, recover and resume; the same calls still write the same bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import acqstream
 from acqstream.integrity.recovery import recover
 from acqstream.integrity.verification.dataset_check import verify
+from acqstream.log.journal import HEADER_BYTES, JOURNAL_NAME
 from acqstream.log.log import Log
 from acqstream.log.state_file import RECEIPT_NAME, STATE_NAME, read_receipt, read_state
 from acqstream.model.acquisition_spec import AcquisitionSpec
@@ -47,6 +48,8 @@ def contents(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         found[str(path.relative_to(folder))] = path.read_bytes()
+        if path.name == JOURNAL_NAME:  # records of earlier versions are valid in the newest
+            found[path.name] = found[str(path.relative_to(folder))][HEADER_BYTES:]
         if path.name in (STATE_NAME, RECEIPT_NAME):
             values = json.loads(path.read_text())
             found[path.name] = [(key, value) for key, value in values.items() if key not in _CHANGING]

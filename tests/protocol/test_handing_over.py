@@ -14,7 +14,7 @@ from acqstream.protocol.requests import Frame, Open, parse_request
 
 PLACE = wire.MemoryPlace(7, 8192)
 KIND = FrameKind(pixel_type_of("<u2", (2, 3)), (2, 3), ("time",), 12)
-FRAME: FrameFields = ((0,), 5, None, None)
+FRAME: FrameFields = ((0,), 5, b"", None)
 
 
 def test_a_place_goes_through_both_kinds_of_frame() -> None:

@@ -24,9 +24,13 @@ OPEN = {"t": "open", "ds": DS, "name": "cells"}
 
 
 def header(
-    pixel_type: PixelType, metadata: bytes, checksum: int | None = None, time_ns: int | None = None
+    pixel_type: PixelType,
+    metadata: bytes,
+    checksum: int | None = None,
+    time_ns: int | None = None,
+    words_checksum: int | None = None,
 ) -> FrameHeader:
-    return FrameHeader(7, pixel_type, 2, 3, {"time": 0}, metadata, checksum, time_ns, b'{"time":0}')
+    return FrameHeader(7, pixel_type, 2, 3, {"time": 0}, metadata, checksum, time_ns, b'{"time":0}', words_checksum)
 
 
 UNDERSTOOD: dict[str, tuple[dict, object]] = {
@@ -75,7 +79,19 @@ UNDERSTOOD: dict[str, tuple[dict, object]] = {
     ),
     "full frame": (
         {**FRAME, "bits": 12, "tns": 5, "meta": {"a": "µ"}, "sum": {"xxh3": "00000000000000ff"}},
-        Frame(DS, header(PixelType("<u2", 1, 12), b'{"a":"\\u00b5","Axes":{"time":0}}', 255, 5)),
+        Frame(DS, header(PixelType("<u2", 1, 12), b'{"a":"\\u00b5","time_ns":5,"Axes":{"time":0}}', 255, 5)),
+    ),
+    "encoded metadata": (
+        {**FRAME, "meta": '{"a": 1.50}', "msum": {"xxh3": "00000000000000fe"}},
+        Frame(DS, header(PixelType("<u2", 1, 16), b'{"a": 1.50,"Axes":{"time":0}}', words_checksum=254)),
+    ),
+    "axes and time in the metadata": (
+        {**FRAME, "meta": {"Axes": {"time": 9}, "a": 1, "time_ns": -7}},
+        Frame(DS, header(PixelType("<u2", 1, 16), b'{"a":1,"time_ns":-7,"Axes":{"time":0}}', time_ns=-7)),
+    ),
+    "two times": (
+        {**FRAME, "meta": {"time_ns": "noon"}, "tns": 6},
+        Frame(DS, header(PixelType("<u2", 1, 16), b'{"time_ns":6,"Axes":{"time":0}}', time_ns=6)),
     ),
     "rgb frame": (
         {**FRAME, "dt": "|u1", "sh": [2, 3, 3]},

@@ -82,10 +82,9 @@ class PixelCheck:
 
     def _inside(self, file: ReadFile, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those that lie in the file and share no bytes, in order of their place; the others are reported."""
-        offsets, lengths = (self._journal.records[field][numbers] for field in ("offset", "length"))
+        offsets, lengths = self._places(numbers)
         size = file.size()
-        beyond = (offsets > size) | (lengths > size)  # first: sums of what is hostile wrap
-        beyond |= offsets + lengths > size
+        beyond = offsets + lengths > size
         self._tell(file.path, numbers, beyond, f"pixels end beyond the end of the file at {size}")
         numbers = numbers[~beyond]
         numbers = numbers[np.argsort(self._journal.records["offset"][numbers], kind="stable")]
