@@ -14,6 +14,7 @@ from acqstream.arrays.even_spacing import even_distance
 from acqstream.arrays.stage_affine import StageAffine, find_affine
 from acqstream.model.axes import AxisValue
 from acqstream.model.finite_number import finite_number
+from acqstream.model.metadata import capture_time
 
 TIME, Z = "time", "z"
 UM, SECOND = "um", "s"
@@ -161,7 +162,7 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
     """From metadata of a frame: places as measured, else as intended.
 
     Source: Micro-Manager and Pycro-Manager write XPositionUm, XPosition_um or XPosition_um_Intended, pymmcore-plus a
-    map `position`; all of them ElapsedTime-ms.
+    map `position`; all of them ElapsedTime-ms. A capture time of its producer (`time_ns`) is known better.
     """
     value = metadata.get("position")
     position = value if isinstance(value, Mapping) else {}
@@ -171,8 +172,9 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
         found = (_number(metadata.get(name)) for name in names)
         return next((number for number in found if number is not None), _number(position.get(axis.lower())))
 
-    elapsed_ms = _number(metadata.get("ElapsedTime-ms"))
-    return StageReading(place("X"), place("Y"), place("Z"), None if elapsed_ms is None else elapsed_ms / 1000)
+    time_ns, elapsed_ms = capture_time(metadata), _number(metadata.get("ElapsedTime-ms"))
+    time_s = time_ns / 1e9 if time_ns is not None else None if elapsed_ms is None else elapsed_ms / 1000
+    return StageReading(place("X"), place("Y"), place("Z"), time_s)
 
 
 def _stated_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Distance]:

@@ -159,6 +159,13 @@ class Dataset:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
         return self._frames("summary_metadata").read_metadata(_key(axes, more_axes))
 
+    def frame_times(self) -> NDArray[np.datetime64]:
+        """Capture times as `put` got them (`time_ns`), UTC, one for each of `keys`; NaT where none was given.
+
+        Reads the metadata of all frames. A new array of datetime64[ns]. Raises CorruptDataset if bytes are missing.
+        """
+        return self._frames("summary_metadata").frame_times()
+
     def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
         """Every frame with its key, in order of arrival: the fastest way to read a complete dataset.
 

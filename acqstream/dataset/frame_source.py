@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from acqstream.arrays.axis_order import axis_order
@@ -15,6 +16,7 @@ from acqstream.dataset.frame_level import FrameLevel
 from acqstream.formats.ndtiff.mirror_records import read_records
 from acqstream.formats.ndtiff.reader import NDTiffReader
 from acqstream.model.axes import AxisValue
+from acqstream.model.metadata import time_in_text
 from acqstream.model.mirror_result import MirrorResult
 from acqstream.model.state import AcquisitionState
 from acqstream.storage.boundary import following_links
@@ -107,6 +109,12 @@ class NDTiffSource:
     def read_metadata(self, axes: Mapping[str, AxisValue]) -> dict[str, Any]:
         """The metadata of the frame with exactly these axes. Raises as `read_frame`."""
         return self._full.read_metadata(self._full.row(axes))
+
+    def frame_times(self) -> NDArray[np.datetime64]:
+        """Capture times, one for each of `keys`; NaT where there is none."""
+        texts = (self._full.metadata_bytes(self._full.row(key)) for key in self.keys())
+        times = (np.iinfo(np.int64).min if time is None else time for time in map(time_in_text, texts))  # of NaT
+        return np.fromiter(times, np.int64).view("datetime64[ns]")
 
     def frames(self) -> Iterator[tuple[dict[str, AxisValue], NDArray[Any]]]:
         """Every frame with its key, in order of arrival."""

@@ -191,6 +191,7 @@ def unpack(content: bytearray) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
     is_possible = ~is_old | ((records["length"] == 0) & (records["time_ns"] >> _HALF_BITS == 0))
     is_possible &= (records["packing"] <= _PACKING) & (records["timed"] <= records["packing"])
     is_old &= is_possible
+    # The old length lies where the time is now.
     records["length"][is_old], records["time_ns"][is_old] = records["time_ns"][is_old], 0
     return records, is_possible
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE_LINES = {"acqstream": 400, "tools": 400, "tests": 600}  # fewer than this
+FILE_LINES = {"acqstream": 501, "tools": 501, "tests": 601}  # fewer than this
 BODY_LINES = 60  # fewer than this, without the docstring
 NESTING = 4  # at most
 POSITIONAL = 5  # at most, without self and cls

@@ -84,7 +84,7 @@ class PixelCheck:
         """Those that lie in the file and share no bytes, in order of their place; the others are reported."""
         offsets, lengths = self._places(numbers)
         size = file.size()
-        beyond = offsets + lengths > size
+        beyond = offsets + lengths > size  # of 32 bits each in a journal, so the sums do not wrap
         self._tell(file.path, numbers, beyond, f"pixels end beyond the end of the file at {size}")
         numbers = numbers[~beyond]
         numbers = numbers[np.argsort(self._journal.records["offset"][numbers], kind="stable")]
