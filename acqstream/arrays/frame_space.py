@@ -53,12 +53,16 @@ _MIN_TIMES = 3  # any two times are evenly spaced
 
 @dataclass(frozen=True, slots=True)
 class StageReading:
-    """Place in um and time in s in the metadata of a frame; None if absent."""
+    """Place in um and times in s in the metadata of a frame; None if absent.
+
+    time_s is that of the acquisition program since its start, capture_s what the producer gave, since 1970.
+    """
 
     x_um: float | None = None
     y_um: float | None = None
     z_um: float | None = None
     time_s: float | None = None
+    capture_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,11 @@ def frame_space(
     )
     if slope_um is not None:
         distances[Z] = (abs(slope_um), UM)
+    captures = [(at, seen.capture_s) for at, seen in evidence.times if seen.capture_s is not None]
+    if len(captures) < len(evidence.times):  # two clocks are never mixed
+        captures = [(at, seen.time_s) for at, seen in evidence.times if seen.time_s is not None]
     interval_s = even_distance(
-        [[(at, seen.time_s) for at, seen in evidence.times if seen.time_s is not None]],
+        [captures],
         lambda distance: distance / 4,
         min_items=_MIN_TIMES,
     )
@@ -162,7 +169,7 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
     """From metadata of a frame: places as measured, else as intended.
 
     Source: Micro-Manager and Pycro-Manager write XPositionUm, XPosition_um or XPosition_um_Intended, pymmcore-plus a
-    map `position`; all of them ElapsedTime-ms. A capture time of its producer (`time_ns`) is known better.
+    map `position`; all of them ElapsedTime-ms.
     """
     value = metadata.get("position")
     position = value if isinstance(value, Mapping) else {}
@@ -173,8 +180,10 @@ def stage_reading(metadata: Mapping[str, Any]) -> StageReading:
         return next((number for number in found if number is not None), _number(position.get(axis.lower())))
 
     time_ns, elapsed_ms = capture_time(metadata), _number(metadata.get("ElapsedTime-ms"))
-    time_s = time_ns / 1e9 if time_ns is not None else None if elapsed_ms is None else elapsed_ms / 1000
-    return StageReading(place("X"), place("Y"), place("Z"), time_s)
+    time_s, capture_s = (
+        None if time is None else time / factor for time, factor in ((elapsed_ms, 1e3), (time_ns, 1e9))
+    )
+    return StageReading(place("X"), place("Y"), place("Z"), time_s, capture_s)
 
 
 def _stated_distances(declared: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Distance]:
