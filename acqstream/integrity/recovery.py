@@ -296,6 +296,7 @@ class _Recovery:
                 self._disk.unlink(path)
             # Renamed, not removed: its frames were never published, but an operator may want to see them.
             elif name.endswith(".tif") and published and name not in published:
+                finish_file(self._disk, path, (), os.path.getsize(path))  # free the space reserved after its end
                 self._disk.replace(path, path + KEPT_SUFFIX)
                 put_aside.append(name)
         return put_aside

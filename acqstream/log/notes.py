@@ -49,6 +49,11 @@ class LogNotes:
         self.stalls.append(Stall(slow.call, slow.file, began_at, round(slow.seconds, 3)))
         self.warn("disk_stalled", stall_text(slow, "took"))
 
+    def unforced(self, folder: str) -> None:
+        """Note that the file system cannot force the names of files."""
+        text = f"the file system of {folder} cannot force the names of new files to the disk (fsync of a folder)"
+        self.warn("names_unforced", f"{text}: a power cut may take files created shortly before; frames go on")
+
 
 def stall_text(slow: SlowCall, verb: str) -> str:
     """For people: "fdatasync of cells_NDTiffStack.tif took 12.3 s"."""

@@ -67,7 +67,7 @@ class Recording:
         self.state = LogState(on_change)
         self.counts = ReceiptCounts()
         self.notes = LogNotes(self.state.notify)
-        self.disk = WatchedDisk(disk, self.notes.stall)
+        self.disk = WatchedDisk(disk, self.notes.stall, self.notes.unforced)
         self.gate = SpaceGate(self._note_space, free_reserve)
         self._checksums = ChecksumWorker(spec.name, self._fail)
         tiles = dataset.tiles
@@ -225,6 +225,7 @@ class Recording:
             "durability": self._spec.durability,
             "io": self.stacks.io,
             "memory_bytes": self.intake.ring.size_bytes,
+            "names_forced": not self.disk.has_unforced_names,
             "stack_limit_bytes": self.intake.placing.stack_limit_bytes,
         }
         return Receipt(

@@ -7,7 +7,7 @@ bytes. Nothing here buffers.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from acqstream.storage.platform import Files
@@ -28,6 +28,9 @@ class Disk(Protocol):
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         """Allocate blocks without changing the visible length. False where the file system cannot."""
 
+    def reserve_step(self, fd: int) -> int:
+        """Max bytes to reserve ahead at once: a cut later may free no part of one reservation. 0 for none."""
+
     def truncate(self, fd: int, length: int) -> None:
         """Set the length. Raises OSError EBUSY where a program has mapped the part to be cut off (Windows)."""
 
@@ -46,12 +49,28 @@ class Disk(Protocol):
         Raises FileExistsError; OSError where the system or the file system has no links.
         """
 
-    def sync_directory(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> bool | None:
+        """Force the names in a folder. False where the file system cannot; see `force_names`."""
+
     def free_bytes(self, path: str) -> int: ...
 
 
 class LocalDisk(Files):
     """The operating system's files. `Files` has the calls, so that none goes through a function more."""
+
+    def sync_directory(self, path: str) -> bool | None:
+        return force_names(super().sync_directory, path)
+
+
+def force_names(sync_directory: Callable[[str], bool | None], path: str) -> bool:
+    """Force the names in a folder; False where the file system answers that it cannot, as some of networks do."""
+    try:
+        return sync_directory(path) is not False
+    except OSError as error:
+        # A disk that fails (EIO) is an error. These say that the call itself is unknown there.
+        if error.errno not in _CANNOT_FORCE_NAMES:
+            raise
+        return False
 
 
 def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset: int, *, step: int = 1) -> int:
@@ -75,4 +94,5 @@ def write_all(disk: Disk, fd: int, buffers: Sequence[memoryview | bytes], offset
     return offset
 
 
+_CANNOT_FORCE_NAMES = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 _IOV_MAX = 512  # buffers a call; the limit of Linux is 1024 (UIO_MAXIOV)

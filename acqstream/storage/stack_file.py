@@ -19,7 +19,6 @@ from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES
 
 logger = logging.getLogger("acqstream.storage")
 
-RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
 PRIVATE_SUFFIX = ".part"
 
 
@@ -152,9 +151,13 @@ class StackFile:
 
     def _reserve(self, needed: int) -> None:
         """Reserve a step beyond byte `needed`; a failure only turns reserving off."""
+        max_step = self._disk.reserve_step(self._fd)
+        if not max_step:
+            self._can_reserve = False
+            return
         # At most a sixteenth of the free space: other acquisitions reserve on the same disk.
         free = self._disk.free_bytes(os.path.dirname(self.path))
-        step = min(RESERVE_STEP_BYTES, max(free // 16, 0))
+        step = min(max_step, max(free // 16, 0))
         start = max(self._reserved, needed)
         length = min(step, self._limit_bytes - start)  # a stack never grows beyond its limit
         length -= length % DIRECT_STEP_BYTES

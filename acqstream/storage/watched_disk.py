@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from acqstream.storage.disk import Disk
+from acqstream.storage.disk import Disk, force_names
 
 STALL_S = 1.0  # a disk call that takes longer counts as stalled
 MAX_STALLS = 1000  # recorded; later ones are only counted
@@ -30,12 +30,16 @@ class SlowCall:
 class WatchedDisk:
     """A `Disk` that passes each call to `inner` and measures it. Thread-safe; two clock readings a call.
 
-    on_stall is called when a stalled call has returned, by the thread that made the call.
+    on_stall is called when a stalled call has returned, by the thread that made the call; on_unforced with the first
+    folder whose names the file system cannot force.
     """
 
-    def __init__(self, inner: Disk, on_stall: Callable[[SlowCall], None]) -> None:
+    def __init__(
+        self, inner: Disk, on_stall: Callable[[SlowCall], None], on_unforced: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._inner = inner
-        self._on_stall = on_stall
+        self._on_stall, self._on_unforced = on_stall, on_unforced
+        self.has_unforced_names = False
         # One entry per thread, which only that thread writes: single dict operations need no lock on the frame path.
         self._running: dict[int, tuple[str, str, float]] = {}  # call, path, start (monotonic seconds)
         self._paths: dict[int, str] = {}  # by descriptor, so that a stalled write can name its file
@@ -79,6 +83,9 @@ class WatchedDisk:
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         return self._watch("reserve", self._paths.get(fd, ""), lambda: self._inner.reserve(fd, offset, length))
 
+    def reserve_step(self, fd: int) -> int:
+        return self._inner.reserve_step(fd)
+
     def truncate(self, fd: int, length: int) -> None:
         self._watch("truncate", self._paths.get(fd, ""), lambda: self._inner.truncate(fd, length))
 
@@ -97,8 +104,12 @@ class WatchedDisk:
     def link_folder(self, target: str, path: str) -> None:
         self._watch("symlink", path, lambda: self._inner.link_folder(target, path))
 
-    def sync_directory(self, path: str) -> None:
-        self._watch("fsync", path, lambda: self._inner.sync_directory(path))
+    def sync_directory(self, path: str) -> bool:
+        is_forced = self._watch("fsync", path, lambda: force_names(self._inner.sync_directory, path))
+        if not (is_forced or self.has_unforced_names):
+            self.has_unforced_names = True
+            self._on_unforced(path)
+        return is_forced
 
     def free_bytes(self, path: str) -> int:
         return self._watch("statvfs", path, lambda: self._inner.free_bytes(path))

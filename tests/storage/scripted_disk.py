@@ -151,6 +151,9 @@ class ScriptedDisk:
         self._enter("reserve", self._names[fd], offset, length)
         return self.can_reserve and self._inner.reserve(fd, offset, length)
 
+    def reserve_step(self, fd: int) -> int:
+        return self._inner.reserve_step(fd)
+
     def truncate(self, fd: int, length: int) -> None:
         self._enter("truncate", self._names[fd], length)
         self._inner.truncate(fd, length)

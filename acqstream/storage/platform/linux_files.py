@@ -6,10 +6,14 @@ import ctypes
 import errno
 import os
 
-from acqstream.storage.platform.posix_files import PosixFiles
+from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, PosixFiles
 
 _DESCRIPTORS = "/proc/self/fd"
 _FALLOC_FL_KEEP_SIZE = 1
+_BTRFS = 0x9123683E  # f_type of statfs(2); a cut frees no part of an extent there
+_FREES_CUT_SPACE = {0xEF53, 0x58465342, 0x01021994}  # ext4, xfs, tmpfs
+_OTHER_STEP_BYTES = 8 * 2**20  # the file system under an overlay or FUSE is unknown
+_STATFS_BYTES = 512  # more than any system's `struct statfs`
 # Errors of fallocate(2) after which writing continues without reserved space; ENOSPC is not one of them.
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -18,10 +22,12 @@ class LinuxFiles(PosixFiles):
     """See `PosixFiles`. Sources: open(2) (O_DIRECT), fallocate(2), fdatasync(2), proc_pid_fd(5)."""
 
     def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
         # The raw call, not posix_fallocate: libc's emulation would write every block where it cannot reserve.
-        self._fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+        self._fallocate = libc.fallocate
         self._fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
         self._fallocate.restype = ctypes.c_int
+        self._fstatfs = libc.fstatfs
 
     def fdatasync(self, fd: int) -> None:
         # fdatasync is enough for appended data: it forces the length too.
@@ -35,6 +41,15 @@ class LinuxFiles(PosixFiles):
         if code in _CANNOT_RESERVE:
             return False
         raise OSError(code, os.strerror(code))
+
+    def reserve_step(self, fd: int) -> int:
+        status = ctypes.create_string_buffer(_STATFS_BYTES)
+        if self._fstatfs(fd, status) != 0:
+            return _OTHER_STEP_BYTES
+        kind = ctypes.c_long.from_buffer(status).value & 0xFFFFFFFF
+        if kind == _BTRFS:
+            return 0
+        return RESERVE_STEP_BYTES if kind in _FREES_CUT_SPACE else _OTHER_STEP_BYTES
 
     def real_path(self, fd: int, path: str) -> str:
         try:

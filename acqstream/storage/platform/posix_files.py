@@ -13,6 +13,8 @@ from typing import NamedTuple
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
 
+RESERVE_STEP_BYTES = 256 * 2**20  # a call per 256 MiB costs nothing, and a crash wastes no more until recovery
+
 
 class FileStatus(NamedTuple):
     """The state of a file. identity is equal for two names or descriptors of one file."""
@@ -70,6 +72,10 @@ class PosixFiles:
     def reserve(self, fd: int, offset: int, length: int) -> bool:
         """Allocate blocks without changing the visible length. False where the file system cannot."""
         return False
+
+    def reserve_step(self, fd: int) -> int:
+        """Max bytes to reserve ahead at once: a cut later may free no part of one reservation. 0 for none."""
+        return RESERVE_STEP_BYTES
 
     def truncate(self, fd: int, length: int) -> None:
         os.ftruncate(fd, length)
@@ -144,13 +150,14 @@ class PosixFiles:
         """Remove an empty folder."""
         os.rmdir(path)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, path: str) -> bool | None:
         """Force the names in a folder to the disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._force(fd)
         finally:
             os.close(fd)
+        return True
 
     def free_bytes(self, path: str) -> int:
         """Bytes that this user can still write to the file system of `path`."""

@@ -2,6 +2,7 @@
 
 The C library allows 8192 open files, has one position a file, opens files so that nobody can rename them, and gives
 EINVAL for most errors. A handle is an int and is used like a descriptor, but only with `WindowsFiles`.
+Sources: "File Management Functions", "File Buffering", [MS-FSCC] 2.4 and 2.5.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ctypes import byref, c_int64, c_uint32, c_uint64, sizeof
 from acqstream.storage.platform import windows_file_types as types
 from acqstream.storage.platform import windows_names as names
 from acqstream.storage.platform.alignment import DIRECT_STEP_BYTES, address_of, check_alignment, check_sectors
-from acqstream.storage.platform.posix_files import FileStatus
+from acqstream.storage.platform.posix_files import RESERVE_STEP_BYTES, FileStatus
 from acqstream.storage.platform.windows_api import INVALID_HANDLE, close_handle, kernel32, last_error
 from acqstream.storage.platform.windows_clock import nanoseconds_of
 from acqstream.storage.platform.windows_errors import (
@@ -38,10 +39,7 @@ _MAX_RANGES = 512  # answered in one call
 
 
 class WindowsFiles:
-    """See `PosixFiles`. Windows cannot force a folder; `sync_directory` says what it does instead.
-
-    Sources: "File Management Functions", "File Buffering", [MS-FSCC] 2.4 and 2.5.
-    """
+    """See `PosixFiles`. Windows cannot force a folder; `sync_directory` says what it does instead."""
 
     def __init__(self) -> None:
         self._direct: set[int] = set()  # handles that are open for direct I/O
@@ -120,6 +118,9 @@ class WindowsFiles:
         if code and code not in UNSUPPORTED:
             raise windows_error(code)
         return not code
+
+    def reserve_step(self, fd: int) -> int:
+        return RESERVE_STEP_BYTES
 
     def truncate(self, fd: int, length: int) -> None:
         if length > self.size(fd):
@@ -243,8 +244,7 @@ class WindowsFiles:
         """Force the file that got its name last on this volume, or the folder itself where that one cannot be opened.
 
         Windows does not promise that forcing a folder forces the names in it. NTFS writes changes of names into one
-        log, in order, and forcing a file writes that log. So names from before are on the disk as well. (Nobody has cut
-        the power to prove it.)
+        log, in order, and forcing a file writes that log, with names from before. (Nobody cut the power to prove it.)
         """
         volume = volume_of(path)
         with self._forcing.setdefault(volume, threading.Lock()):
