@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from acqstream.client.frame_axes import MicroManagerAxes, plain_axes
-from acqstream.client.plain_metadata import plain_metadata
+from acqstream.client.plain_metadata import Changes, plain_metadata
 from acqstream.errors import ProtocolError
 from acqstream.model.axes import AxisValue
 
@@ -17,17 +17,17 @@ def plain_arguments(
     meta: Mapping[str, Any] | None,
     time_ns: int | None,
     micromanager: MicroManagerAxes | None,
-) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, int]:
+) -> tuple[Mapping[str, AxisValue], Mapping[str, Any] | None, int | None, Changes]:
     """Axes, metadata and capture time of a frame, from the arguments of `put`.
 
-    The last value is the number of NaN and infinite numbers that became null.
+    The last value is what was changed in the metadata.
 
     Raises ProtocolError, and ConfigError for axes that Micro-Manager does not support.
     """
     plain = plain_axes(axes, axis_values)
     if micromanager is not None:
         plain = micromanager.convert(plain)
-    metadata, replaced = plain_metadata(meta) if meta is not None else (None, 0)
+    metadata, replaced = plain_metadata(meta) if meta is not None else (None, Changes())
     if time_ns is not None:
         time_ns = _checked_time(time_ns)
     return plain, metadata or None, time_ns, replaced
